@@ -1,4 +1,4 @@
-"""EVM nodes for the tests: a small JSON-RPC server on a real socket, told what it answers, and TCP fronts of it."""
+"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured answers, and TCP fronts of it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Node:
     sockets: list[web.WebSocketResponse] = field(default_factory=list)
 
     def count(self, method: str) -> int:
-        return sum(item == method for item, _ in self.asked)
+        return sum(asked == method for asked, _ in self.asked)
 
     def answer(self, method: str, params: list[Any]) -> Any:
         self.asked.append((method, params))
@@ -124,10 +124,10 @@ class Node:
             "eth_blockNumber": "0x10",
         }
         if method in self.answers:
-            told = self.answers[method]
-            if isinstance(told, Refusal):
-                raise told
-            return told
+            answer = self.answers[method]
+            if isinstance(answer, Refusal):
+                raise answer
+            return answer
         if self.rule is not None:
             return self.rule(method, params)
         if method in defaults:
@@ -136,10 +136,10 @@ class Node:
 
     def reply(self, call: Any) -> Any:
         try:
-            told = self.answer(call["method"], call.get("params") or [])
+            result = self.answer(call["method"], call.get("params") or [])
         except Refusal as refusal:
             return {"jsonrpc": "2.0", "id": call.get("id"), "error": refusal.shown}
-        return told if told is HALTS else {"jsonrpc": "2.0", "id": call.get("id"), "result": told}
+        return result if result is HALTS else {"jsonrpc": "2.0", "id": call.get("id"), "result": result}
 
     async def serve_http(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(request.headers)
@@ -154,8 +154,10 @@ class Node:
             request.transport.abort()
             return web.Response()
         replies = [reply for reply in replies if reply["id"] is not None]
-        told = replies if isinstance(given, list) else (replies[0] if replies else None)
-        return web.Response(body=json.dumps(told).encode() + b"\n" if told else b"", content_type="application/json")
+        response = replies if isinstance(given, list) else (replies[0] if replies else None)
+        return web.Response(
+            body=json.dumps(response).encode() + b"\n" if response else b"", content_type="application/json"
+        )
 
     async def serve_socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
@@ -170,7 +172,7 @@ class Node:
         return socket
 
     async def event(self, subscription: str, result: object) -> None:
-        """Tell all sockets of something."""
+        """Publish an event on all sockets."""
         params = {"subscription": subscription, "result": result}
         for socket in self.sockets:
             await socket.send_str(json.dumps({"jsonrpc": "2.0", "method": "eth_subscription", "params": params}))
@@ -293,13 +295,13 @@ def call(method: str, *params: Any) -> RpcCall:
     return RpcCall(method, msgspec.Raw(json.dumps(params).encode()))
 
 
-def told(answer: RpcResponse) -> Any:
+def outcome_of(response: RpcResponse) -> Any:
     """Return a result, or code and message of an error."""
-    if answer.error is not None:
-        return answer.error.code, answer.error.message
-    return json.loads(bytes(answer.result or b"null"))
+    if response.error is not None:
+        return response.error.code, response.error.message
+    return json.loads(bytes(response.result or b"null"))
 
 
 async def asked(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     """Return the answer to one call of a batch."""
-    return told((await forwarder.forward_batch([call(method, *params)]))[0])
+    return outcome_of((await forwarder.forward_batch([call(method, *params)]))[0])

@@ -34,7 +34,7 @@ async def test_calls_batches_and_writes_reach_a_real_node() -> None:
         assert (await front.rpc(("eth_getFilterChanges", [made]))).json["result"] == []
 
 
-async def test_heads_are_told_on_a_websocket() -> None:
+async def test_heads_are_published_on_a_websocket() -> None:
     async with anvil() as node, served(node.url, ws=(node.ws,)) as front, AsyncExitStack() as stack:
         client = await stack.enter_async_context(front.socket())
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
@@ -45,7 +45,7 @@ async def test_heads_are_told_on_a_websocket() -> None:
         assert head["params"]["result"]["number"] == "0x1"
 
 
-async def test_two_fronts_of_one_node_stand_in_for_each_other() -> None:
+async def test_two_fronts_of_a_node_replace_each_other() -> None:
     async with anvil() as node, front_of(node.port) as one, front_of(node.port) as two:
         urls = (one.url.removesuffix("/rpc"), two.url.removesuffix("/rpc"))
         async with served(*urls) as front:
@@ -67,7 +67,7 @@ async def test_the_state_of_a_fee_manager_is_read() -> None:
     enabled = {"precompileUpgrades": [{"feeManagerConfig": {"blockTimestamp": 1}}]}
     async with anvil() as node, forwarding(node.url, config=recorded_config("l1-0", enabled)) as front:
         await rpc(node.url, "anvil_setCode", FEE_MANAGER_ADDRESS, FEE_MANAGER_CODE)
-        reply = await asked(front.forwarder, "eth_feeConfig", "latest")
-        assert list(reply["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
-        assert reply["lastChangedAt"] == 3
+        fees = await asked(front.forwarder, "eth_feeConfig", "latest")
+        assert list(fees["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert fees["lastChangedAt"] == 3
         assert "feeManagerConfig" in await asked(front.forwarder, "eth_getActivePrecompilesAt")

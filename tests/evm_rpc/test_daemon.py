@@ -48,7 +48,7 @@ async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(
             assert page[f"warpseal_evm_calls_total{{{labels}}}"] >= 2
 
 
-async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_tells_it(tmp_path: Path) -> None:
+async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_returns_it(tmp_path: Path) -> None:
     async with run_network(Plan(validators=4)) as network, serving(Node()) as node, front_of(node.port) as front:
         front.is_cut = True
         chain = {"blockchain-id": NAME, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}
@@ -68,9 +68,9 @@ async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_tells_it(tmp
             async with daemon.session.ws_connect(f"{daemon.api_url}{path}/ws") as client:
                 await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
                 assert (await client.receive_json(timeout=30))["result"] == "0x7a69"
-            assert await admin(daemon, "aliasChain", chain="31337", alias="told") == {}
-            assert (await rpc(daemon, "/ext/bc/told/rpc", "eth_chainId"))["result"] == "0x7a69"
-            assert await admin(daemon, "getChainAliases", chain=NAME) == {"aliases": [NAME, "told"]}
+            assert await admin(daemon, "aliasChain", chain="31337", alias="named") == {}
+            assert (await rpc(daemon, "/ext/bc/named/rpc", "eth_chainId"))["result"] == "0x7a69"
+            assert await admin(daemon, "getChainAliases", chain=NAME) == {"aliases": [NAME, "named"]}
 
 
 async def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused_everywhere(tmp_path: Path) -> None:
@@ -79,15 +79,15 @@ async def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused_every
         keys = {"evm-chains": [chain], "api-admin-enabled": True}
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             for taken in ("31337", "1", "p-chain", "c-chain", id_text(bytes([9]) * 32), bytes([9]).hex() * 32):
-                result = f"alias is a name that chains have without it: {taken}"
-                assert await admin(daemon, "aliasChain", chain=NAME, alias=taken) == result
-                result = f"alias is a name that chains have without it: bc/{taken}"
-                assert await admin(daemon, "alias", endpoint="health", alias=f"bc/{taken}") == result
+                message = f"alias is a name that chains have without it: {taken}"
+                assert await admin(daemon, "aliasChain", chain=NAME, alias=taken) == message
+                message = f"alias is a name that chains have without it: bc/{taken}"
+                assert await admin(daemon, "alias", endpoint="health", alias=f"bc/{taken}") == message
             assert await admin(daemon, "aliasChain", chain=NAME, alias="C") == "alias already mapped to an ID: C"
             assert await admin(daemon, "aliasChain", chain=NAME, alias=NAME) == f"alias already mapped to an ID: {NAME}"
 
 
-async def test_the_c_chain_is_named_by_its_evm_chain_id_where_nobody_configured_it_too(tmp_path: Path) -> None:
+async def test_the_c_chain_is_named_by_its_evm_chain_id_without_configuration(tmp_path: Path) -> None:
     async with (
         run_network(Plan(validators=4)) as network,
         run_daemon(build_config(network, tmp_path, {"api-admin-enabled": True})) as daemon,

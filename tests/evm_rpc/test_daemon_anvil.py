@@ -1,4 +1,4 @@
-"""The running daemon in front of a real EVM node: what is forwarded, told of heads, and derived from its state."""
+"""The daemon in front of a real EVM node: forwarded calls, published heads, and responses derived from its state."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ async def test_calls_batches_writes_and_heads_of_a_real_node(tmp_path: Path) -> 
                 {"jsonrpc": "2.0", "id": "r", "method": "eth_getBalance", "params": [SECOND, "latest"]},
             ]
             async with daemon.session.post(url + "/rpc", json=batch) as reply:
-                body = await reply.json()
-            assert [item["id"] for item in body] == ["w", "d", "r"]
-            assert body[1]["error"]["code"] == -32601
+                replies = await reply.json()
+            assert [response["id"] for response in replies] == ["w", "d", "r"]
+            assert replies[1]["error"]["code"] == -32601
             await result(daemon, "evm_mine")
             head = await client.receive_json(timeout=30)
             assert head["params"]["subscription"] == subscription
             assert head["params"]["result"]["number"] == "0x1"
-        receipt = await result(daemon, "eth_getTransactionReceipt", body[0]["result"])
+        receipt = await result(daemon, "eth_getTransactionReceipt", replies[0]["result"])
         assert receipt["status"] == "0x1"
 
 
-async def test_the_state_of_a_fee_manager_is_read_at_the_block_that_is_asked_for(tmp_path: Path) -> None:
+async def test_the_state_of_a_fee_manager_is_read_at_the_requested_block(tmp_path: Path) -> None:
     async with anvil() as node, fronting(node, tmp_path) as daemon:
         await result(daemon, "evm_mine")
         await result(daemon, "anvil_setCode", FEE_MANAGER_ADDRESS, FEE_MANAGER_CODE)
-        reply, source = await ask(daemon, CHAIN, "eth_feeConfig", ["latest"])
+        fees, source = await ask(daemon, CHAIN, "eth_feeConfig", ["latest"])
         assert source == "derived"
-        assert list(reply["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
-        assert reply["lastChangedAt"] == 3
-        assert await result(daemon, "eth_feeConfig", "0x1") == reply
+        assert list(fees["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert fees["lastChangedAt"] == 3
+        assert await result(daemon, "eth_feeConfig", "0x1") == fees
         assert await result(daemon, "eth_feeConfig", "0x99") == (-32000, "cannot query unfinalized data")
         code, _ = await result(daemon, "eth_feeConfig", "0x0")
         assert code == -32000, "there was no state of it yet"
@@ -80,7 +80,7 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_block_that_is_asked_for
         assert shown["upgrades"] == recorded_config("l1-0", UPGRADES).as_json()["upgrades"]
 
 
-async def test_two_fronts_of_one_node_stand_in_for_each_other_and_health_tells(tmp_path: Path) -> None:
+async def test_two_fronts_of_a_node_replace_each_other_and_health_reports_it(tmp_path: Path) -> None:
     async with anvil() as node, front_of(node.port) as one, front_of(node.port) as two:
         urls = tuple(front.url.removesuffix("/rpc") for front in (one, two))
         async with fronting(node, tmp_path, *urls, health_check_frequency="1s") as daemon:

@@ -97,12 +97,12 @@ async def test_derived_answers_keep_their_place_in_a_batch_and_are_there_on_a_we
         async with daemon.session.ws_connect(url + "/ws") as client:
             await client.send_json(batch)
             answers.append(await client.receive_json(timeout=30))
-        for result in answers:
-            assert [item["id"] for item in result] == ["n0", "n1", "n2", "n3", "n4"]
-            assert [result[0]["result"], result[2]["result"]] == wanted
-            assert result[1]["result"] == "0x3039"
-            assert result[3]["error"]["code"] == -32601
-            assert result[4]["result"]["avalancheRules"]["IsSubnetEVM"] is True
+        for replies in answers:
+            assert [response["id"] for response in replies] == ["n0", "n1", "n2", "n3", "n4"]
+            assert [replies[0]["result"], replies[2]["result"]] == wanted
+            assert replies[1]["result"] == "0x3039"
+            assert replies[3]["error"]["code"] == -32601
+            assert replies[4]["result"]["avalancheRules"]["IsSubnetEVM"] is True
 
 
 async def test_a_chain_that_is_none_of_subnet_evm_keeps_its_refusal(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_callers_without_a_key_have_limits_that_count_each_entry(tmp_path:
         async with daemon.session.post(url + "/rpc", json=batch) as reply:
             assert reply.status == 429
             assert int(reply.headers["retry-after"]) > 0
-            assert [(item["id"], item["error"]["code"]) for item in await reply.json()] == [
+            assert [(response["id"], response["error"]["code"]) for response in await reply.json()] == [
                 (n, -32005) for n in range(4)
             ]
         async with daemon.session.ws_connect(url + "/ws") as client:

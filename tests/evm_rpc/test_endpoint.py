@@ -149,7 +149,9 @@ async def test_a_batch_keeps_order_and_ids_whatever_they_are() -> None:
             {**call, "id": None},
         ]
         answer = await front.send("POST", json.dumps(batch).encode(), content_type="application/json")
-        assert [(item["id"], item.get("result", item.get("error", {}).get("code"))) for item in answer.json] == [
+        assert [
+            (response["id"], response.get("result", response.get("error", {}).get("code"))) for response in answer.json
+        ] == [
             ("a", "0x2"),
             (7, -32601),
             (7, "0x2"),
@@ -158,7 +160,7 @@ async def test_a_batch_keeps_order_and_ids_whatever_they_are() -> None:
         ]
 
 
-async def test_a_batch_of_notifications_is_done_and_answered_with_nothing() -> None:
+async def test_a_batch_of_notifications_is_forwarded_and_gets_an_empty_response() -> None:
     async with running(Node(answers={"eth_gasPrice": "0x2"})) as node, served(node.url) as front:
         body = b'[{"jsonrpc":"2.0","method":"eth_gasPrice"},{"jsonrpc":"2.0","method":"eth_gasPrice"}]'
         answer = await front.send("POST", body, content_type="application/json")
@@ -169,15 +171,15 @@ async def test_a_batch_of_notifications_is_done_and_answered_with_nothing() -> N
 async def test_more_than_25_megabytes_of_results_leave_the_rest_of_a_batch_without() -> None:
     async with running(Node(answers={"eth_call": "0x" + "0" * 6_000_000})) as node, served(node.url) as front:
         answer = await front.rpc(*[("eth_call", [])] * 6)
-        assert [item.get("error", {}).get("code") for item in answer.json] == [None] * 5 + [-32003]
+        assert [response.get("error", {}).get("code") for response in answer.json] == [None] * 5 + [-32003]
 
 
-async def test_each_entry_of_a_batch_counts_and_over_the_limit_all_are_told() -> None:
+async def test_each_call_of_a_batch_counts_and_over_the_limit_all_get_an_error() -> None:
     async with running(Node()) as node, served(node.url, admission=Admission(units=3)) as front:
         assert (await front.rpc(*[("eth_chainId", [])] * 3)).status == 200
         answer = await front.rpc(("eth_chainId", []), ("eth_blockNumber", []))
         assert (answer.status, answer.headers["retry-after"]) == (429, "7")
-        assert [(item["id"], item["error"]["code"]) for item in answer.json] == [(0, -32005), (1, -32005)]
+        assert [(response["id"], response["error"]["code"]) for response in answer.json] == [(0, -32005), (1, -32005)]
         assert (await front.rpc(("eth_chainId", []))).json["error"]["code"] == -32005
 
 
@@ -192,7 +194,7 @@ async def test_a_key_counts_in_the_query_and_goes_nowhere(caplog: pytest.LogCapt
     assert not any("secret-key" in str(record.__dict__) for record in caplog.records)
 
 
-async def test_nothing_of_the_node_comes_back_but_status_body_and_content_type() -> None:
+async def test_only_status_body_and_content_type_of_the_node_come_back() -> None:
     async with running(Node()) as node, served(node.url) as front:
         answer = await front.rpc(("eth_chainId", []), authorization="Bearer mine", cookie="a=b")
         assert answer.json["result"] == "0x7a69"
@@ -201,7 +203,7 @@ async def test_nothing_of_the_node_comes_back_but_status_body_and_content_type()
 
 
 @pytest.mark.parametrize(("derives", "source"), [(False, "node"), (True, "derived")])
-async def test_who_answered_a_subnet_evm_method_is_told(derives: bool, source: str) -> None:
+async def test_a_header_names_the_source_of_a_subnet_evm_response(derives: bool, source: str) -> None:
     node = Node(rule=replay("l1-0", *(("eth_feeConfig",) if derives else ())))
     async with running(node), served(node.url, config=recorded_config("l1-0")) as front:
         wanted = exchanges("l1-0", "eth_feeConfig")[0]["result"]
@@ -313,7 +315,7 @@ async def test_websockets_take_no_connections_from_calls() -> None:
         assert (await front.rpc(("eth_chainId", []))).json["result"] == "0x7a69"
 
 
-async def test_who_reads_too_slowly_loses_the_connection() -> None:
+async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
     async with socket(node, settings=few) as client:
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["logs"]})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.eventually import until
-from tests.evm_rpc.evm import HALTS, SETTINGS, Node, Refusal, asked, call, forwarding, front_of, running, told
+from tests.evm_rpc.evm import HALTS, SETTINGS, Node, Refusal, asked, call, forwarding, front_of, outcome_of, running
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError, EvmNodeReply
 
@@ -21,7 +21,7 @@ DEAD = "http://127.0.0.1:1/rpc"
 async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).encode()
     reply = await forwarder.forward_call(call(method, *params), body)
-    return json.loads(reply.body) if isinstance(reply, EvmNodeReply) else told(reply)
+    return json.loads(reply.body) if isinstance(reply, EvmNodeReply) else outcome_of(reply)
 
 
 async def test_a_single_call_comes_back_as_the_node_sent_it() -> None:
@@ -45,7 +45,7 @@ async def test_entries_of_a_batch_keep_their_order() -> None:
     node = Node(answers={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
     async with running(node), forwarding(node.url) as front:
         calls = [call(name) for name in ("eth_gasPrice", "debug_x", "eth_nope", "eth_sendRawTransaction")]
-        assert [told(answer) for answer in await front.forwarder.forward_batch(calls)] == [
+        assert [outcome_of(answer) for answer in await front.forwarder.forward_batch(calls)] == [
             "0x2",
             (-32601, "the method debug_x does not exist/is not available"),
             (-32601, "the method eth_nope does not exist/is not available"),
@@ -64,7 +64,7 @@ async def test_denied_methods_never_reach_a_node() -> None:
         assert node.asked == []
 
 
-async def test_what_was_never_written_goes_to_another_node_even_a_write() -> None:
+async def test_a_call_that_was_never_written_goes_to_another_node_even_if_it_is_a_write() -> None:
     async with running(Node(answers={"eth_sendRawTransaction": "0xabc"})) as node, forwarding(DEAD, node.url) as front:
         assert (await single(front.forwarder, "eth_sendRawTransaction", "0x00"))["result"] == "0xabc"
         assert await asked(front.forwarder, "eth_sendRawTransaction", "0x00") == "0xabc"
@@ -80,7 +80,7 @@ async def test_a_write_is_never_sent_twice() -> None:
         assert (first.count("eth_sendRawTransaction"), second.count("eth_sendRawTransaction")) == (2, 0)
 
 
-async def test_a_method_that_nobody_knows_counts_as_a_write() -> None:
+async def test_an_unknown_method_counts_as_a_write() -> None:
     first, second = Node(answers={"x_do": HALTS}), Node(answers={"x_do": 1})
     async with running(first), running(second), forwarding(first.url, second.url) as front:
         assert await single(front.forwarder, "x_do") == UNSURE
@@ -92,11 +92,11 @@ async def test_reads_of_a_batch_go_on_where_its_writes_may_not() -> None:
     second = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
     async with running(first), running(second), forwarding(first.url, second.url) as front:
         answers = await front.forwarder.forward_batch([call("eth_gasPrice"), call("eth_sendRawTransaction", "0x00")])
-        assert [told(answer) for answer in answers] == ["0x2", UNSURE]
+        assert [outcome_of(answer) for answer in answers] == ["0x2", UNSURE]
         assert second.count("eth_sendRawTransaction") == 0
 
 
-async def test_with_two_fronts_of_one_node_readers_see_nothing_of_a_cut() -> None:
+async def test_readers_do_not_notice_the_loss_of_one_of_two_fronts() -> None:
     node = Node(answers={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
     async with (
         running(node),
@@ -139,7 +139,7 @@ async def test_a_node_that_was_down_at_the_start_serves_when_it_is_up() -> None:
             assert (await single(front.forwarder, "eth_gasPrice"))["result"] == "0x2"
 
 
-async def test_a_node_that_is_behind_is_not_asked_while_another_is_up() -> None:
+async def test_a_lagging_node_is_not_called_while_another_is_up() -> None:
     first = Node(answers={"eth_blockNumber": "0x10", "eth_gasPrice": "first"})
     second = Node(answers={"eth_blockNumber": "0x10", "eth_gasPrice": "second"})
     async with running(first), running(second), forwarding(first.url, second.url) as front:
@@ -166,9 +166,9 @@ async def test_a_filter_stays_with_its_node() -> None:
         assert (await single(front.forwarder, "eth_getFilterChanges", "0xf1"))["result"] == ["first"]
         assert await asked(front.forwarder, "eth_newBlockFilter") == "0xf2"
         answers = await front.forwarder.forward_batch(
-            [call("eth_getFilterChanges", item) for item in ("0xf2", "0xf1", "0xF2")]
+            [call("eth_getFilterChanges", front) for front in ("0xf2", "0xf1", "0xF2")]
         )
-        assert [told(answer) for answer in answers] == [["second"], ["first"], ["second"]]
+        assert [outcome_of(answer) for answer in answers] == [["second"], ["first"], ["second"]]
         one.cut()
         assert await asked(front.forwarder, "eth_getFilterChanges", "0xf1") == (-32000, "filter not found")
         assert second.count("eth_getFilterChanges") == 2
@@ -242,23 +242,23 @@ async def test_a_batch_that_only_reads_passes_as_it_comes() -> None:
             first.status = status
             reply = await front.forwarder.forward_read_batch({"eth_gasPrice", "eth_call"}, body, 2)
             assert isinstance(reply, EvmNodeReply)
-            assert [load["id"] for load in json.loads(reply.body)] == ["a", 100]
+            assert [front["id"] for front in json.loads(reply.body)] == ["a", 100]
             assert json.loads(reply.body)[0]["result"] == wanted
         assert counted.seen.count(("read", "0", "ok")) == counted.seen.count(("read", "1", "ok")) == 2
         for other in ("eth_sendRawTransaction", "debug_x", "eth_feeConfig", "eth_newFilter", "eth_blockNumber"):
             assert await front.forwarder.forward_read_batch({"eth_gasPrice", other}, body, 2) is None
 
 
-async def test_of_a_write_that_a_busy_node_was_given_nobody_says_that_it_was_not_done() -> None:
+async def test_a_write_that_a_busy_node_received_is_reported_as_uncertain() -> None:
     node = Node()
     async with running(node), forwarding(node.url) as front:
         await front.pool.check()
         node.status = 502
         answers = await front.forwarder.forward_batch([call("eth_sendRawTransaction", "0x00"), call("eth_gasPrice")])
-        assert [told(answer) for answer in answers] == [UNSURE, UNREACHABLE]
+        assert [outcome_of(answer) for answer in answers] == [UNSURE, UNREACHABLE]
 
 
-async def test_a_status_about_what_was_asked_is_not_held_against_the_node() -> None:
+async def test_a_status_about_the_request_does_not_count_as_a_node_failure() -> None:
     node = Node()
     async with running(node), forwarding(node.url) as front:
         await front.pool.check()

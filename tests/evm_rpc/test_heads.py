@@ -36,7 +36,7 @@ def node_at(height: int, name: str) -> Node:
     return node
 
 
-async def test_who_came_back_with_fewer_blocks_is_behind() -> None:
+async def test_a_node_that_returns_with_fewer_blocks_is_behind() -> None:
     first, second = node_at(0x20, "first"), node_at(0x10, "second")
     async with running(first), running(second), front_of(first.port) as one, forwarding(one.url, second.url) as front:
         await front.pool.check()
@@ -83,7 +83,7 @@ async def test_a_block_that_a_client_was_shown_is_not_taken_from_it(
         assert await asked(front.forwarder, "eth_gasPrice") == "first"
 
 
-def test_what_is_pending_is_no_block_yet() -> None:
+def test_a_pending_block_does_not_reveal_a_head() -> None:
     assert not reveals_head(call("eth_getBlockByNumber", "pending", False))
     assert reveals_head(call("eth_getBlockByNumber", "latest", False))
     assert not reveals_head(call("eth_getBalance", "0x00", "latest"))
@@ -103,5 +103,5 @@ def test_what_is_pending_is_no_block_yet() -> None:
         ("0x" + "f" * 40, None),
     ],
 )
-def test_a_result_tells_a_height_or_nothing(result: object, height: int | None) -> None:
+def test_a_result_reveals_a_height_or_none(result: object, height: int | None) -> None:
     assert head_in(Raw(json.dumps(result).encode())) == height

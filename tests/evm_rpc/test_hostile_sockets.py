@@ -34,7 +34,7 @@ MASK = bytes(4)
         b"\x01\xfe\xff\xff" + MASK + b"[" * 65_535 + (b"\x00\xfe\xff\xff" + MASK + b"[" * 65_535) * 100,
     ],
     ids=[
-        "an opcode that is none", "not masked", "bits of no extension", "not UTF-8", "a length that nobody sends",
+        "an opcode that is none", "not masked", "bits of no extension", "not UTF-8", "an absurd length",
         "a long ping", "a continuation of nothing", "two messages in one", "half a code", "a code that is none",
         "HTTP", "fragments without an end",
     ],
@@ -64,8 +64,8 @@ async def test_messages_that_are_no_calls_are_answered_or_not_and_the_connection
         await client.send_bytes(message.encode())
         await client.send_json(call("last", "eth_chainId"))
         async with asyncio.timeout(10):
-            while (result := await client.receive_json()) != {"jsonrpc": "2.0", "id": "last", "result": "0x7a69"}:
-                errors = result if isinstance(result, list) else [result]
+            while (response := await client.receive_json()) != {"jsonrpc": "2.0", "id": "last", "result": "0x7a69"}:
+                errors = response if isinstance(response, list) else [response]
                 assert {error["error"]["code"] for error in errors} <= {-32700, -32600}
 
 

@@ -1,4 +1,4 @@
-"""What a WebSocket client may do, and what becomes of one that does more: refused, told, counted, or cut off."""
+"""Limits of WebSocket clients: calls over a limit are refused and counted, and slow clients are cut off."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_handshake_without_a_key_is_refused_as_a_call_is() -> None:
             assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
 
 
-async def test_a_handshake_over_the_limit_is_told_when_to_come_again() -> None:
+async def test_a_handshake_over_the_limit_gets_a_retry_after() -> None:
     async with fronted(Node(), admission=Admission(units=0)) as front:
         refusal = await refused(front)
         assert refusal.status == 429
@@ -64,11 +64,11 @@ async def test_a_handshake_over_the_limit_is_told_when_to_come_again() -> None:
         assert refusal.headers["retry-after"] == "7"
 
 
-async def test_what_is_over_the_limit_later_is_told_entry_by_entry() -> None:
+async def test_calls_over_the_limit_get_an_error_each() -> None:
     async with fronted(Node(), admission=Admission(units=3)) as front, front.socket() as client:
         assert len(await say(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2
-        reply = await say(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
-        assert [(item["id"], item["error"]["code"]) for item in reply] == [("a", -32005), ("b", -32005)]
+        responses = await say(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
+        assert [(response["id"], response["error"]["code"]) for response in responses] == [("a", -32005), ("b", -32005)]
         assert (await say(client, call(3, "eth_chainId")))["error"]["code"] == -32005
 
 
@@ -145,11 +145,11 @@ async def test_no_trick_gets_more_subscriptions_than_are_allowed() -> None:
     )
     async with fronted(node, settings=few) as front, front.socket() as client:
         batch = [call(number, "eth_subscribe", "logs") for number in range(3)]
-        assert [item["error"]["code"] for item in await say(client, batch)] == [-32005] * 3
+        assert [response["error"]["code"] for response in await say(client, batch)] == [-32005] * 3
         for _ in range(4):
             await client.send_json(SUBSCRIBE)
-        results = [await client.receive_json(timeout=10) for _ in range(4)]
-        assert sorted("error" in entry for entry in results) == [False, False, True, True]
+        responses = [await client.receive_json(timeout=10) for _ in range(4)]
+        assert sorted("error" in response for response in responses) == [False, False, True, True]
         await client.send_json({name: value for name, value in SUBSCRIBE.items() if name != "id"})
         await say(client, call(9, "eth_chainId"))
         assert node.count("eth_subscribe") == 2
@@ -174,8 +174,8 @@ async def test_a_subscription_that_is_given_up_makes_room() -> None:
 async def test_calls_that_wait_for_an_answer_are_bounded() -> None:
     node, few = Node(), replace(FORWARDING, max_in_flight=2)
     async with fronted(node, settings=few) as front, front.socket() as client:
-        reply = await say(client, [call(number, "eth_chainId") for number in range(3)])
-        assert {item["error"]["message"] for item in reply} == {"too many calls wait for an answer"}
+        responses = await say(client, [call(number, "eth_chainId") for number in range(3)])
+        assert {response["error"]["message"] for response in responses} == {"too many calls wait for an answer"}
         for number in ("é", 1.5, None, 2):
             assert (await say(client, call(number, "eth_chainId")))["result"] == "0x7a69"
 
@@ -196,7 +196,7 @@ async def test_a_filter_that_was_made_by_a_call_is_found_on_a_websocket() -> Non
         assert other.count("eth_getFilterChanges") == 0
 
 
-async def test_health_tells_of_a_websocket_of_another_chain() -> None:
+async def test_health_reports_a_websocket_of_another_chain() -> None:
     node, other = Node(), Node(answers={"eth_chainId": "0x5"})
     async with running(node), running(other), served(node.url, ws=(ws_of(node), ws_of(other))) as front:
         await front.chain.pool.check()
@@ -214,18 +214,18 @@ async def test_a_websocket_goes_to_the_node_that_is_furthest() -> None:
     behind, ahead = Node(answers={"eth_blockNumber": "0xf"}), Node(answers={"eth_blockNumber": "0x11"})
     async with running(behind), running(ahead), served(ahead.url, ws=(ws_of(behind), ws_of(ahead))) as front:
         async with front.socket() as client:
-            assert (await say(client, call(1, "eth_blockNumber")))["result"] == "0xf", "nobody has seen more yet"
+            assert (await say(client, call(1, "eth_blockNumber")))["result"] == "0xf", "no client has seen more yet"
         front.chain.pool.note_head(front.chain.pool.members[0], 0x10)
-        for result in ("0x11", "0x11"):
+        for head in ("0x11", "0x11"):
             async with front.socket() as client:
-                assert (await say(client, call(1, "eth_blockNumber")))["result"] == result
+                assert (await say(client, call(1, "eth_blockNumber")))["result"] == head
         behind.answers["eth_blockNumber"] = "0x11"
         async with front.socket() as client:
             await say(client, call(1, "eth_gasPrice"))
         assert behind.count("eth_gasPrice") == 1
 
 
-async def test_only_what_a_client_says_goes_to_its_node() -> None:
+async def test_only_the_messages_of_a_client_go_to_its_node() -> None:
     node = Node()
     headers = {"authorization": "Bearer mine", "cookie": "a=b", "origin": "https://a.example", "x-forwarded-for": "::"}
     async with fronted(node) as front, front.socket("?x=y", **headers) as client:
@@ -234,7 +234,7 @@ async def test_only_what_a_client_says_goes_to_its_node() -> None:
         assert not sent & set(headers)
 
 
-async def test_without_a_node_a_client_is_told_to_come_again() -> None:
+async def test_without_a_node_a_client_is_asked_to_try_again_later() -> None:
     node, other = Node(), Node(answers={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
     async with running(node), running(other), served(node.url, ws=(ws_of(other),)) as front, front.socket() as client:
         assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
@@ -255,7 +255,7 @@ def masked(message: Any) -> bytes:
 
 
 async def end_of(raw: sockets.socket) -> str:
-    """Read until the connection ends, and return how: "reset", "closed", or with the code that was told."""
+    """Read until the connection ends, and return how: "reset", "closed", or the close code."""
     read = b""
     try:
         while part := await asyncio.get_running_loop().sock_recv(raw, 65_536):
@@ -268,7 +268,7 @@ async def end_of(raw: sockets.socket) -> str:
 
 
 @pytest.mark.parametrize("floods", [False, True])
-async def test_who_reads_nothing_at_all_is_cut_off(floods: bool) -> None:
+async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
     """floods: it is its own answers that the client does not read."""
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
     async with fronted(node, settings=few) as front, AsyncExitStack() as stack:

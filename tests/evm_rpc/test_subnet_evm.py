@@ -17,11 +17,11 @@ from tests.evm_rpc.evm import (
     forwarding,
     genesis_of,
     missing,
+    outcome_of,
     recorded_config,
     replay,
     running,
 )
-from tests.evm_rpc.evm import told as told_of
 from warpseal.evm_rpc.chain_config import UNSCHEDULED, NotSubnetEvm, chain_config
 from warpseal.evm_rpc.methods import SUBNET_EVM
 from warpseal.evm_rpc.subnet_evm import FEE_MANAGER_ADDRESS, with_last_changed
@@ -43,20 +43,20 @@ def expected(row: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("chain", L1S)
-async def test_what_the_node_answers_passes(chain: str) -> None:
+async def test_the_nodes_response_is_passed_on(chain: str) -> None:
     async with running(Node(rule=replay(chain))) as node, forwarding(node.url) as front:
         for row in rows(chain):
             assert await asked(front.forwarder, row["method"], *row["params"]) == expected(row), row
 
 
 @pytest.mark.parametrize("chain", L1S)
-async def test_what_is_derived_is_what_the_node_would_have_answered(chain: str) -> None:
+async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
     node = Node(rule=replay(chain, *SUBNET_EVM))
     async with running(node), forwarding(node.url, config=recorded_config(chain)) as front:
         for row in rows(chain):
             answer = (await front.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
             assert answer.is_derived
-            assert told_of(answer) == expected(row), row
+            assert outcome_of(answer) == expected(row), row
 
 
 @pytest.mark.parametrize("derives", [False, True])
@@ -89,7 +89,7 @@ async def test_names_of_the_chain_configuration_stand_in_the_order_of_the_node()
 
 
 def test_last_changed_at_is_always_sent() -> None:
-    assert told_of(with_last_changed(RpcResponse(Raw(b'{"feeConfig":{"gasLimit":8}}')))) == {
+    assert outcome_of(with_last_changed(RpcResponse(Raw(b'{"feeConfig":{"gasLimit":8}}')))) == {
         "feeConfig": {"gasLimit": 8},
         "lastChangedAt": 0,
     }
@@ -101,7 +101,7 @@ def words(*numbers: int) -> str:
     return "0x" + b"".join(number.to_bytes(32, "big") for number in numbers).hex()
 
 
-async def test_fees_of_the_fee_manager_are_read_at_the_block_that_is_asked_for() -> None:
+async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None:
     def rule(method: str, params: list[Any]) -> Any:
         block = {"hash": "0x" + "22" * 32, "timestamp": "0x9", "number": "0x3"}
         if method == "eth_getBlockByNumber":
@@ -173,7 +173,7 @@ def test_an_override_counts_even_where_it_is_zero_and_a_zero_in_the_genesis_mean
     assert shown["upgrades"] == {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}}
 
 
-def test_what_is_not_scheduled_switches_no_ethereum_upgrade_on() -> None:
+def test_an_unscheduled_upgrade_activates_no_ethereum_upgrade() -> None:
     overrides = {"durangoTimestamp": UNSCHEDULED, "etnaTimestamp": UNSCHEDULED}
     shown = recorded_config("l1-0", {"networkUpgradeOverrides": overrides}).as_json()
     assert shown["durangoTimestamp"] == UNSCHEDULED

@@ -1,4 +1,4 @@
-"""Where validators are: told by nodes, by gossip, by the operator, by an earlier run; and which addresses are used."""
+"""Sources of validator addresses: nodes, gossip, the operator, an earlier run; and which addresses are used."""
 
 from __future__ import annotations
 

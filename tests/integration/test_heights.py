@@ -97,7 +97,7 @@ async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) ->
         assert judged(network, message, old) == 20
         assert judged(network, message, new) == 21
         assert len(verify_signed_message(network, old.signed, message.unsigned.raw, subnet_id, 100, 20).signers) == 10
-        # One validator would do at 21, but what was signed at 20 fits there, too, and nobody is asked again.
+        # One validator would suffice at 21, but the signature from 20 is valid there: no validator is asked again.
         assert len(verify_signed_message(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 10
         equal = await daemon.aggregate(other, pchain_height=20)
         assert len(verify_signed_message(network, equal.signed, other.unsigned.raw, subnet_id, 67, 20).signers) == 7

@@ -95,7 +95,7 @@ async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_
             assert "http://" not in str(reply.body)
             assert not any(str(node.port) in str(reply.body) for node in network.nodes)
             assert int(reply.headers["Retry-After"]) >= 1
-        # A message that nobody has signed yet, at a height whose set is at hand.
+        # A message without signatures so far, at a height whose set is cached.
         reply = await daemon.aggregate(other, pchain_height=19)
         verify_signed_message(network, reply.signed, other.unsigned.raw, PRIMARY_NETWORK, 67, 19)
         assert (await daemon.aggregate(third, pchain_height=18)).status == 502

@@ -1,4 +1,4 @@
-"""What a whole daemon observes of its peers: it is in the store, it survives a restart, and endpoint 8 tells it."""
+"""The uptime of peers in a whole daemon: it is stored, survives a restart, and is returned by endpoint 8."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def quick_config(network: SimulatedNetwork, folder: Path) -> Config:
 
 
 async def own_id(daemon: Daemon) -> NodeID:
-    """Return the daemon's node id, as it tells everybody under /ext."""
+    """Return the daemon's node id, as it is returned under /ext."""
     found: list[str] = []
 
     async def is_told() -> bool:
@@ -49,7 +49,7 @@ async def own_id(daemon: Daemon) -> NodeID:
 
 
 async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
-    """Return what the store has of each node, of all hours. The daemon must have ended."""
+    """Return the stored uptime of each node over all hours. The daemon must have ended."""
     async with store_at(store_url(folder), call_timeout_s=PATIENCE_S) as store:
         rows = (await store.observed.load(observer, 0, 0)).hours
     return {
@@ -62,7 +62,7 @@ async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
 
 
 async def uptime_told(daemon: Daemon, name: str) -> tuple[float, float]:
-    """Return uptime and reachability of a validator as endpoint 8 tells them."""
+    """Return uptime and reachability of a validator from endpoint 8."""
     answer = await daemon.get(f"{NETWORKS}/validators/{name}")
     assert answer.status == 200, answer.body
     (body,) = answer.body["validators"]

@@ -32,7 +32,7 @@ PLAN = Plan(
     messages=0,
 )
 METHOD = "validators.getCurrentValidators"
-NOBODY = "NodeID-111111111111111111116DBWJs"
+UNKNOWN_NODE = "NodeID-111111111111111111116DBWJs"
 NO_PAGE = (404, "404 page not found\n")
 # Everything is looked at more often than in earnest.
 QUICK: Mapping[str, Mapping[str, Any]] = {
@@ -85,7 +85,7 @@ class Scene:
         return {validator["nodeID"]: validator for validator in json.loads(text)["result"]["validators"]}
 
     async def until_connected(self, chain: ChainID, *indices: int) -> dict[str, dict[str, Any]]:
-        """Wait until exactly these are told to be connected; return the validators."""
+        """Wait until exactly these are listed as connected; return the validators."""
         wanted = {self.name(index) for index in indices}
 
         async def are_connected() -> bool:
@@ -96,11 +96,11 @@ class Scene:
         return await self.listed(chain)
 
     async def until_up_for(self, seconds: int, chain: ChainID, index: int) -> dict[str, Any]:
-        """Wait until a validator is told to have been up so long; return what is told of it."""
+        """Wait until a validator is listed with so much uptime; return its entry."""
 
         async def is_up() -> bool:
-            one = (await self.listed(chain)).get(self.name(index))
-            return one is not None and one["uptimeSeconds"] >= seconds
+            entry = (await self.listed(chain)).get(self.name(index))
+            return entry is not None and entry["uptimeSeconds"] >= seconds
 
         await until(is_up)
         return (await self.listed(chain))[self.name(index)]
@@ -127,8 +127,8 @@ async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connec
         found = await here.until_connected(first, *here.nodes(TRACKED))
         assert await here.until_connected(second, *here.nodes(TRACKED))
         for seat in here.network.state.validations[here.subnet(TRACKED)]:
-            one = found[node_id_text(seat.node_id)]
-            assert list(one) == [
+            entry = found[node_id_text(seat.node_id)]
+            assert list(entry) == [
                 "validationID",
                 "nodeID",
                 "weight",
@@ -139,8 +139,8 @@ async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connec
                 "uptimePercentage",
                 "uptimeSeconds",
             ]
-            assert (one["validationID"], one["weight"]) == (id_text(seat.id), seat.weight)
-            assert (one["startTimestamp"], one["isActive"], one["isL1Validator"]) == (seat.start_time, True, True)
+            assert (entry["validationID"], entry["weight"]) == (id_text(seat.id), seat.weight)
+            assert (entry["startTimestamp"], entry["isActive"], entry["isL1Validator"]) == (seat.start_time, True, True)
 
 
 async def test_a_stopped_validator_is_not_connected_and_its_uptime_stands_still(tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refu
         (chain, _), (first, second, third) = here.chains(TRACKED), map(here.name, here.nodes(TRACKED))
         await here.until_connected(chain, *here.nodes(TRACKED))
         assert set(await here.listed(chain, second)) == {second}
-        assert set(await here.listed(chain, third, NOBODY, first)) == {first, third}
-        assert await here.send(id_text(chain), {"nodeIDs": [NOBODY]}) == (
+        assert set(await here.listed(chain, third, UNKNOWN_NODE, first)) == {first, third}
+        assert await here.send(id_text(chain), {"nodeIDs": [UNKNOWN_NODE]}) == (
             200,
             '{"jsonrpc":"2.0","result":{"validators":[]},"id":1}\n',
         )
@@ -226,9 +226,9 @@ class Listing:
     async def answer(self, request: web.Request) -> web.Response:
         if self.status != 200:
             return web.Response(status=self.status)
-        one = {
+        entry = {
             "validationID": id_text(bytes([7]) * 32),
-            "nodeID": NOBODY,
+            "nodeID": UNKNOWN_NODE,
             "weight": 1,
             "startTimestamp": 2,
             "isActive": True,
@@ -238,7 +238,7 @@ class Listing:
             "uptimeSeconds": self.seconds,
         }
         call = await request.json()
-        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": [one]}})
+        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": [entry]}})
 
 
 @asynccontextmanager
@@ -262,7 +262,7 @@ async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_pass
         chains = [{"blockchain-id": id_text(item), "rpc": [rpc]} for item, rpc in ((first, url), (second, other))]
         async with scene(tmp_path, {"evm-chains": chains}, network=network) as here:
             await here.until_connected(second, *here.nodes(TRACKED))
-            assert (await here.listed(first))[NOBODY]["uptimeSeconds"] == listing.seconds
+            assert (await here.listed(first))[UNKNOWN_NODE]["uptimeSeconds"] == listing.seconds
             listing.status = 500
             status, text = await here.send(id_text(first), {})
             assert (status, json.loads(text)["error"]["code"]) == (200, -32000)

@@ -1,4 +1,4 @@
-"""Prices in a whole daemon: rewards are told with what they were worth, by a file, by the web, or by nobody."""
+"""Prices in a whole daemon: rewards have their value from a file, from the web, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loopback HTTP node that answers JSON-RPC from the recordings of a local network, or as a test tells it to."""
+"""A loopback HTTP node that answers JSON-RPC from the recordings of a local network, or as a test configures it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _recorded(path: str, method: str, params: Params) -> Any:
     if method == "platform.validatedBy":
         return _validated_by(params["blockchainID"])
     if method == "platform.validates":
-        chains = [blockchain["id"] for blockchain in _blockchains() if blockchain["subnetID"] == params["subnetID"]]
+        chains = [chain["id"] for chain in _blockchains() if chain["subnetID"] == params["subnetID"]]
         return {"blockchainIDs": chains}
     for entry in RECORDED:
         if entry["method"] == method and _same(entry, path, params):
@@ -171,7 +171,7 @@ def connected(session: aiohttp.ClientSession, settings: NodeSettings, observer: 
 
 
 def refusing_uri() -> str:
-    """Return the base URL of a port at which nobody listens."""
+    """Return the base URL of a port without a listener."""
     import socket
 
     with socket.socket() as probe:

@@ -17,7 +17,7 @@ LISTED: dict[str, Any] = recorded_result(METHOD, subnetID=id_text(L1))["validato
 LEGACY: dict[str, Any] = recorded_result(METHOD, subnetID=id_text(PERMISSIONED))["validators"][0]
 
 
-async def test_those_of_an_l1_have_their_own_ids_and_the_one_without_balance_is_inactive() -> None:
+async def test_validations_of_an_l1_have_their_own_ids_and_are_inactive_without_balance() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         current = await upstream.platform.current_validations(L1)
     assert current[0] == CurrentValidation(
@@ -31,7 +31,7 @@ async def test_those_of_an_l1_have_their_own_ids_and_the_one_without_balance_is_
     assert [validation.is_active for validation in current] == [True, True, True, False]
 
 
-async def test_a_permissioned_one_is_known_by_its_transaction_and_always_active() -> None:
+async def test_a_permissioned_validation_has_its_transactions_id_and_is_always_active() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         (one,) = await upstream.platform.current_validations(PERMISSIONED)
         of_primary = await upstream.platform.current_validations(PRIMARY_NETWORK)
@@ -40,7 +40,7 @@ async def test_a_permissioned_one_is_known_by_its_transaction_and_always_active(
     assert len(of_primary) == 3
 
 
-def test_legacy_ones_stand_beside_those_of_an_l1() -> None:
+def test_permissioned_validations_are_listed_beside_those_of_an_l1() -> None:
     raw = json.dumps({"validators": [LEGACY, LISTED]}).encode()
     assert [(validation.is_l1, validation.is_active) for validation in decode_current_validations(raw)] == [
         (False, True),
@@ -48,7 +48,7 @@ def test_legacy_ones_stand_beside_those_of_an_l1() -> None:
     ]
 
 
-def test_no_validators_may_be_told_as_null() -> None:
+def test_a_list_without_validators_may_be_null() -> None:
     assert decode_current_validations(b'{"validators":null}') == ()
 
 
@@ -56,7 +56,7 @@ def test_no_validators_may_be_told_as_null() -> None:
     "change",
     [{"validationID": None}, {"validationID": "x"}, {"nodeID": "x"}, {"weight": "-1"}, {"startTime": str(2**64)}],
 )
-async def test_an_entry_that_cannot_be_one_makes_the_answer_unusable(change: dict[str, Any]) -> None:
+async def test_a_malformed_entry_makes_the_answer_unusable(change: dict[str, Any]) -> None:
     async with upstream_of(RecordedNode({METHOD: {"validators": [{**LISTED, **change}]}})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.current_validations(L1)

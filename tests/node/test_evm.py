@@ -63,13 +63,13 @@ async def test_recorded_logs_are_read() -> None:
         assert await evm.logs(LogFilter(0, 3, WARP_PRECOMPILE, (SEND_WARP_MESSAGE,))) == ()
 
 
-async def test_the_next_node_is_asked_where_one_is_away() -> None:
+async def test_the_next_node_is_called_if_one_is_down() -> None:
     async with Clients(evm_node(), extra=(refusing_uri() + PATH,)) as evm:
         assert await evm.block_number() == 0x36
         assert len(await evm.logs(ALL)) == 8
 
 
-async def test_a_range_that_is_too_long_is_told_apart_from_nodes_that_are_away() -> None:
+async def test_a_range_that_is_too_long_is_distinguished_from_nodes_that_are_down() -> None:
     def too_long(params: Any) -> Any:
         raise RpcFault("requested too many blocks from 0 to 54, maximum is set to 10")
 
@@ -94,7 +94,7 @@ async def test_a_range_that_is_too_long_is_told_apart_from_nodes_that_are_away()
         {"data": "0xzz"},
     ],
 )
-async def test_logs_that_were_not_asked_for_are_refused(change: dict[str, Any]) -> None:
+async def test_logs_that_do_not_match_the_filter_are_refused(change: dict[str, Any]) -> None:
     async with Clients(evm_node(lambda params: [{**recorded_logs(params)[0], **change}])) as evm:
         with pytest.raises(LogsRefused):
             await evm.logs(ALL)

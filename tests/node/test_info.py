@@ -1,4 +1,4 @@
-"""What info nodes tell: the network, and hints of where peers are."""
+"""Answers of info nodes: the network, and hints of the addresses of peers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_without_an_info_node_the_network_is_unknown() -> None:
     assert caught.value.attempts == (NodeAttempt(0, NodeFailure.REFUSED),)
 
 
-async def test_peers_are_told_with_the_address_they_claim_and_the_node_itself_is_among_them() -> None:
+async def test_peers_are_listed_with_the_address_they_claim_together_with_the_node_itself() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         hints = await upstream.info.peers()
     recorded = recorded_result("info.peers")["peers"]
@@ -57,7 +57,7 @@ async def test_unusable_entries_are_left_out_and_ipv6_is_read() -> None:
     assert [(hint.host, hint.port, len(hint.version)) for hint in hints] == [("2001:db8::1", 9_651, 64)]
 
 
-async def test_every_info_node_is_asked_and_one_suffices() -> None:
+async def test_all_info_nodes_are_called_and_a_single_answer_suffices() -> None:
     def refuse(_: object) -> None:
         raise RpcFault("no")
 
@@ -65,14 +65,14 @@ async def test_every_info_node_is_asked_and_one_suffices() -> None:
     nodes = RecordedNode(), RecordedNode({"info.peers": {"peers": [other]}}), RecordedNode({"info.peers": refuse})
     async with serving(*nodes) as uris, open_session() as session:
         info = connected(session, settings_for(refusing_uri(), *uris)).info
-        result = await info.all_peers()
-        assert not result.complete
-        assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in result.hints
-        assert len(result.hints) == len(set(result.hints))
+        peers = await info.all_peers()
+        assert not peers.complete
+        assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in peers.hints
+        assert len(peers.hints) == len(set(peers.hints))
     assert [node.calls["info.peers"] for node in nodes] == [1, 1, 1]
 
 
-async def test_no_peers_are_told_when_no_node_answers() -> None:
+async def test_peers_are_unavailable_when_no_node_answers() -> None:
     node = RecordedNode({"info.peers": {"peers": "all of them"}})
     async with upstream_of(node) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
@@ -85,15 +85,15 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
         dead = refusing_uri()
         upstream = connected(session, settings_for(uris[0], dead))
         networks, heights = await upstream.info.probe(), await upstream.platform.probe()
-    assert [(network.position, network.display, network.value, network.failure) for network in networks] == [
+    assert [(result.position, result.display, result.value, result.failure) for result in networks] == [
         (0, uris[0], NETWORK_ID, None),
         (1, dead, None, NodeFailure.REFUSED),
     ]
-    assert [height.value for height in heights] == [19, None]
+    assert [result.value for result in heights] == [19, None]
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("fields", "expected"),
     [
         ({"rpcProtocolVersion": "44"}, 44),
         ({"rpcProtocolVersion": 43}, 43),
@@ -101,13 +101,11 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
         ({}, None),
     ],
 )
-async def test_the_protocol_of_plugins_is_the_nodes_where_it_tells(
-    result: dict[str, object], expected: int | None
-) -> None:
-    async with upstream_of(RecordedNode({"info.getNodeVersion": result})) as upstream:
+async def test_the_plugin_protocol_is_that_of_the_node(fields: dict[str, object], expected: int | None) -> None:
+    async with upstream_of(RecordedNode({"info.getNodeVersion": fields})) as upstream:
         assert await upstream.info.rpc_protocol_version() == expected
 
 
-async def test_without_an_info_node_no_protocol_of_plugins_is_told() -> None:
+async def test_without_an_info_node_the_plugin_protocol_is_unknown() -> None:
     async with open_session() as session:
         assert await connected(session, settings_for(refusing_uri())).info.rpc_protocol_version() is None

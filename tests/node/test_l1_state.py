@@ -1,4 +1,4 @@
-"""Transactions, validations and subnets as nodes tell of them, lagging and lying ones too."""
+"""Transactions, validations and subnets from nodes, including lagging and lying ones."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_recorded_validations_are_read() -> None:
         assert await upstream.platform.l1_validator(REMOVED) == ValidationAt(19, None)
 
 
-async def test_a_missing_validation_is_missing_at_a_height_that_was_told_before() -> None:
+async def test_a_missing_validation_is_missing_at_a_height_that_the_node_returned_before() -> None:
     node = RecordedNode()
     async with upstream_of(node) as upstream:
         await upstream.platform.l1_validator(REMOVED)
@@ -116,10 +116,10 @@ async def test_a_missing_validation_is_missing_at_a_height_that_was_told_before(
 async def test_nodes_below_the_height_prove_nothing() -> None:
     behind = lagging(10, **{"platform.getL1Validator": no_validator})
     async with upstream_of(behind, RecordedNode()) as upstream:
-        result = await upstream.platform.l1_validator(REGISTERED, 12)
-        assert result is not None
-        assert result.state is not None
-        assert {item.height for item in await upstream.platform.l1_validator_each(REGISTERED)} == {10, 19}
+        validation = await upstream.platform.l1_validator(REGISTERED, 12)
+        assert validation is not None
+        assert validation.state is not None
+        assert {validation.height for validation in await upstream.platform.l1_validator_each(REGISTERED)} == {10, 19}
     async with upstream_of(behind) as upstream:
         assert await upstream.platform.l1_validator(REGISTERED, 12) is None
 

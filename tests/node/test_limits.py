@@ -32,7 +32,7 @@ def test_only_so_many_start_within_any_second() -> None:
     assert queue.start_ready(11.0) == [3, 4]
 
 
-def test_who_leaves_is_dropped() -> None:
+def test_a_ticket_that_leaves_is_dropped() -> None:
     queue = CallQueue(max_concurrency=1, per_s=100)
     for ticket in "abc":
         queue.join(ticket)
@@ -100,7 +100,7 @@ async def test_callers_wait_for_a_slot_and_the_daemon_does_not() -> None:
     assert order == ["first", "poll", "second"]
 
 
-async def test_time_alone_lets_the_next_one_go() -> None:
+async def test_the_next_call_starts_as_soon_as_time_allows_it() -> None:
     limit = UpstreamLimit(max_concurrency=10, per_s=1)
     started_at = asyncio.get_running_loop().time()
     for _ in range(2):

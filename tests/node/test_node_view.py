@@ -1,4 +1,4 @@
-"""What nodes tell of blockchains and validators by themselves, against recorded answers of real nodes."""
+"""Blockchains and validators from nodes alone, against recorded answers of real nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def validators(**changes: Any) -> Any:
     """Answers getCurrentValidators for whichever nodes are asked for."""
 
     def answer(params: Params) -> Any:
-        return {"validators": [{**one, **changes} for one in ALL if one["nodeID"] in params["nodeIDs"]]}
+        return {
+            "validators": [{**validation, **changes} for validation in ALL if validation["nodeID"] in params["nodeIDs"]]
+        }
 
     return answer
 
@@ -58,23 +60,23 @@ def node(peers: Any = (), **changes: Any) -> RecordedNode:
     )
 
 
-async def test_a_recorded_validator_is_told_as_it_stands() -> None:
+async def test_a_recorded_validator_is_returned_as_the_node_lists_it() -> None:
     async with upstream_of(node()) as upstream:
-        (told,) = await upstream.view.validations(NODE)
-    assert told.tx_id == parse_id("2NGSoZJR3Tnt5pzucRMqL3cFXEUxcqiHxpkx2vTZYvnPmef3vx")
-    assert (told.node_id, told.subnet_id, told.staked) == (NODE, PRIMARY_NETWORK, 10**15)
-    assert (told.start, told.end, told.fee_shares) == (1_795_226_559, 1_826_751_759, 10_000)
-    assert told.bls is not None
-    assert told.bls.public_key.hex().startswith("b1dd60340d84")
-    assert isinstance(told.state, ActiveState)
-    assert (told.state.total_stake, told.state.delegator_count, told.state.delegated) == (TOTAL, 0, 0)
-    potential = told.state.potential
+        (validation,) = await upstream.view.validations(NODE)
+    assert validation.tx_id == parse_id("2NGSoZJR3Tnt5pzucRMqL3cFXEUxcqiHxpkx2vTZYvnPmef3vx")
+    assert (validation.node_id, validation.subnet_id, validation.staked) == (NODE, PRIMARY_NETWORK, 10**15)
+    assert (validation.start, validation.end, validation.fee_shares) == (1_795_226_559, 1_826_751_759, 10_000)
+    assert validation.bls is not None
+    assert validation.bls.public_key.hex().startswith("b1dd60340d84")
+    assert isinstance(validation.state, ActiveState)
+    assert (validation.state.total_stake, validation.state.delegator_count, validation.state.delegated) == (TOTAL, 0, 0)
+    potential = validation.state.potential
     assert (potential.validation, potential.delegation, len(potential.addresses)) == (672_391_806_538_052, 0, 1)
 
 
 async def test_the_share_of_each_delegation_is_rounded_in_the_validators_favour() -> None:
     delegators = [{"potentialReward": "100"}, {"potentialReward": "101"}]
-    told = node(
+    served = node(
         delegationFee="2.5000",
         accruedDelegateeReward="7",
         delegators=delegators,
@@ -82,22 +84,22 @@ async def test_the_share_of_each_delegation_is_rounded_in_the_validators_favour(
         delegatorWeight="50",
         signer=None,
     )
-    async with upstream_of(told) as upstream:
-        (one,) = await upstream.view.validations(NODE)
-    assert isinstance(one.state, ActiveState)
-    assert one.state.potential == Rewards(672_391_806_538_052, 7 + 3 + 3, one.state.potential.addresses)
-    assert (one.state.delegator_count, one.state.delegated, one.bls) == (2, 50, None)
+    async with upstream_of(served) as upstream:
+        (validation,) = await upstream.view.validations(NODE)
+    assert isinstance(validation.state, ActiveState)
+    assert validation.state.potential == Rewards(672_391_806_538_052, 7 + 3 + 3, validation.state.potential.addresses)
+    assert (validation.state.delegator_count, validation.state.delegated, validation.bls) == (2, 50, None)
 
 
 def listing(params: Params) -> Any:
     """Answers getCurrentValidators of any recorded subnet for whichever nodes are asked for."""
     subnet = params.get("subnetID", id_text(PRIMARY_NETWORK))
     listed = recorded_result("platform.getCurrentValidators", subnetID=subnet)["validators"]
-    return {"validators": [one for one in listed if one["nodeID"] in params["nodeIDs"]]}
+    return {"validators": [validation for validation in listed if validation["nodeID"] in params["nodeIDs"]]}
 
 
 def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
-    """A node that tells every subnet's validators. l1_nodes: are said to be members of the L1, too."""
+    """A node that lists every subnet's validators. l1_nodes: listed as members of the L1 as well."""
     sets = deepcopy(recorded_result("platform.getAllValidatorsAt", height=19)["validatorSets"])
     sets[id_text(L1)]["validators"][0]["nodeIDs"] += l1_nodes
     total = {id_text(PERMISSIONED): "49463"}
@@ -110,7 +112,7 @@ def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
     )
 
 
-async def test_what_a_node_validates_of_subnets_is_told_beside_the_primary_network() -> None:
+async def test_validations_of_subnets_are_returned_beside_that_of_the_primary_network() -> None:
     asked = of_all_subnets(node_id_text(OWNED))
     async with upstream_of(asked) as upstream:
         primary, of_subnet = await upstream.view.validations(OWNED)
@@ -133,23 +135,23 @@ async def test_a_validator_of_an_l1_alone_has_no_validation() -> None:
     assert asked.calls["platform.getAllValidatorsAt"] == 0
 
 
-async def test_an_older_node_tells_the_primary_network_alone() -> None:
+async def test_an_older_node_returns_only_the_primary_network() -> None:
     def unknown(_: Params) -> Any:
         raise RpcFault('rpc: can\'t find method "platform.getAllValidatorsAt"')
 
     async with upstream_of(of_all_subnets(members=unknown)) as upstream:
-        (told,) = await upstream.view.validations(OWNED)
-    assert told.subnet_id == PRIMARY_NETWORK
+        (validation,) = await upstream.view.validations(OWNED)
+    assert validation.subnet_id == PRIMARY_NETWORK
 
 
-async def test_who_does_not_validate_has_no_validation_and_costs_no_second_call() -> None:
+async def test_a_node_that_does_not_validate_costs_no_second_call() -> None:
     asked = node()
     async with upstream_of(asked) as upstream:
         assert await upstream.view.validations(node_id("111111111111111111116DBWJs")) == ()
     assert asked.calls["platform.getTotalStake"] == 0
 
 
-async def test_how_a_validator_is_reached_is_what_the_node_sees() -> None:
+async def test_connectivity_is_what_the_node_observes() -> None:
     async with upstream_of(node([{**PEER, "benched": ["P", "C"]}], uptime="99.0683")) as upstream:
         seen = await upstream.view.connectivity(NODE)
     assert seen == Connectivity(99.0683, 99.0683, 100.0, 0.0, 100.0, "1.14.1")
@@ -163,7 +165,7 @@ async def test_a_node_that_does_not_validate_the_primary_network_is_judged_by_it
         assert await upstream.view.connectivity(stranger) == Connectivity(0.0, 0.0)
 
 
-async def test_a_validator_is_asked_for_once_in_a_while() -> None:
+async def test_validations_and_connectivity_share_one_cached_call() -> None:
     asked = node([PEER])
     async with upstream_of(asked) as upstream:
         await upstream.view.validations(NODE)
@@ -173,24 +175,39 @@ async def test_a_validator_is_asked_for_once_in_a_while() -> None:
     assert params == {"nodeIDs": [node_id_text(NODE)]}
 
 
-async def test_what_a_node_said_last_of_a_validator_stands_in_while_it_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def failing_after_the_first_call() -> RecordedNode:
     def peers(params: Params) -> Any:
-        if asked.calls["info.peers"] > 1:
+        if recorded.calls["info.peers"] > 1:
             raise RpcFault("shutting down")
         return {"peers": [PEER]}
 
-    asked = node()
-    asked.answers["info.peers"] = peers
-    async with upstream_of(asked) as upstream:
-        seen = await upstream.view.connectivity(NODE)
-        assert await upstream.view.connectivity(NODE) == seen
-        assert asked.calls["info.peers"] == 1, "it is asked once in a while"
-        monkeypatch.setattr(node_view, "REMEMBERED_S", 0.0)
-        assert await upstream.view.connectivity(NODE) == seen
-        assert asked.calls["info.peers"] == 2
-        monkeypatch.setattr(node_view, "LAST_WORD_S", 0.0)
+    recorded = node()
+    recorded.answers["info.peers"] = peers
+    return recorded
+
+
+async def test_the_connectivity_of_a_validator_is_cached() -> None:
+    recorded = failing_after_the_first_call()
+    async with upstream_of(recorded) as upstream:
+        connectivity = await upstream.view.connectivity(NODE)
+        assert await upstream.view.connectivity(NODE) == connectivity
+        assert recorded.calls["info.peers"] == 1
+
+
+async def test_the_last_connectivity_is_returned_while_no_node_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_view, "CACHE_TTL_S", 0.0)
+    recorded = failing_after_the_first_call()
+    async with upstream_of(recorded) as upstream:
+        connectivity = await upstream.view.connectivity(NODE)
+        assert await upstream.view.connectivity(NODE) == connectivity
+        assert recorded.calls["info.peers"] == 2
+
+
+async def test_connectivity_that_is_too_old_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_view, "CACHE_TTL_S", 0.0)
+    monkeypatch.setattr(node_view, "STALE_CONNECTIVITY_S", 0.0)
+    async with upstream_of(failing_after_the_first_call()) as upstream:
+        await upstream.view.connectivity(NODE)
         with pytest.raises(NodeUnavailable):
             await upstream.view.connectivity(NODE)
 
@@ -205,7 +222,7 @@ async def test_a_recorded_blockchain_is_read_from_its_creation() -> None:
     assert chain.genesis.startswith(b"{")
 
 
-async def test_a_blockchain_without_a_transaction_is_told_as_it_is_listed() -> None:
+async def test_a_blockchain_without_a_transaction_is_returned_as_it_is_listed() -> None:
     async with upstream_of(RecordedNode({"platform.getTx": nowhere})) as upstream:
         chain = await upstream.view.blockchain(C_CHAIN)
         assert chain is not None
@@ -263,6 +280,6 @@ async def test_an_answer_that_makes_no_sense_is_no_answer(change: dict[str, Any]
             await upstream.view.validations(NODE)
 
 
-def test_nothing_is_nobody() -> None:
+def test_an_empty_answer_is_an_empty_validator_set() -> None:
     assert decode_validations(b'{"validators":null}') == ()
     assert decode_peer_status(b'{"peers":null}').version == ""

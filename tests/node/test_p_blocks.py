@@ -53,7 +53,7 @@ async def test_a_block_comes_without_its_checksum() -> None:
     ],
     ids=["checksum", "encoding", "prefix", "empty", "no hex", "json", "nothing", "too long"],
 )
-async def test_a_block_that_cannot_be_right_is_no_answer_and_the_next_node_is_asked(answer: Any) -> None:
+async def test_a_malformed_block_makes_the_next_node_be_called(answer: Any) -> None:
     bad, good = blocks_node(**{METHOD: answer}), blocks_node()
     async with upstream_of(bad, good) as upstream:
         assert await upstream.blocks.block_at(7) == b"7"
@@ -71,7 +71,7 @@ async def test_a_node_that_lacks_the_block_is_passed_over() -> None:
             await upstream.blocks.block_at(7)
 
 
-async def test_every_node_can_be_asked_for_its_own_answer() -> None:
+async def test_distinct_blocks_of_all_nodes_can_be_read() -> None:
     nodes = (
         blocks_node(),
         blocks_node(**{METHOD: refuse}),
@@ -119,7 +119,7 @@ async def test_requests_per_second_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_node_that_asks_for_a_pause_gets_it_from_the_follower_and_from_nobody_else(status: int) -> None:
+async def test_only_the_follower_respects_the_pause_that_a_node_asks_for(status: int) -> None:
     limited = [web.Response(status=status, headers={"Retry-After": "1"}, text="slow down")]
 
     def answer(params: Any) -> Any:
@@ -164,7 +164,7 @@ async def test_upgrades_are_the_nodes_own() -> None:
     assert "apricotPhase4MinPChainHeight" not in upgrades.times_s
 
 
-async def test_a_node_that_does_not_tell_of_upgrades_leaves_what_is_known_of_the_network() -> None:
+async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -> None:
     def missing(_: object) -> None:
         raise RpcFault('rpc: can\'t find method "info.Upgrades"')
 

@@ -60,7 +60,7 @@ async def test_the_same_answer_again_gives_the_same_tuple() -> None:
         assert await upstream.platform.validators_at(L1, 9) is not before
 
 
-async def test_a_height_beyond_the_tip_tells_the_tip() -> None:
+async def test_the_error_for_a_height_beyond_the_tip_names_the_tip() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         with pytest.raises(HeightAhead) as caught:
             await upstream.platform.validators_at(L1, 1_019)
@@ -97,7 +97,7 @@ async def test_nodes_that_share_a_key_carry_its_weight_once() -> None:
     async with upstream_of(RecordedNode({"platform.getAllValidatorsAt": merged})) as upstream:
         entries = (await upstream.platform.all_validators_at(19))[L1]
     members = build_canonical_set(entries)
-    assert [len(validator.node_ids) for validator in members.validators] == [2]
+    assert [len(entry.node_ids) for entry in members.validators] == [2]
     assert (members.total_weight, members.keyless_weight) == (12, 2)
 
 
@@ -142,7 +142,7 @@ async def test_the_chains_of_a_subnet_are_listed() -> None:
         assert C_CHAIN in await upstream.platform.blockchains_of(PRIMARY_NETWORK)
 
 
-async def test_a_converted_subnet_tells_conversion_and_manager() -> None:
+async def test_a_converted_subnet_has_its_conversion_and_manager() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         subnet = await upstream.platform.subnet(L1)
     assert subnet == Subnet(
@@ -167,8 +167,8 @@ async def test_a_permissioned_subnet_is_no_l1_and_an_unknown_one_is_none() -> No
 
 @pytest.mark.parametrize("address", [None, "0x"])
 async def test_a_converted_subnet_may_have_an_empty_manager_address(address: str | None) -> None:
-    result = {**recorded_result("platform.getSubnet", subnetID=L1_TEXT), "managerAddress": address}
-    async with upstream_of(RecordedNode({"platform.getSubnet": result})) as upstream:
+    record = {**recorded_result("platform.getSubnet", subnetID=L1_TEXT), "managerAddress": address}
+    async with upstream_of(RecordedNode({"platform.getSubnet": record})) as upstream:
         subnet = await upstream.platform.subnet(L1)
     assert subnet is not None
     assert subnet.manager_address == b""
@@ -216,7 +216,7 @@ async def test_hostile_sets_are_bad_answers(shape: str) -> None:
     async with upstream_of(RecordedNode({"platform.getValidatorsAt": answer})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.validators_at(L1, 19)
-    assert [attempt.failure for attempt in caught.value.attempts] == [NodeFailure.BAD_ANSWER]
+    assert [entry.failure for entry in caught.value.attempts] == [NodeFailure.BAD_ANSWER]
 
 
 @pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])
@@ -254,7 +254,7 @@ async def _drip() -> Any:
         yield b" " * 65_536
 
 
-async def test_a_compressed_answer_which_nobody_asked_for_is_a_bad_answer() -> None:
+async def test_a_compressed_response_is_a_bad_answer() -> None:
     def bomb(_: object) -> web.Response:
         body = gzip.compress(b" " * 10_000_000)
         return web.Response(body=body, headers={"Content-Encoding": "gzip"})

@@ -43,7 +43,7 @@ async def test_a_dead_node_is_passed_over_and_then_left_alone() -> None:
     assert alive.calls["platform.getHeight"] == 5
 
 
-async def test_a_node_that_nobody_listens_at_is_refused_and_others_serve() -> None:
+async def test_a_refused_connection_is_a_failure_and_other_nodes_serve() -> None:
     node = RecordedNode()
     async with serving(node) as uris, open_session() as session:
         upstream = connected(session, settings_for(refusing_uri(), *uris))
@@ -102,7 +102,7 @@ async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> No
     assert first.calls["platform.getHeight"] == 2
 
 
-async def test_only_one_of_many_callers_waits_for_a_node_that_hangs_again() -> None:
+async def test_a_single_caller_waits_for_a_node_that_hangs_again() -> None:
     first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
     async with upstream_of(first, second, retry_failed_after_s=0.1, call_timeout_s=1.0) as upstream:
         await upstream.platform.height()
@@ -173,7 +173,7 @@ async def test_the_network_is_checked_again_after_a_failure() -> None:
     assert caught.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
 
 
-async def test_a_gateway_without_an_info_api_is_used_and_seldom_asked_for_it() -> None:
+async def test_a_gateway_without_an_info_api_is_used_and_seldom_queried_for_it() -> None:
     ours, gateway = RecordedNode(), RecordedNode(paths=("/ext/bc/P",))
     async with serving(ours, gateway) as uris, open_session() as session:
         settings = settings_for(uris[0], p_chain_api=settings_for(uris[1]).p_chain_api)
@@ -184,7 +184,7 @@ async def test_a_gateway_without_an_info_api_is_used_and_seldom_asked_for_it() -
     assert [path for path, _, _ in gateway.seen] == ["/ext/bc/P"] * 3
 
 
-async def test_the_path_of_the_reference_is_asked_first() -> None:
+async def test_the_path_of_the_reference_is_tried_first() -> None:
     node = RecordedNode()
     async with upstream_of(node) as upstream:
         await upstream.platform.height()
@@ -259,7 +259,7 @@ async def test_a_refusal_does_not_put_a_node_out_of_service() -> None:
     assert first.calls["platform.getHeight"] == 1
 
 
-async def test_the_log_names_the_node_once_and_tells_when_it_works_again(
+async def test_the_log_names_a_failing_node_once_and_reports_its_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "warpseal.node")
@@ -270,8 +270,8 @@ async def test_the_log_names_the_node_once_and_tells_when_it_works_again(
                 await upstream.platform.height()
         node.answers.clear()
         await upstream.platform.height()
-    results = [(record.getMessage(), vars(record)["node"], vars(record)["position"]) for record in caplog.records]
-    assert results == [("upstream node failed", node.uri, 0), ("upstream node works again", node.uri, 0)]
+    logged = [(record.getMessage(), vars(record)["node"], vars(record)["position"]) for record in caplog.records]
+    assert logged == [("upstream node failed", node.uri, 0), ("upstream node works again", node.uri, 0)]
     assert vars(caplog.records[0])["answer"] == "http_status: HTTP status 500"
 
 
@@ -288,7 +288,7 @@ async def test_calls_are_counted_with_their_outcome() -> None:
     async with upstream_of(first, RecordedNode(), observer=observer) as upstream:
         await upstream.platform.height()
         await upstream.platform.validated_by(NO_CHAIN)
-    assert [item for item in observer.seen if item[0] != "info.getNetworkID"] == [
+    assert [node for node in observer.seen if node[0] != "info.getNetworkID"] == [
         ("platform.getHeight", "http_status"),
         ("platform.getHeight", "ok"),
         ("platform.validatedBy", "refused"),

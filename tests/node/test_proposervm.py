@@ -37,13 +37,13 @@ async def test_a_chain_that_no_node_runs_has_none_and_no_node_is_the_worse_for_i
     assert node.calls["platform.getHeight"] == 1
 
 
-async def test_the_second_node_is_asked_where_the_first_does_not_run_the_chain() -> None:
+async def test_the_second_node_is_called_if_the_first_does_not_run_the_chain() -> None:
     bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
     async with upstream_of(bare, full) as upstream:
         assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
 
 
-async def test_info_nodes_are_asked_too() -> None:
+async def test_info_nodes_are_called_as_well() -> None:
     bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
     async with serving(bare, full) as uris, open_session() as session:
         settings = settings_for(uris[0], info_api=settings_for(uris[1]).info_api)

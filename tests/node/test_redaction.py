@@ -82,7 +82,7 @@ def test_of_an_endpoint_scheme_host_and_port_are_shown() -> None:
     assert NodeEndpoint("http://[::1]:9650").display == "http://[::1]:9650"
 
 
-def test_what_a_node_says_is_masked_before_it_is_cut() -> None:
+def test_a_nodes_message_is_masked_before_it_is_cut() -> None:
     endpoint = NodeEndpoint("http://host/abcdefgh")
     said = "x" * 195 + "abcdefgh"
     assert endpoint.scrub(said) == ("x" * 195 + "***")

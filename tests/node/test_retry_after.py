@@ -40,7 +40,7 @@ def test_no_retry_after_makes_trouble(text: str) -> None:
     assert wait_s is None or 0 <= wait_s <= MAX_PAUSE_S
 
 
-def test_the_time_that_was_asked_for_is_kept() -> None:
+def test_the_requested_pause_is_respected() -> None:
     pause = RetryAfter()
     assert pause.remaining_s(100.0) == 0
     pause.record_request(100.0, 7.0)
@@ -68,7 +68,7 @@ def test_without_a_time_pauses_double_up_to_a_minute_until_a_call_works() -> Non
     assert pause.remaining_s(now) == 2.0
 
 
-def test_an_answer_within_the_pause_ends_nothing() -> None:
+def test_an_answer_within_the_pause_does_not_end_it() -> None:
     pause = RetryAfter()
     pause.record_request(0.0, None)
     pause.record_success(0.5)

@@ -37,7 +37,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-async def test_a_file_tells_prices_by_day_and_currency(tmp_path: Path) -> None:
+async def test_a_file_has_prices_by_day_and_currency(tmp_path: Path) -> None:
     table = read_table(written(tmp_path, "date,currency,price\n2024-03-09,USD, 42.420\n\n2024-03-09,jpy,6e3\n"))
     assert len(table) == 2
     assert await table.price("usd", DAY) == "42.420"
@@ -73,7 +73,7 @@ def test_prices_keep_every_digit(price: Any) -> None:
     assert format_price(price) == format(price, "f")
 
 
-async def test_only_avax_by_its_id_has_a_price_and_the_first_source_that_knows_tells_it() -> None:
+async def test_only_avax_has_a_price_and_the_first_source_that_has_it_is_used() -> None:
     first, second = PriceTable({("usd", DAY): "1"}), PriceTable({("usd", DAY): "2", ("eur", DAY): "3"})
     prices = AvaxPrices(AVAX.asset_id, [first, second])
     assert await prices.price(AVAX, "usd", NOON) == "1"
@@ -84,7 +84,7 @@ async def test_only_avax_by_its_id_has_a_price_and_the_first_source_that_knows_t
     assert await prices.price(lookalike, "usd", NOON) is None
 
 
-def test_a_template_is_filled_with_what_is_asked_for() -> None:
+def test_the_placeholders_of_a_template_are_replaced() -> None:
     template = "{currency}/{CURRENCY}/{date}/{day}-{month}-{year}/{timestamp}/{other}"
     assert fill_template(template, "usd", DAY) == "usd/USD/2024-03-09/09-03-2024/1709942400/{other}"
     assert list(unknown_placeholders(template, NAMES)) == ["other"]
@@ -94,13 +94,13 @@ def test_a_template_is_filled_with_what_is_asked_for() -> None:
 async def source(
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]], **changes: Any
 ) -> AsyncIterator[WebPrices]:
-    """Prices of a web server that returns the replies of `answer`."""
+    """Prices of a web server with configured responses."""
 
-    async def reply(request: web.Request) -> web.StreamResponse:
+    async def respond(request: web.Request) -> web.StreamResponse:
         return await answer(request)
 
     app = web.Application()
-    app.router.add_get("/{path:.*}", reply)
+    app.router.add_get("/{path:.*}", respond)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -131,9 +131,9 @@ class Web:
 async def test_a_price_is_fetched_once_exactly_and_remembered() -> None:
     server = Web('{"market": [{"usd": 42.123456789012345678901}]}')
     async with source(server) as prices:
-        result = await asyncio.gather(*(prices.price("usd", DAY) for _ in range(5)))
-        assert result == ["42.123456789012345678901"] * 5
-        assert await prices.price("usd", DAY) == result[0]
+        found = await asyncio.gather(*(prices.price("usd", DAY) for _ in range(5)))
+        assert found == ["42.123456789012345678901"] * 5
+        assert await prices.price("usd", DAY) == found[0]
     assert server.asked == ["/2024-03-09?vs=usd"]
 
 
@@ -154,7 +154,7 @@ async def test_a_price_is_fetched_once_exactly_and_remembered() -> None:
         Web("[" * 100_000),
     ],
 )
-async def test_a_source_that_does_not_tell_is_asked_again_later(server: Web) -> None:
+async def test_a_source_without_a_price_is_retried_later(server: Web) -> None:
     async with source(server, max_answer_bytes=1_000) as prices:
         assert await prices.price("usd", DAY) is None
         assert await prices.price("usd", DAY) is None
@@ -179,7 +179,7 @@ async def test_an_answer_may_come_in_pieces() -> None:
         assert await prices.price("usd", DAY) == "42"
 
 
-async def test_a_slow_source_holds_nobody_up() -> None:
+async def test_a_slow_source_does_not_delay_the_response() -> None:
     async def slow(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(30)
         return web.Response()

@@ -1,4 +1,4 @@
-"""Who is inactive or nearly drained is known while a round runs, and nobody is asked otherwise."""
+"""Inactive and nearly drained validators are known while a round runs, and not fetched otherwise."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def validator(number: int, balance: int | None) -> CurrentValidation:
     return CurrentValidation(bytes(32), nth_node(number), 1, 0, balance)
 
 
-def test_an_l1_validator_below_the_balance_is_reluctant() -> None:
+def test_an_l1_validator_below_the_balance_is_inactive() -> None:
     current = [validator(0, 0), validator(1, 2_047), validator(2, 2_048), validator(3, None)]
     assert inactive_nodes(current, 2_048) == {nth_node(0), nth_node(1)}
 
 
-def test_a_node_with_one_sound_validation_is_not() -> None:
+def test_a_node_with_a_funded_validation_is_active() -> None:
     current = [validator(0, 0), validator(0, 10**9), validator(1, 0), validator(1, None), validator(2, 0)]
     assert inactive_nodes(current, 2_048) == {nth_node(2)}
 
@@ -60,7 +60,7 @@ async def test_it_is_refreshed_while_watched_and_not_afterwards() -> None:
         assert here.node.calls[METHOD] == calls
 
 
-async def test_rounds_in_quick_succession_share_what_was_learnt() -> None:
+async def test_rounds_in_quick_succession_share_an_answer() -> None:
     async with world(activity_refresh_s=60.0) as here:
         for _ in range(20):
             with here.activity.watch(L1):
@@ -69,7 +69,7 @@ async def test_rounds_in_quick_succession_share_what_was_learnt() -> None:
         assert here.node.calls[METHOD] == 1
 
 
-async def test_a_round_that_ends_before_the_answer_still_lets_the_next_one_know() -> None:
+async def test_the_answer_after_the_end_of_a_round_serves_the_next_round() -> None:
     async def slow(_: object) -> Any:
         await asyncio.sleep(0.1)
         return recorded_result(METHOD, subnetID=id_text(L1))
@@ -93,7 +93,7 @@ async def test_a_failing_call_keeps_the_last_answer() -> None:
             assert here.activity.reluctant(L1) == {INACTIVE}
 
 
-async def test_nobody_waits_for_ever_where_nobody_can_tell() -> None:
+async def test_a_failing_node_ends_the_wait_for_activity() -> None:
     async with world(RecordedNode({METHOD: lambda _: web.Response(status=500)})) as here:
         with here.activity.watch(L1):
             async with asyncio.timeout(5):
@@ -101,7 +101,7 @@ async def test_nobody_waits_for_ever_where_nobody_can_tell() -> None:
             assert here.activity.reluctant(L1) == frozenset()
 
 
-async def test_the_primary_network_and_permissioned_subnets_have_no_reluctant_validators() -> None:
+async def test_the_primary_network_and_permissioned_subnets_have_no_inactive_validators() -> None:
     async with world() as here:
         for subnet_id in (PRIMARY_NETWORK, PERMISSIONED):
             with here.activity.watch(subnet_id):
@@ -110,7 +110,7 @@ async def test_the_primary_network_and_permissioned_subnets_have_no_reluctant_va
         assert here.node.calls[METHOD] == 0
 
 
-async def test_a_subnet_that_nobody_knows_is_not_fatal() -> None:
+async def test_an_unknown_subnet_has_no_inactive_validators() -> None:
     async with world(RecordedNode()) as here:
         unknown = SubnetID(b"\x66" * 32)
         with here.activity.watch(unknown):

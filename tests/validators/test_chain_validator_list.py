@@ -36,7 +36,9 @@ from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, id_text, parse_id
 
 METHOD = "platform.getCurrentValidators"
 LINES = (paths.LOCALNET / "chain-validators.jsonl").read_text().splitlines()
-RECORDED = {item["path"].split("/")[3]: item["result"]["validators"] for item in map(json.loads, reversed(LINES))}
+RECORDED = {
+    validator["path"].split("/")[3]: validator["result"]["validators"] for validator in map(json.loads, reversed(LINES))
+}
 INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
 
 
@@ -79,28 +81,29 @@ def chain(here: World, chain_id: ChainID, peer_uptimes: FakePeerUptimes) -> Chai
 
 def plain(listed: object) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(listed))
-    return sorted(found, key=lambda item: str(item["validationID"]))
+    return sorted(found, key=lambda validator: str(validator["validationID"]))
 
 
 @pytest.mark.parametrize("chain_id", [L1_CHAIN, PERMISSIONED_CHAIN])
-async def test_the_recorded_lists_are_told_to_the_last_value(chain_id: ChainID) -> None:
+async def test_the_recorded_lists_are_returned_to_the_last_value(chain_id: ChainID) -> None:
     said = RECORDED[id_text(chain_id)]
     async with world() as here:
         listed = chain(here, chain_id, as_recorded(said))
         assert await listed.are_served()
-        assert plain(await listed.current([])) == sorted(said, key=lambda item: str(item["validationID"]))
+        assert plain(await listed.current([])) == sorted(said, key=lambda validator: str(validator["validationID"]))
 
 
-async def test_nobody_who_was_never_looked_at_is_said_to_have_been_up() -> None:
+async def test_a_validator_that_was_never_observed_has_no_uptime() -> None:
     async with world() as here:
-        for item in plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([])):
-            assert (item["isConnected"], item["uptimeSeconds"], item["uptimePercentage"]) == (False, 0, 100)
+        for validator in plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([])):
+            uptime = (validator["uptimeSeconds"], validator["uptimePercentage"])
+            assert (validator["isConnected"], uptime) == (False, (0, 100))
 
 
 async def test_an_inactive_validator_is_not_connected_whoever_it_is() -> None:
     async with world() as here:
         listed = await chain(here, L1_CHAIN, FakePeerUptimes(connected={INACTIVE})).current([INACTIVE])
-        assert [(item["isActive"], item["isConnected"]) for item in plain(listed)] == [(False, False)]
+        assert [(validator["isActive"], validator["isConnected"]) for validator in plain(listed)] == [(False, False)]
 
 
 async def test_a_node_with_two_validations_is_listed_with_both() -> None:
@@ -112,7 +115,7 @@ async def test_a_node_with_two_validations_is_listed_with_both() -> None:
     async with world() as here:
         here.node.answers[METHOD] = {"validators": both}
         listed = plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([node_id(both[1]["nodeID"][7:])]))
-        assert sorted(entry["isL1Validator"] for entry in listed) == [False, True]
+        assert sorted(validator["isL1Validator"] for validator in listed) == [False, True]
 
 
 async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_named() -> None:
@@ -132,7 +135,7 @@ async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(chain_
         assert here.node.calls[METHOD] == 0
 
 
-async def test_while_nobody_tells_what_a_chain_is_it_may_be_one_of_ours_and_the_error_says_why() -> None:
+async def test_an_unresolved_chain_may_be_served_and_the_error_says_why() -> None:
     async with world() as here:
         here.node.answers["platform.validatedBy"] = web.Response(status=503)
         listed = chain(here, L1_CHAIN, FakePeerUptimes())
@@ -153,7 +156,7 @@ async def test_a_node_that_answers_another_question_is_a_node_that_does_not_answ
             await chain(here, L1_CHAIN, FakePeerUptimes()).locally_listed_subnet()
 
 
-async def test_validators_that_the_p_chain_does_not_tell_are_an_error() -> None:
+async def test_a_failure_of_the_p_chain_is_an_error() -> None:
     async with world() as here:
         here.node.answers[METHOD] = web.Response(status=503)
         with pytest.raises(CallRefused, match=f"failed to get current validator set: no usable answer for {METHOD}"):

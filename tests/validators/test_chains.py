@@ -31,14 +31,14 @@ def unknown(_: object) -> Any:
     raise RpcFault("not found")
 
 
-async def test_the_primary_network_validates_the_p_chain_and_nobody_is_asked() -> None:
+async def test_the_primary_network_validates_the_p_chain_without_a_call() -> None:
     async with world() as here:
         assert await here.chains.subnet_of(P_CHAIN) == PRIMARY_NETWORK
         assert await here.chains.subnet(PRIMARY_NETWORK) == Subnet(PRIMARY_NETWORK)
         assert not here.node.seen
 
 
-async def test_the_subnet_of_a_chain_is_asked_once_for_all_and_kept() -> None:
+async def test_concurrent_lookups_of_a_chain_share_one_call_and_stay_cached() -> None:
     async with world() as here:
         assert await asyncio.gather(*(here.chains.subnet_of(L1_CHAIN) for _ in range(50))) == [L1] * 50
         here.clock.now += 10**9
@@ -47,7 +47,7 @@ async def test_the_subnet_of_a_chain_is_asked_once_for_all_and_kept() -> None:
         assert here.node.calls[VALIDATED_BY] == 2
 
 
-async def test_an_unknown_chain_is_asked_for_again_soon() -> None:
+async def test_an_unknown_chain_is_looked_up_again_soon() -> None:
     async with world() as here:
         for _ in range(3):
             with pytest.raises(UnknownChain) as caught:
@@ -80,7 +80,7 @@ async def test_a_conversion_is_kept_and_its_absence_is_not() -> None:
         assert (await here.chains.subnet(PERMISSIONED)).is_l1
 
 
-async def test_an_unknown_subnet_is_asked_for_again_soon() -> None:
+async def test_an_unknown_subnet_is_looked_up_again_soon() -> None:
     made_up = SubnetID(b"\x55" * 32)
     async with world(RecordedNode({SUBNET: unknown})) as here:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Who validates a subnet is asked once for all who want it, and still known for a minute while nobody answers."""
+"""Current validations are fetched once for all callers, and stay usable for a minute while no node answers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ TTL_S = 4.0
 
 
 def of(here: World, learnt: list[Validations] | None = None) -> CurrentValidations:
-    result: list[Validations] = [] if learnt is None else learnt
-    return CurrentValidations(here.upstream.platform, result.append, ttl_s=TTL_S, now=here.clock)
+    updates: list[Validations] = [] if learnt is None else learnt
+    return CurrentValidations(here.upstream.platform, updates.append, ttl_s=TTL_S, now=here.clock)
 
 
-async def test_many_who_want_it_are_one_call_for_each_subnet() -> None:
+async def test_concurrent_callers_share_one_call_for_each_subnet() -> None:
     learnt: list[Validations] = []
     async with world() as here:
         current = of(here, learnt)
         found = await asyncio.gather(*(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20)))
-        assert {len(item) for item in found} == {4, 1}
+        assert {len(validation) for validation in found} == {4, 1}
         assert here.node.calls[METHOD] == 2
     assert sorted(map(len, learnt)) == [1, 4]
 
 
-async def test_it_is_asked_again_once_it_is_old_and_not_before() -> None:
+async def test_validations_are_fetched_again_once_they_are_old() -> None:
     async with world() as here:
         current = of(here)
         await current.of(L1)
@@ -42,7 +42,7 @@ async def test_it_is_asked_again_once_it_is_old_and_not_before() -> None:
         assert await current.of(L1) == ()
 
 
-async def test_what_is_refreshed_beforehand_costs_no_caller_a_call() -> None:
+async def test_a_refresh_in_the_background_saves_callers_the_call() -> None:
     async with world() as here:
         current = of(here)
         for _ in range(3):

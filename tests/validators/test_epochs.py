@@ -14,7 +14,7 @@ from warpseal.errors import NodeUnavailable
 METHOD = "proposervm.getCurrentEpoch"
 
 
-async def test_many_askers_make_one_call_a_second() -> None:
+async def test_concurrent_callers_make_one_call_a_second() -> None:
     async with world() as here:
         assert await asyncio.gather(*(here.epochs.height(C_CHAIN) for _ in range(100))) == [13] * 100
         here.clock.now += 0.99
@@ -25,7 +25,7 @@ async def test_many_askers_make_one_call_a_second() -> None:
         assert here.node.calls[METHOD] == 2
 
 
-async def test_a_chain_without_epochs_is_not_asked_more_often() -> None:
+async def test_a_chain_without_epochs_is_not_queried_more_often() -> None:
     zeros = {"number": "0", "startTime": "0", "pChainHeight": "0"}
     async with world(RecordedNode({METHOD: zeros})) as here:
         for _ in range(3):

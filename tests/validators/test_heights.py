@@ -89,7 +89,7 @@ async def test_a_lagging_node_does_not_move_the_height_back() -> None:
         assert here.heights.current() == 20
 
 
-async def test_a_height_that_nothing_has_confirmed_for_a_minute_is_given_up() -> None:
+async def test_a_height_unconfirmed_for_a_minute_is_stale() -> None:
     async with world() as here:
         here.node.answers[HEIGHT] = {"height": str(10**15)}
         await here.heights.poll()
@@ -115,18 +115,18 @@ async def test_it_polls_while_it_runs_and_reports_the_height() -> None:
         assert seen[-1] == 33
 
 
-async def test_who_watches_is_told_of_another_height_and_when_it_becomes_stale_or_fresh() -> None:
+async def test_watchers_are_called_when_the_height_changes_or_becomes_stale_or_fresh() -> None:
     async with world() as here:
-        results: list[tuple[int | None, bool]] = []
-        here.heights.watch(lambda: results.append((here.heights.last, here.heights.is_fresh)))
+        changes: list[tuple[int | None, bool]] = []
+        here.heights.watch(lambda: changes.append((here.heights.last, here.heights.is_fresh)))
         await here.heights.poll()
         await here.heights.poll()
-        assert results == [(19, True)]
+        assert changes == [(19, True)]
         here.node.answers[HEIGHT] = failing
         here.clock.now += 61.0
         await here.heights.poll()
         await here.heights.poll()
-        assert results[1:] == [(19, False)]
+        assert changes[1:] == [(19, False)]
         here.node.answers[HEIGHT] = {"height": "20"}
         await here.heights.poll()
-        assert results[2:] == [(20, True)]
+        assert changes[2:] == [(20, True)]

@@ -35,7 +35,7 @@ CHAINS = "platform.validates"
 
 
 class Looked:
-    """Rounds over one node, and what they told."""
+    """A refresher over one node, with its recorded callbacks."""
 
     def __init__(self, here: World) -> None:
         self.here = here
@@ -56,7 +56,7 @@ class Looked:
     async def running(self, *configured: ChainID) -> AsyncIterator[None]:
         """Look while the block runs."""
         await self.here.heights.poll()
-        task = asyncio.create_task(self.rounds.run([self.chain(item) for item in configured]))
+        task = asyncio.create_task(self.rounds.run([self.chain(entry) for entry in configured]))
         try:
             yield
             assert not task.done()
@@ -65,15 +65,15 @@ class Looked:
             await asyncio.wait((task,))
 
 
-async def test_tracked_subnets_are_looked_at_and_their_chains_told_while_nobody_asks() -> None:
+async def test_tracked_subnets_and_their_chains_are_refreshed_in_the_background() -> None:
     async with world(tracked_subnet_ids=(L1, PERMISSIONED, L1), current_refresh_s=0.02) as here:
         looked = Looked(here)
         async with looked.running():
             await until(lambda: looked.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(looked.learnt) >= 6)
-        assert {len(item) for item in looked.learnt} == {4, 1}
+        assert {len(entry) for entry in looked.learnt} == {4, 1}
 
 
-async def test_nodes_that_fail_and_answers_that_make_no_sense_are_asked_again() -> None:
+async def test_a_refresh_that_failed_is_repeated() -> None:
     def refuse(_: object) -> object:
         raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
 
@@ -91,7 +91,7 @@ async def test_nodes_that_fail_and_answers_that_make_no_sense_are_asked_again() 
             await until(lambda: looked.appeared == {L1_CHAIN})
 
 
-async def test_a_chain_that_appears_later_is_told_later() -> None:
+async def test_a_chain_that_is_created_later_is_reported_later() -> None:
     async with world(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as here:
         looked = Looked(here)
         here.node.answers[CHAINS] = {"blockchainIDs": []}
@@ -102,7 +102,7 @@ async def test_a_chain_that_appears_later_is_told_later() -> None:
             await until(lambda: looked.appeared == {L1_CHAIN})
 
 
-async def test_many_subnets_are_never_asked_for_all_at_once() -> None:
+async def test_the_concurrency_of_refreshes_is_limited() -> None:
     under_way, most = 0, 0
 
     async def slow(_: object) -> Any:
@@ -125,7 +125,7 @@ async def test_the_subnet_of_a_configured_chain_is_followed_and_looked_at() -> N
     async with world(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as here:
         looked = Looked(here)
         async with looked.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
-            await until(lambda: {len(item) for item in looked.learnt} == {4, 1})
+            await until(lambda: {len(entry) for entry in looked.learnt} == {4, 1})
             await until(lambda: here.node.calls[METHOD] >= 8)
             assert looked.peers.wanted == {L1: L1_NODES}
             assert here.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
@@ -133,7 +133,7 @@ async def test_the_subnet_of_a_configured_chain_is_followed_and_looked_at() -> N
         assert asked == {id_text(L1), id_text(PERMISSIONED)}
 
 
-async def test_a_chain_is_told_ours_only_where_no_node_lists_it() -> None:
+async def test_a_chain_is_listed_locally_only_if_no_node_lists_it() -> None:
     recorded = recorded_result(METHOD, subnetID=id_text(L1))["validators"]
     async with world() as here:
         looked = Looked(here)

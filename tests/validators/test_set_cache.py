@@ -60,7 +60,7 @@ def test_sets_at_named_heights_never_push_out_a_current_one() -> None:
     assert len(cache) == 2
 
 
-def test_where_current_sets_fill_everything_a_named_one_is_not_kept() -> None:
+def test_a_named_set_is_not_kept_if_current_sets_fill_the_cache() -> None:
     cache = cache_of(1)
     cache.put((SUBNET, 100), parsed(100), current=True)
     cache.put((SUBNET, 1), parsed(1), current=False)
@@ -87,7 +87,7 @@ def test_heights_that_were_current_long_ago_are_ordinary_again() -> None:
     assert cache.get((SUBNET, CURRENT_PER_SUBNET), current=True) is not None
 
 
-def test_what_fits_nowhere_is_not_kept() -> None:
+def test_a_set_larger_than_the_cache_is_not_kept() -> None:
     cache = SetCache(10)
     cache.put((SUBNET, 1), parsed(1), current=True)
     assert cache.get((SUBNET, 1), current=True) is None

@@ -1,4 +1,4 @@
-"""Validator sets are fetched once, whoever asks, and kept within bounds."""
+"""Validator sets are fetched once for all callers, and cached within bounds."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def beyond_the_tip(tip: int) -> Any:
 async def test_the_canonical_set_of_an_l1_is_the_one_that_the_node_gives_for_all_subnets() -> None:
     async with world() as here:
         members = await here.sets.at(L1, 19, named=False)
-    result = recorded_result("platform.getAllValidatorsAt", height="proposed")["validatorSets"]
-    expected = result["2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"]
-    assert ["0x" + validator.public_key.hex() for validator in members.validators] == [
-        item["publicKey"] for item in expected["validators"]
+    listed = recorded_result("platform.getAllValidatorsAt", height="proposed")["validatorSets"]
+    expected = listed["2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"]
+    assert ["0x" + entry.public_key.hex() for entry in members.validators] == [
+        entry["publicKey"] for entry in expected["validators"]
     ]
     assert members.total_weight == int(expected["totalWeight"])
     assert members.keyless_weight == 49_463
 
 
-async def test_a_thousand_callers_at_once_make_one_fetch() -> None:
+async def test_a_thousand_concurrent_callers_make_one_fetch() -> None:
     async with world(RecordedNode({SET: made_up_set(100)})) as here:
         found = await asyncio.gather(*(here.sets.at(L1, 19, named=False) for _ in range(1_000)))
-        assert len({id(item) for item in found}) == 1
+        assert len({id(entry) for entry in found}) == 1
         await here.sets.at(L1, 19, named=False)
         assert here.set_calls() == 1
 
@@ -71,7 +71,7 @@ async def test_equal_sets_at_different_heights_are_one_object() -> None:
         assert here.set_calls() == 3
 
 
-async def test_one_waiter_that_leaves_takes_nothing_from_the_others_and_the_last_ends_the_fetch() -> None:
+async def test_a_cancelled_waiter_leaves_the_fetch_to_the_others_and_the_last_ends_it() -> None:
     release = asyncio.Event()
 
     async def slow(_: object) -> Any:
@@ -106,7 +106,7 @@ async def test_a_failed_fetch_is_not_kept() -> None:
         assert len(await here.sets.at(L1, 19, named=False)) == 3
 
 
-async def test_an_empty_set_is_asked_for_again_soon() -> None:
+async def test_an_empty_set_is_fetched_again_soon() -> None:
     async with world(RecordedNode({SET: {}})) as here:
         assert len(await here.sets.at(L1, 19, named=False)) == 0
         assert len(await here.sets.at(L1, 19, named=False)) == 0
@@ -205,7 +205,7 @@ async def test_keys_are_at_hand_in_canonical_order() -> None:
     async with world(RecordedNode({SET: made_up_set(30)})) as here:
         members = await here.sets.at(L1, 19, named=False)
         keys = here.sets.keys_of(members)
-    assert [public_key_bytes(key) for key in keys] == [validator.public_key for validator in members.validators]
+    assert [public_key_bytes(key) for key in keys] == [entry.public_key for entry in members.validators]
 
 
 async def test_keys_of_a_set_that_is_no_longer_cached_are_still_to_be_had() -> None:
@@ -213,7 +213,7 @@ async def test_keys_of_a_set_that_is_no_longer_cached_are_still_to_be_had() -> N
         members = await here.sets.at(L1, 19, named=False)
         assert here.sets.held_bytes == 0
         assert [public_key_bytes(key) for key in here.sets.keys_of(members)] == [
-            validator.public_key for validator in members.validators
+            entry.public_key for entry in members.validators
         ]
 
 

@@ -1,4 +1,4 @@
-"""The peer network is told whom to connect to and where; what is connected is told to whoever asks."""
+"""The tracker gives the peer network nodes and addresses, and reports the connected weight."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_primary_network_and_tracked_subnets_are_followed_from_the_sta
     assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
 
 
-async def test_nothing_is_told_twice() -> None:
+async def test_unchanged_sets_are_not_sent_to_peers_again() -> None:
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
@@ -73,7 +73,7 @@ async def test_all_subnets_validators_are_known_but_not_wanted() -> None:
 
 
 @pytest.mark.parametrize("reason", ["older", "broken"])
-async def test_where_no_node_can_tell_all_of_them_the_followed_ones_are_known(reason: str) -> None:
+async def test_tracked_validators_are_known_if_no_node_lists_all_validators(reason: str) -> None:
     def missing(_: object) -> web.Response:
         if reason == "broken":
             return web.Response(text="?")
@@ -86,7 +86,7 @@ async def test_where_no_node_can_tell_all_of_them_the_followed_ones_are_known(re
     assert peers.known == PRIMARY_NODES | L1_NODES
 
 
-async def test_a_changed_set_changes_who_is_wanted() -> None:
+async def test_a_changed_set_changes_the_wanted_nodes() -> None:
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
@@ -99,7 +99,7 @@ async def test_a_changed_set_changes_who_is_wanted() -> None:
     assert peers.wanted[L1] == {nth_node(n) for n in range(3)}
 
 
-async def test_a_failed_refresh_keeps_what_was_followed_and_says_so() -> None:
+async def test_a_failed_refresh_keeps_the_tracked_sets_and_is_reported() -> None:
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
@@ -162,18 +162,18 @@ async def test_nodes_of_a_set_at_an_older_height_are_wanted_while_it_is_used() -
         assert peers.wanted[L1] == L1_NODES
 
 
-async def test_using_a_followed_set_tells_the_peer_network_nothing_new() -> None:
+async def test_using_a_tracked_set_does_not_change_the_wanted_nodes() -> None:
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
         following = here.followed(peers)
         await following.refresh()
-        result = peers.follows
+        before = peers.follows
         current = await here.sets.at(L1, 19, named=False)
         for _ in range(100):
             with following.use(L1, current):
                 pass
-    assert peers.follows == result
+    assert peers.follows == before
 
 
 async def test_hints_are_passed_on_for_wanted_nodes_only() -> None:
@@ -231,12 +231,12 @@ async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() ->
             assert following.connected_weight(MADE_UP) == (35, 42)
 
 
-async def test_readiness_tells_per_pinned_subnet_what_is_missing() -> None:
+async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() -> None:
     peers = Peers(connected=PRIMARY_NODES | {node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV")})
     async with world(tracked_subnet_ids=(L1, PRIMARY_NETWORK)) as here:
         await here.heights.poll()
         following = here.followed(peers)
-        assert [(entry.subnet_id, entry.is_known, entry.total) for entry in following.readiness()] == [
+        assert [(node_id.subnet_id, node_id.is_known, node_id.total) for node_id in following.readiness()] == [
             (PRIMARY_NETWORK, False, 0),
             (L1, False, 0),
         ]
@@ -245,7 +245,7 @@ async def test_readiness_tells_per_pinned_subnet_what_is_missing() -> None:
             primary, tracked = following.readiness()
     assert (primary.connected, primary.total, primary.missing) == (3 * 10**15, 3 * 10**15, ())
     assert (tracked.connected, tracked.total) == (49_463_000, 99_024_926)
-    assert [(item.node_ids, item.weight) for item in tracked.missing] == [
+    assert [(node_id.node_ids, node_id.weight) for node_id in tracked.missing] == [
         ((node_id("CvXTKynipgz4Z4JubmHGBWqYimuJs8T9H"),), 49_463_000),
         ((node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK"),), 49_463),
     ]
@@ -255,7 +255,7 @@ async def test_it_keeps_going_by_itself_though_the_node_comes_late() -> None:
     peers = Peers()
     node = RecordedNode({HEIGHT: lambda _: web.Response(status=500), PEERS: lambda _: web.Response(status=500)})
     async with world(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as here:
-        running = [asyncio.create_task(height.run()) for height in (here.heights, here.followed(peers))]
+        running = [asyncio.create_task(node_id.run()) for node_id in (here.heights, here.followed(peers))]
         await asyncio.sleep(0.1)
         assert not peers.wanted
         node.answers.clear()
@@ -264,7 +264,7 @@ async def test_it_keeps_going_by_itself_though_the_node_comes_late() -> None:
         for task in running:
             task.cancel()
         outcomes = await asyncio.gather(*running, return_exceptions=True)
-    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+    assert all(isinstance(node_id, asyncio.CancelledError) for node_id in outcomes)
 
 
 async def test_info_nodes_are_left_alone_once_everybody_is_connected() -> None:

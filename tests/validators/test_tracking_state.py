@@ -24,7 +24,7 @@ def follow_list(max_named: int = 500) -> TrackedSubnets:
 
 
 def ids(following: TrackedSubnets) -> list[SubnetID]:
-    return [item.subnet_id for item in following]
+    return [subnet.subnet_id for subnet in following]
 
 
 def test_pinned_subnets_are_followed_always() -> None:
@@ -56,7 +56,7 @@ def test_another_use_starts_the_ten_minutes_anew() -> None:
     assert following.expire(1_100.0) == (subnet(1),)
 
 
-def test_the_least_recently_used_idle_one_makes_room() -> None:
+def test_the_least_recently_used_idle_subnet_makes_room() -> None:
     following = follow_list(max_named=2)
     busy, _ = following.track(subnet(1), 0.0)
     busy.enter(members(1), 0.0)
@@ -65,7 +65,7 @@ def test_the_least_recently_used_idle_one_makes_room() -> None:
     assert ids(following)[2:] == [subnet(1), subnet(3)]
 
 
-def test_one_in_use_makes_room_only_where_all_are() -> None:
+def test_a_subnet_in_use_makes_room_only_if_all_are_in_use() -> None:
     following = follow_list(max_named=2)
     for number in (1, 2):
         one, _ = following.track(subnet(number), float(number))
@@ -94,7 +94,7 @@ def test_the_latest_set_and_those_in_use_are_wanted_heaviest_first() -> None:
     assert one.validators == members(2, 3)
 
 
-def test_a_set_that_is_known_already_changes_nothing() -> None:
+def test_a_set_that_is_already_known_changes_nothing() -> None:
     one, _ = follow_list().track(subnet(1), 0.0)
     one.refresh(members(1))
     assert not one.refresh(members(1))
@@ -102,7 +102,7 @@ def test_a_set_that_is_known_already_changes_nothing() -> None:
     assert not one.enter(members(1), 0.0)
 
 
-def test_sets_of_old_heights_are_forgotten_when_nobody_uses_them() -> None:
+def test_sets_of_old_heights_are_dropped_when_they_are_unused() -> None:
     one, _ = follow_list().track(subnet(1), 0.0)
     one.refresh(members(2))
     one.enter(members(1), 0.0)

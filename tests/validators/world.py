@@ -54,7 +54,7 @@ class World:
         self.activity = L1Activity(platform, self.chains, refresh_s=self.settings.activity_refresh_s)
 
     def followed(self, peers: Peers, forgotten: list[SubnetID] | None = None) -> SubnetTracker:
-        """Return the followed subnets, which tell `peers`."""
+        """Return a tracker that drives `peers`."""
         return SubnetTracker(
             TrackerSources(self.heights, self.sets, self.upstream.platform, self.upstream.info),
             peers,
@@ -82,7 +82,7 @@ async def world(
 
 @dataclass
 class Peers:
-    """Records what the peer network is told; `connected` is what it says."""
+    """A peer network that records its calls; `connected` is its state."""
 
     wanted: dict[SubnetID, frozenset[NodeID]] = field(default_factory=dict)
     known: set[NodeID] = field(default_factory=set)
@@ -120,8 +120,8 @@ def nth_key(number: int) -> bytes:
 
 
 def _real_key() -> PublicKey:
-    result = recorded_result("info.getNodeID")["nodePOP"]["publicKey"]
-    return parse_public_key(bytes.fromhex(result[2:]))
+    public_key = recorded_result("info.getNodeID")["nodePOP"]["publicKey"]
+    return parse_public_key(bytes.fromhex(public_key[2:]))
 
 
 _MULTIPLES = [_real_key()]

@@ -1,1 +1,4 @@
-"""Calls of EVM chains that the daemon passes on to the chains' nodes, and what it can answer in their stead."""
+"""Calls of EVM chains, forwarded to the chains' nodes or answered by the daemon itself.
+
+Start with `build.py`, then `forwarder.py` (which node gets a call) and `pool.py` (which nodes are usable).
+"""

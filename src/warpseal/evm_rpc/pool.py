@@ -30,7 +30,7 @@ _Action = Callable[["EvmPoolMember"], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class ChainIdentity:
-    """What tells the nodes of one chain from others: the EVM's chain id and the hash of block 0."""
+    """The identity of a chain, equal at all its nodes: the EVM's chain id and the hash of block 0."""
 
     chain_id: int
     genesis_hash: str

@@ -1,6 +1,6 @@
-"""What the nodes of one EVM chain say of its validators: uptimes and connections are as the node that answers saw them.
+"""The validators of one EVM chain from its nodes; uptimes and connections are measured by the node that answers.
 
-Source of truth: subnet-evm's validators API. One node answers as long as it can, since each has measured for itself.
+Source of truth: subnet-evm's validators API. One node answers as long as it can, since each has its own measurements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, node_id_text
 
 METHOD: Final = "validators.getCurrentValidators"
 NOT_SERVED_S: Final = 600.0
-"""How long a node that does not serve validators is not asked again."""
+"""For how long a node that does not serve validators is not called again."""
 _NOT_SERVED: Final = frozenset({404, 405})
 _PATHS: Final = ("",)
 
@@ -46,22 +46,22 @@ class _Listed(msgspec.Struct):
 
 
 class ChainValidatorsClient:
-    """The nodes of one chain; the one that answered last is asked first. now: seconds that never go back."""
+    """The nodes of one chain; the one that answered last is called first. now: seconds of a monotonic clock."""
 
     def __init__(self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None) -> None:
         self._nodes = list(nodes)
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._not_before: dict[int, float] = {}
-        self._is_known = False
+        self._has_answered = False
 
     @property
     def has_answered(self) -> bool:
-        """Whether a node was ever seen to serve them."""
-        return self._is_known
+        """Whether a node has ever answered."""
+        return self._has_answered
 
     async def are_served(self) -> bool:
-        """Tell whether a node serves them, or may: one that does not answer counts as one that may."""
-        if not self._is_known:
+        """Return whether a node serves validators, or may: a node that does not answer may."""
+        if not self._has_answered:
             try:
                 await self.current([EMPTY_NODE_ID])
             except (NodeUnavailable, CallRefused):
@@ -69,9 +69,9 @@ class ChainValidatorsClient:
         return any(self._may_serve(node) for node in self._nodes)
 
     async def current(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
-        """Return the validators with these node ids, or all where none is named; None: no node serves them.
+        """Return the validators with these node ids, or all if none is given; None if no node serves them.
 
-        Raises CallRefused with a node's words, and NodeUnavailable where none answered.
+        Raises CallRefused with a node's message, and NodeUnavailable if none answered.
         """
         params = {"nodeIDs": [node_id_text(node_id) for node_id in node_ids]}
         call = NodeCall(METHOD, params, _PATHS, _decode)
@@ -80,7 +80,7 @@ class ChainValidatorsClient:
             if not self._may_serve(node):
                 continue
             try:
-                found = await node.call(call)
+                validators = await node.call(call)
             except RpcRefusal as error:
                 raise CallRefused(error.text) from None
             except CallFailure as error:
@@ -90,13 +90,13 @@ class ChainValidatorsClient:
                     attempts.append(NodeAttempt(position, error.failure))
                 continue
             self._pin(node)
-            return found
+            return validators
         if attempts:
             raise NodeUnavailable(METHOD, attempts)
         return None
 
     def _pin(self, node: UpstreamNode) -> None:
-        self._is_known = True
+        self._has_answered = True
         self._nodes.remove(node)
         self._nodes.insert(0, node)
 
@@ -105,7 +105,7 @@ class ChainValidatorsClient:
 
 
 def validators_endpoint(rpc: NodeEndpoint) -> NodeEndpoint | None:
-    """Return where the validators of a chain are, by where its RPC is; None where that does not say."""
+    """Return the validators endpoint next to a chain's RPC endpoint; None if the URL has no /rpc."""
     base, found, rest = rpc.base_url.rpartition("/rpc")
     return replace(rpc, base_url=f"{base}/validators{rest}") if found else None
 

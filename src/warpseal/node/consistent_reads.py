@@ -1,6 +1,6 @@
-"""P-Chain questions whose answers mean something only together, so that one and the same node is asked.
+"""P-Chain reads of several calls that must all reach the same node, because their results belong together.
 
-Source of truth: avalanchego `vms/platformvm/service.go`. A node may lag: what it does not know, the next one may.
+Source of truth: avalanchego `vms/platformvm/service.go`. A node may lag: the next node may know more.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FINAL: Final = (TxStatus.COMMITTED, TxStatus.ABORTED)
 
 
 async def find_transaction(nodes: Iterable[PoolNode], tx_id: bytes, origin: CallOrigin) -> FoundTransaction | None:
-    """Return a transaction as the first node has it that has seen its end, else as any has it.
+    """Return a transaction from the first node for which it is final, else from any node that has it.
 
-    None: no node that answered has it. Raises NodeUnavailable.
+    None if no node that answered has it. Raises NodeUnavailable.
     """
     attempts: list[NodeAttempt] = []
     unsettled: FoundTransaction | None = None
@@ -55,47 +55,47 @@ async def find_transaction(nodes: Iterable[PoolNode], tx_id: bytes, origin: Call
 async def find_validation(
     nodes: Iterable[PoolNode], validation_id: ValidationID, at_least: int, origin: CallOrigin
 ) -> ValidationAt | None:
-    """Return what the first node says whose state is of height `at_least` or later.
+    """Return a validation from the first node whose state is of height `at_least` or later.
 
-    None: the nodes that answered are all below. Raises NodeUnavailable.
+    None if all nodes that answered are below. Raises NodeUnavailable.
     """
     attempts: list[NodeAttempt] = []
     has_answer = False
     for node in nodes:
         try:
-            told = await _validation_at(node, validation_id, origin)
+            validation = await _validation_at(node, validation_id, origin)
         except (CallFailure, RpcRefusal) as error:
             attempts.append(_attempt(node, error))
             continue
-        if told.height >= at_least:
-            return told
+        if validation.height >= at_least:
+            return validation
         has_answer = True
     if not has_answer:
         raise NodeUnavailable("platform.getL1Validator", attempts)
     return None
 
 
-async def each_validation(
+async def find_all_validations(
     nodes: Sequence[PoolNode], validation_id: ValidationID, origin: CallOrigin
 ) -> tuple[ValidationAt, ...]:
-    """Return what every node says that answers."""
-    told = await asyncio.gather(*(_validation_or_none(node, validation_id, origin) for node in nodes))
-    return tuple(one for one in told if one is not None)
+    """Return the validation from every node that answers."""
+    found = await asyncio.gather(*(_validation_or_none(node, validation_id, origin) for node in nodes))
+    return tuple(validation for validation in found if validation is not None)
 
 
 async def _transaction_at(node: PoolNode, tx_id: bytes, origin: CallOrigin) -> FoundTransaction | None:
     params = {"txID": id_text(tx_id)}
-    hexed = {**params, "encoding": "hex"}
+    hex_params = {**params, "encoding": "hex"}
     try:
         raw = await node.call(
             NodeCall(
-                "platform.getTx", hexed, P_CHAIN_PATHS, lambda result: decode_tx(tx_id, result), origin, large=True
+                "platform.getTx", hex_params, P_CHAIN_PATHS, lambda result: decode_tx(tx_id, result), origin, large=True
             )
         )
     except NotFoundByNode:
         return None
     status = await node.call(NodeCall("platform.getTxStatus", params, P_CHAIN_PATHS, decode_tx_status, origin))
-    # Asked last: a transaction that was committed by then is at or below this height.
+    # The height comes last: a transaction that was committed by then is at or below it.
     return FoundTransaction(raw, status, await node.call(_height_call(origin)))
 
 
@@ -106,7 +106,7 @@ async def _validation_at(node: PoolNode, validation_id: ValidationID, origin: Ca
         return await node.call(call)
     except NotFoundByNode:
         pass
-    # Such an answer names no height: what is missing after a height was told is missing at it, or later.
+    # This answer names no height. If the validation is still missing after the height is known, it is missing there.
     height = await node.call(_height_call(origin))
     try:
         return await node.call(call)

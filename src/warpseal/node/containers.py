@@ -48,14 +48,6 @@ class ContainersClient:
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
 
-    async def last_index(self, stream: Stream) -> int | None:
-        """Return the index of the last container; None if no node has the index API, or a container in it."""
-        call = NodeCall(
-            "index.getLastAccepted", _HEX, _paths(stream), _decode_container, CallOrigin.FOLLOWER, True, optional=True
-        )
-        last = await self._call(call)
-        return None if last is None else last.index
-
     async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:
         """Return at most `count` (up to 1,024) containers from index `first` on; None if no node has them."""
         params = {"startIndex": str(first), "numToFetch": str(count), **_HEX}
@@ -99,10 +91,6 @@ _RANGE: Final = msgspec.json.Decoder(_Range)
 
 def _paths(stream: Stream) -> tuple[str, ...]:
     return (f"/ext/index/{stream}",)
-
-
-def _decode_container(result: bytes) -> Container:
-    return _container(msgspec.json.decode(result, type=_Container))
 
 
 def _decode_range(result: bytes) -> tuple[Container, ...]:

@@ -1,4 +1,4 @@
-"""Errors of calls to nodes. JSON-RPC errors are told apart by their text: nearly all have the code -32000.
+"""Errors of calls to nodes. JSON-RPC errors are distinguished by their text: nearly all have the code -32000.
 
 Source of truth: avalanchego `vms/platformvm/validators/manager.go`, `vms/platformvm/service.go` and the
 recordings of a local network.

@@ -16,8 +16,7 @@ from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.errors import CallFailure, RpcRefusal
 from warpseal.node.json_values import decode_hex, decode_quantity
 from warpseal.node.limits import CallOrigin
-from warpseal.node.p_blocks import require_values
-from warpseal.node.pool import NodePool
+from warpseal.node.pool import NodePool, require_values
 from warpseal.node.rpc import NodeCall
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
-"""What nodes tell of themselves and of the peers they know, at /ext/info: hints, never proof.
+"""Information of nodes about themselves, their peers and the network's upgrades, at /ext/info: hints, never proof.
 
-Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`.
+Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`, `upgrade/upgrade.go`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.errors import NodeAttempt, NodeUnavailable
+from warpseal.errors import NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.limits import CallOrigin
-from warpseal.node.pool import INFO_PATHS, NETWORK_ID, NodePool, NodeResult, ServedNetwork
+from warpseal.node.pool import INFO_PATHS, NETWORK_ID, NodePool, NodeResult, ServedNetwork, require_values
 from warpseal.node.rpc import NodeCall
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
@@ -27,7 +27,7 @@ _MAX_PROTOCOL_DIGITS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class PeerHint:
-    """Where a node says that a peer is reached, unauthenticated. host: an IP address; version: or empty."""
+    """An unauthenticated address of a peer from a node. host: an IP address; version: possibly empty."""
 
     node_id: NodeID
     host: str
@@ -37,14 +37,14 @@ class PeerHint:
 
 @dataclass(frozen=True, slots=True)
 class InfoPeers:
-    """The hints of all info nodes that answered; complete: every configured one did."""
+    """The hints of all info nodes that answered. complete: whether every configured one did."""
 
     hints: tuple[PeerHint, ...]
     complete: bool
 
 
 class InfoClient:
-    """info.* calls over a list of nodes. All are the daemon's own."""
+    """info.* calls of the daemon itself to a list of nodes."""
 
     def __init__(self, pool: NodePool, served: ServedNetwork) -> None:
         self._pool = pool
@@ -58,11 +58,11 @@ class InfoClient:
         return self._served.network_id
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
-        """Return what each configured node says the network id is, or why it does not; for the operator."""
+        """Return the network id from each configured node, or its failure; for the operator."""
         return await self._pool.call_all(NETWORK_ID)
 
     async def upgrades(self) -> Upgrades:
-        """Return when upgrades activate; where no node tells, what is known of the network. Raises NodeUnavailable."""
+        """Return the upgrade times from a node, else the builtin ones of the network. Raises NodeUnavailable."""
         network_id = await self.network_id()
         try:
             return await self._pool.call(_UPGRADES)
@@ -70,9 +70,9 @@ class InfoClient:
             return builtin_upgrades(network_id)
 
     async def is_bootstrapped(self, chain: str) -> bool:
-        """Tell whether the first node that answers is done bootstrapping a chain, by its alias; raises NodeUnavailable.
+        """Return whether the first node that answers has bootstrapped a chain, by its alias. Raises NodeUnavailable.
 
-        A node that does not say is taken for one that is.
+        A node that does not have the method counts as bootstrapped.
         """
         call = NodeCall(
             "info.isBootstrapped",
@@ -97,29 +97,26 @@ class InfoClient:
             raise NodeUnavailable(call.method) from None
 
     async def rpc_protocol_version(self) -> int | None:
-        """Return the version of the protocol that a node speaks with plugins; None where none tells."""
+        """Return the version of a node's plugin protocol; None if no node returns it."""
         try:
             return await self._pool.call(_NODE_VERSION)
         except (NodeUnavailable, RpcRefusal):
             return None
 
     async def peers(self) -> tuple[PeerHint, ...]:
-        """Return the peers that the configured nodes know, and these nodes. Raises NodeUnavailable."""
+        """Return the configured nodes and the peers that they know. Raises NodeUnavailable."""
         return (await self.all_peers()).hints
 
     async def all_peers(self) -> InfoPeers:
         """Return what `peers` returns, and whether every configured node answered. Raises NodeUnavailable."""
-        answers = await self._pool.call_all(_PEERS)
-        told = [answer.value for answer in answers if answer.value is not None]
-        if not told:
-            attempts = [NodeAttempt(one.position, one.failure) for one in answers if one.failure is not None]
-            raise NodeUnavailable("info.peers", attempts)
+        results = await self._pool.call_all(_PEERS)
+        answered = require_values(results, _PEERS.method)
         own = await self._own_addresses()
-        hints = dict.fromkeys(hint for hints in (own, *told) for hint in hints)
-        return InfoPeers(tuple(hints), complete=len(told) == len(answers))
+        hints = dict.fromkeys(hint for hints in (own, *answered) for hint in hints)
+        return InfoPeers(tuple(hints), complete=len(answered) == len(results))
 
     async def _own_addresses(self) -> list[PeerHint]:
-        """Return where the configured nodes themselves are reached: no node lists itself among its peers."""
+        """Return the addresses of the configured nodes: no node lists itself among its peers."""
         node_ids = await self._pool.call_all(_NODE_ID)
         addresses = await self._pool.call_all(_NODE_IP)
         return [
@@ -165,7 +162,7 @@ def _decode_peers(result: bytes) -> tuple[PeerHint, ...]:
 
 
 def _hints(listed: Iterable[_Peer]) -> Iterable[PeerHint]:
-    """Yield the usable entries: a peer may have claimed no address yet."""
+    """Yield the usable entries: a peer may not have claimed an address yet."""
     for peer in listed:
         try:
             host, port = _address(peer.public_ip)
@@ -183,9 +180,9 @@ def _decode_blockchain_id(result: bytes) -> ChainID:
 
 
 def _decode_node_version(result: bytes) -> int | None:
-    told = str(msgspec.json.decode(result, type=_NodeVersion).rpc_protocol_version)
-    is_version = told.isascii() and told.isdigit() and len(told) <= _MAX_PROTOCOL_DIGITS
-    return int(told) or None if is_version else None
+    version = str(msgspec.json.decode(result, type=_NodeVersion).rpc_protocol_version)
+    is_number = version.isascii() and version.isdigit() and len(version) <= _MAX_PROTOCOL_DIGITS
+    return int(version) or None if is_number else None
 
 
 def _decode_node_id(result: bytes) -> NodeID:
@@ -210,27 +207,27 @@ _MAX_NAMES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Upgrades:
-    """Unix seconds by the upgrade's name in the node's spelling, such as "etna"; none where nobody tells."""
+    """Activation times, unix seconds by the upgrade's name in the node's spelling, such as "etna"; empty if unknown."""
 
     times_s: Mapping[str, int]
 
     @property
     def etna_s(self) -> int | None:
-        """When L1 transactions became possible; None where that is not known."""
+        """The time from which L1 transactions are possible; None if it is unknown."""
         return self.times_s.get("etna")
 
 
 def builtin_upgrades(network_id: int) -> Upgrades:
-    """Return what is known of a public network; nothing of any other."""
-    return _KNOWN.get(network_id, Upgrades({}))
+    """Return the upgrade times of a public network; none of any other."""
+    return _BUILTIN.get(network_id, Upgrades({}))
 
 
 def decode_upgrades(result: bytes) -> Upgrades:
     """Return the times in the result of info.upgrades. Raises ValueError."""
-    told = msgspec.json.decode(result, type=dict[str, Any])
-    if len(told) > _MAX_NAMES:
-        raise ValueError(f"{len(told)} upgrades are more than there are")
-    named = {name.removesuffix(_SUFFIX): value for name, value in told.items() if name.endswith(_SUFFIX)}
+    fields = msgspec.json.decode(result, type=dict[str, Any])
+    if len(fields) > _MAX_NAMES:
+        raise ValueError(f"{len(fields)} upgrades are more than there are")
+    named = {name.removesuffix(_SUFFIX): value for name, value in fields.items() if name.endswith(_SUFFIX)}
     return Upgrades({name: _unix_s(value) for name, value in named.items()})
 
 
@@ -245,7 +242,7 @@ def _at(year: int, month: int, day: int, hour: int) -> int:
     return int(datetime(year, month, day, hour, tzinfo=UTC).timestamp())
 
 
-_KNOWN: Final[Mapping[int, Upgrades]] = {
+_BUILTIN: Final[Mapping[int, Upgrades]] = {
     1: Upgrades(
         {
             "banff": _at(2022, 10, 18, 16),

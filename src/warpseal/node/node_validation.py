@@ -1,4 +1,4 @@
-"""One node's current validation and how it is reached, as a node tells them.
+"""The current validation of one node and its connection, as another node reports them.
 
 Source of truth: avalanchego `vms/platformvm/api/static_service.go`, `vms/platformvm/reward/calculator.go` (Split),
 `network/peer/info.go`.
@@ -26,10 +26,10 @@ _MAX_TEXT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeValidation:
-    """A validation that is under way. Amounts in nAVAX, or the subnet's asset; uptime: percent, as the node sees it.
+    """A current validation. Amounts in nAVAX, or the subnet's asset; uptime: percent, as the node sees it.
 
-    fee_shares: of 1,000,000; None where nobody can delegate. delegated_rewards: potential rewards of each delegation;
-    accrued: the fee share of those that ended.
+    fee_shares: of 1,000,000; None if delegation is not possible. delegated_rewards: potential rewards of each
+    delegation; accrued: the fee share of delegations that ended.
     """
 
     tx_id: TxID
@@ -48,10 +48,10 @@ class NodeValidation:
     uptime: float | None
 
     def validation(self, subnet_id: SubnetID, total_stake: int) -> Validation:
-        """Return it as callers are told it. total_stake: of the subnet."""
+        """Return it as the Data API describes it. total_stake: of the subnet."""
         shares = self.fee_shares
-        kept = _SHARES - (shares or 0)
-        fees = sum(reward - kept * reward // _SHARES for reward in self.delegated_rewards)
+        delegator_shares = _SHARES - (shares or 0)
+        fees = sum(reward - delegator_shares * reward // _SHARES for reward in self.delegated_rewards)
         return Validation(
             tx_id=self.tx_id,
             node_id=self.node_id,
@@ -72,14 +72,14 @@ class NodeValidation:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """How a node sees a peer; uptime in percent."""
+    """The status of a peer at a node; uptime in percent."""
 
     version: str = ""
     observed_uptime: float = 0.0
     benched_on: frozenset[str] = frozenset()
 
     def benched(self, chain: str) -> float:
-        """Return the percentage of a chain's requests that are not sent to it: a peer is benched or it is not."""
+        """Return the percentage of a chain's requests that are not sent to the peer: 100 if it is benched, else 0."""
         return 100.0 if chain in self.benched_on else 0.0
 
 
@@ -128,13 +128,13 @@ class _Peers(msgspec.Struct):
 
 
 def decode_validations(result: bytes) -> tuple[NodeValidation, ...]:
-    """Return the validations of getCurrentValidators, none of L1s, where nothing is staked. Raises ValueError."""
+    """Return the validations of getCurrentValidators without those of L1s, which have no stake. Raises ValueError."""
     listed = msgspec.json.decode(result, type=_Validators).validators or ()
-    return tuple([_validation(one) for one in listed if one.tx_id])
+    return tuple(_validation(validator) for validator in listed if validator.tx_id)
 
 
 def decode_peer_status(result: bytes) -> PeerStatus:
-    """Return the one peer that info.peers was asked for; one that is not connected is not seen. Raises ValueError."""
+    """Return the peer's status in the result of info.peers, empty if it is not connected. Raises ValueError."""
     peers = msgspec.json.decode(result, type=_Peers).peers or []
     if not peers:
         return PeerStatus()
@@ -146,23 +146,23 @@ def decode_peer_status(result: bytes) -> PeerStatus:
     )
 
 
-def _validation(told: _Validator) -> NodeValidation:
-    owner = told.validation_reward_owner or _Owner()
+def _validation(validator: _Validator) -> NodeValidation:
+    owner = validator.validation_reward_owner or _Owner()
     return NodeValidation(
-        tx_id=TxID(parse_id(told.tx_id)),
-        node_id=parse_node_id(told.node_id),
-        staked=u64(told.weight),
-        start=u64(told.start_time),
-        end=u64(told.end_time),
-        fee_shares=None if told.delegation_fee is None else _shares(told.delegation_fee),
-        potential=u64(told.potential_reward),
-        accrued=u64(told.accrued_delegatee_reward),
-        delegator_count=u64(told.delegator_count),
-        delegated=u64(told.delegator_weight),
-        delegated_rewards=tuple(u64(one.potential_reward) for one in told.delegators or ()),
+        tx_id=TxID(parse_id(validator.tx_id)),
+        node_id=parse_node_id(validator.node_id),
+        staked=u64(validator.weight),
+        start=u64(validator.start_time),
+        end=u64(validator.end_time),
+        fee_shares=None if validator.delegation_fee is None else _shares(validator.delegation_fee),
+        potential=u64(validator.potential_reward),
+        accrued=u64(validator.accrued_delegatee_reward),
+        delegator_count=u64(validator.delegator_count),
+        delegated=u64(validator.delegator_weight),
+        delegated_rewards=tuple(u64(delegator.potential_reward) for delegator in validator.delegators or ()),
         reward_addresses=tuple(parse_address(text)[1] for text in owner.addresses),
-        bls=_bls(told.signer),
-        uptime=None if told.uptime is None else float(_percent(told.uptime)),
+        bls=_bls(validator.signer),
+        uptime=None if validator.uptime is None else float(_percent(validator.uptime)),
     )
 
 

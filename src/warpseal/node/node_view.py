@@ -1,4 +1,4 @@
-"""What a node tells of validators and blockchains by itself, for callers of a daemon that indexes nothing.
+"""Validators and blockchains from nodes alone, for callers of a daemon without an index.
 
 Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node lists its delegators too),
 `api/info/service.go`.
@@ -7,8 +7,6 @@ Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators o
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -30,100 +28,101 @@ from warpseal.node.pool import INFO_PATHS, NodePool
 from warpseal.node.rpc import NodeCall
 from warpseal.node.state import decode_asset
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text, parse_id
 
 T = TypeVar("T")
 _Key = tuple[NodeID, SubnetID]
 
-REMEMBERED_S: Final = 10.0
-MAX_REMEMBERED: Final = 1_000
-LAST_WORD_S: Final = 3_600.0
-"""For how long what a node said last of how it reaches a validator stands in for a node that does not answer."""
+CACHE_TTL_S: Final = 10.0
+MAX_CACHED: Final = 1_000
+STALE_CONNECTIVITY_S: Final = 3_600.0
+"""For how long the last known connectivity of a validator is returned while no node answers."""
 _AVM: Final = b"avm".ljust(32, b"\x00")
 _EVM: Final = b"evm".ljust(32, b"\x00")
 
 
 class NodeViewClient:
-    """Asks nodes as callers want it; every method raises NodeUnavailable."""
+    """Calls nodes on demand; every method raises NodeUnavailable."""
 
     def __init__(self, platform: PlatformClient, p_chain: NodePool, info: NodePool) -> None:
         self._platform = platform
         self._p_chain = p_chain
         self._info = info
-        self._members = SubnetMemberships(platform)
-        self._remembered: OrderedDict[_Key, tuple[float, tuple[NodeValidation, ...]]] = OrderedDict()
-        self._reached: OrderedDict[NodeID, tuple[float, Connectivity]] = OrderedDict()
+        self._memberships = SubnetMemberships(platform)
+        self._validations_cache: TtlCache[_Key, tuple[NodeValidation, ...]] = TtlCache(MAX_CACHED)
+        self._connectivity_cache: TtlCache[NodeID, Connectivity] = TtlCache(MAX_CACHED)
+        self._last_connectivity: TtlCache[NodeID, Connectivity] = TtlCache(MAX_CACHED)
 
     async def primary_chains(self, network_id: int) -> PrimaryChains:
-        """Return the ids of the primary chains: known ones of the public networks, else as nodes list them."""
-        known = PUBLIC_CHAINS.get(network_id)
-        if known is not None:
-            return known
-        of_primary = {
-            one.vm_id: one.chain_id for one in await self._ask(_BLOCKCHAINS) if one.subnet_id == PRIMARY_NETWORK
-        }
+        """Return the ids of the primary chains: builtin ones of the public networks, else from nodes."""
+        public = PUBLIC_CHAINS.get(network_id)
+        if public is not None:
+            return public
+        listed = await self._call(_BLOCKCHAINS)
+        of_primary = {chain.vm_id: chain.chain_id for chain in listed if chain.subnet_id == PRIMARY_NETWORK}
         try:
             return PrimaryChains(x=of_primary[_AVM], c=of_primary[_EVM])
         except KeyError:
             raise NodeUnavailable("the ids of the X- and C-Chain") from None
 
     async def staking_asset(self, network_id: int) -> AssetID:
-        """Return the id of AVAX: known for the public networks, else as nodes tell it."""
+        """Return the id of AVAX: builtin for the public networks, else from nodes."""
         known = builtin_parameters(network_id)
-        return known.staking_asset_id if known is not None else await self._ask(_STAKING_ASSET)
+        return known.staking_asset_id if known is not None else await self._call(_STAKING_ASSET)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
-        """Return a blockchain: its creation, and where that is older than transactions, what nodes list of it."""
+        """Return a blockchain from its creating transaction; one from the genesis from the list of a node."""
         if chain_id == P_CHAIN:
             return p_chain()
-        found = await self._platform.transaction(chain_id)
-        if found is not None:
-            return _created(chain_id, found.raw)
+        transaction = await self._platform.transaction(chain_id)
+        if transaction is not None:
+            return _created_blockchain(chain_id, transaction.raw)
         if await self._platform.validated_by(chain_id) is None:
             return None
-        listed = await self._ask(_BLOCKCHAINS)
+        listed = await self._call(_BLOCKCHAINS)
         return next((chain for chain in listed if chain.chain_id == chain_id), None)
 
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
-        """Return what a node validates now: the Primary Network, and, which needs that, subnets; L1s are apart."""
-        found = await self._validations(node_id, PRIMARY_NETWORK)
-        for subnet_id in await self._members.subnets_of(node_id) if found else ():
-            found += await self._validations(node_id, subnet_id)
-        return found
+        """Return the current validations of a node: the Primary Network's and, if it has one, those of subnets."""
+        validations = await self._validations(node_id, PRIMARY_NETWORK)
+        for subnet_id in await self._memberships.subnets_of(node_id) if validations else ():
+            validations += await self._validations(node_id, subnet_id)
+        return validations
 
     async def _validations(self, node_id: NodeID, subnet_id: SubnetID) -> tuple[Validation, ...]:
-        told = await self._told(node_id, subnet_id)
-        if not told:
+        current = await self._node_validations(node_id, subnet_id)
+        if not current:
             return ()
         params = {} if subnet_id == PRIMARY_NETWORK else {"subnetID": id_text(subnet_id)}
-        total = await self._ask(NodeCall("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total))
-        return tuple([one.validation(subnet_id, total) for one in told])
+        total = await self._call(NodeCall("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total))
+        return tuple(validation.validation(subnet_id, total) for validation in current)
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
-        """Return how the asked node reaches a validator, or what it said last where it does not answer."""
-        now = asyncio.get_running_loop().time()
-        asked_at, last = self._reached.get(node_id, (-math.inf, None))
-        if last is not None and now - asked_at < REMEMBERED_S:
-            return last
+        """Return the connectivity of a validator at a node, or the last known one if no node answers."""
+        cached = self._connectivity_cache.get(node_id)
+        if cached is not None:
+            return cached.value
         try:
-            seen = await self._connectivity(node_id)
+            connectivity = await self._connectivity(node_id)
         except NodeUnavailable:
-            if last is not None and now - asked_at < LAST_WORD_S:
-                return last
-            raise
-        self._reached[node_id] = now, seen
-        self._reached.move_to_end(node_id)
-        if len(self._reached) > MAX_REMEMBERED:
-            self._reached.popitem(last=False)
-        return seen
+            last = self._last_connectivity.get(node_id)
+            if last is None:
+                raise
+            return last.value
+        self._connectivity_cache.put(node_id, connectivity, ttl_s=CACHE_TTL_S)
+        self._last_connectivity.put(node_id, connectivity, ttl_s=STALE_CONNECTIVITY_S)
+        return connectivity
 
     async def _connectivity(self, node_id: NodeID) -> Connectivity:
-        told = await self._told(node_id)
-        peer = await self._ask(
+        current = await self._node_validations(node_id)
+        peer = await self._call(
             NodeCall("info.peers", {"nodeIDs": [node_id_text(node_id)]}, INFO_PATHS, decode_peer_status), self._info
         )
-        uptime = next((one.uptime for one in told if one.uptime is not None), peer.observed_uptime)
+        uptime = next(
+            (validation.uptime for validation in current if validation.uptime is not None), peer.observed_uptime
+        )
         return Connectivity(
             uptime=uptime,
             reachability=uptime,
@@ -133,25 +132,24 @@ class NodeViewClient:
             version=peer.version or None,
         )
 
-    async def _told(self, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK) -> tuple[NodeValidation, ...]:
-        """Return what nodes say of a validator, or said a moment ago."""
-        now = asyncio.get_running_loop().time()
-        known = self._remembered.get((node_id, subnet_id))
-        if known is not None and known[0] > now:
-            return known[1]
+    async def _node_validations(
+        self, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK
+    ) -> tuple[NodeValidation, ...]:
+        """Return the validations of a node on a subnet, at most a few seconds old."""
+        cached = self._validations_cache.get((node_id, subnet_id))
+        if cached is not None:
+            return cached.value
         params: dict[str, Any] = {"nodeIDs": [node_id_text(node_id)]}
         if subnet_id != PRIMARY_NETWORK:
             params["subnetID"] = id_text(subnet_id)
-        told = await self._ask(
+        listed = await self._call(
             NodeCall("platform.getCurrentValidators", params, P_CHAIN_PATHS, decode_validations, large=True)
         )
-        of_node = tuple(one for one in told if one.node_id == node_id)
-        self._remembered[node_id, subnet_id] = now + REMEMBERED_S, of_node
-        if len(self._remembered) > MAX_REMEMBERED:
-            self._remembered.popitem(last=False)
-        return of_node
+        validations = tuple(validation for validation in listed if validation.node_id == node_id)
+        self._validations_cache.put((node_id, subnet_id), validations, ttl_s=CACHE_TTL_S)
+        return validations
 
-    async def _ask(self, call: NodeCall[T], pool: NodePool | None = None) -> T:
+    async def _call(self, call: NodeCall[T], pool: NodePool | None = None) -> T:
         try:
             return await (pool or self._p_chain).call(call)
         except RpcRefusal:
@@ -164,15 +162,15 @@ def _blockchain(
     return Blockchain(chain_id=chain_id, subnet_id=subnet_id, vm_id=vm_id, name=name, genesis=genesis)
 
 
-def _created(chain_id: ChainID, raw: bytes) -> Blockchain | None:
-    """Return the blockchain that a transaction creates; None where it creates none."""
+def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
+    """Return the blockchain that a transaction creates; None if it creates none."""
     try:
-        made = parse_p_tx(raw).unsigned
+        unsigned = parse_p_tx(raw).unsigned
     except MalformedMessage:
         return None
-    if not isinstance(made, CreateChainTx):
+    if not isinstance(unsigned, CreateChainTx):
         return None
-    return _blockchain(chain_id, made.subnet_id, made.vm_id, made.chain_name, made.genesis)
+    return _blockchain(chain_id, unsigned.subnet_id, unsigned.vm_id, unsigned.chain_name, unsigned.genesis)
 
 
 class _Listed(msgspec.Struct):
@@ -193,8 +191,8 @@ class _Total(msgspec.Struct):
 def _decode_blockchains(result: bytes) -> tuple[Blockchain, ...]:
     listed = msgspec.json.decode(result, type=_AllListed).blockchains or ()
     return tuple(
-        _blockchain(ChainID(parse_id(one.id)), SubnetID(parse_id(one.subnet_id)), parse_id(one.vm_id), one.name)
-        for one in listed
+        _blockchain(ChainID(parse_id(chain.id)), SubnetID(parse_id(chain.subnet_id)), parse_id(chain.vm_id), chain.name)
+        for chain in listed
     )
 
 
@@ -211,35 +209,39 @@ _STAKING_ASSET: Final = NodeCall("platform.getStakingAssetID", {}, P_CHAIN_PATHS
 
 
 MEMBERSHIP_TTL_S: Final = 60.0
-MOST_SUBNETS: Final = 64
+MAX_SUBNETS: Final = 64
 
-Members = dict[NodeID, tuple[SubnetID, ...]]
+_SubnetsByNode = dict[NodeID, tuple[SubnetID, ...]]
 
 
 class SubnetMemberships:
-    """Asks once for everybody, and again when that is a minute old."""
+    """The subnets that each node validates, fetched for all nodes together, at most a minute old.
+
+    Source of truth: avalanchego `vms/platformvm/service.go` (getAllValidatorsAt). A node that is too old to have the
+    method lists no subnets.
+    """
 
     def __init__(self, platform: PlatformClient) -> None:
         self._platform = platform
-        self._known: Members = {}
-        self._until = float("-inf")
-        self._flights: SingleFlight[None, Members] = SingleFlight()
+        self._subnets: _SubnetsByNode = {}
+        self._expires_at = float("-inf")
+        self._flights: SingleFlight[None, _SubnetsByNode] = SingleFlight()
 
     async def subnets_of(self, node_id: NodeID) -> tuple[SubnetID, ...]:
         """Return the subnets and L1s that a node validates, at most 64. Raises NodeUnavailable."""
-        if asyncio.get_running_loop().time() >= self._until:
-            await self._flights.run(None, self._learn)
-        return self._known.get(node_id, ())
+        if asyncio.get_running_loop().time() >= self._expires_at:
+            await self._flights.run(None, self._fetch)
+        return self._subnets.get(node_id, ())
 
-    async def _learn(self) -> Members:
+    async def _fetch(self) -> _SubnetsByNode:
         try:
             sets = await self._platform.all_validators_at(await self._platform.height())
         except RpcRefusal:
             sets = {}
-        found: dict[NodeID, list[SubnetID]] = {}
+        by_node: dict[NodeID, list[SubnetID]] = {}
         for subnet_id, entries in sets.items():
             for entry in entries if subnet_id != PRIMARY_NETWORK else ():
-                found.setdefault(entry.node_id, []).append(subnet_id)
-        self._known = {node_id: tuple(sorted(subnets)[:MOST_SUBNETS]) for node_id, subnets in found.items()}
-        self._until = asyncio.get_running_loop().time() + MEMBERSHIP_TTL_S
-        return self._known
+                by_node.setdefault(entry.node_id, []).append(subnet_id)
+        self._subnets = {node_id: tuple(sorted(subnets)[:MAX_SUBNETS]) for node_id, subnets in by_node.items()}
+        self._expires_at = asyncio.get_running_loop().time() + MEMBERSHIP_TTL_S
+        return self._subnets

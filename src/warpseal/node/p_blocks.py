@@ -5,19 +5,18 @@ Source of truth: avalanchego `vms/platformvm/service.go`; `utils/formatting/enco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
-from warpseal.errors import NodeAttempt, NodeUnavailable
+from warpseal.errors import NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.info import InfoClient, Upgrades
 from warpseal.node.json_values import decode_checked_hex
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import decode_height
 from warpseal.node.platform import P_CHAIN_PATHS
-from warpseal.node.pool import NodePool, NodeResult
+from warpseal.node.pool import NodePool, NodeResult, require_values
 from warpseal.node.rpc import NodeCall
 
 T = TypeVar("T")
@@ -68,15 +67,6 @@ class PBlocksClient:
             pass
         # A node that lags, or is not ready, refuses calls that it will answer later.
         raise NodeUnavailable(call.method)
-
-
-def require_values(results: Sequence[NodeResult[T]], method: str) -> tuple[T, ...]:
-    """Return the values of the nodes that answered. Raises NodeUnavailable if none did."""
-    values = tuple(result.value for result in results if result.value is not None)
-    if not values:
-        failed = [NodeAttempt(result.position, result.failure) for result in results if result.failure is not None]
-        raise NodeUnavailable(method, failed)
-    return values
 
 
 class _BlockAnswer(msgspec.Struct):

@@ -1,7 +1,7 @@
-"""What a node tells of the P-Chain, as values, and how its JSON is read: exactly, taking nothing on trust.
+"""Values of the P-Chain, and strict decoders of the JSON in which nodes return them.
 
-Source of truth: avalanchego `vms/platformvm/service.go` and `vms/platformvm/api`; the obsolete shapes of its
-service.md are taken too. Every decoder raises ValueError for JSON of another shape.
+Source of truth: avalanchego `vms/platformvm/service.go` and `vms/platformvm/api`; the obsolete shapes of its service.md
+are accepted. Every decoder raises ValueError for JSON of another shape.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ValidatorEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CurrentValidation:
-    """One validation under way. A node may have several: a permissioned one may outlive the conversion to an L1.
+    """One current validation. A node may have several: a permissioned one may outlive the conversion to an L1.
 
     validation_id: 32 bytes; of a permissioned one the id of the transaction that added it.
     balance: nAVAX left to an L1 validator, 0 if it is inactive; None for a permissioned one, which pays no fee.
@@ -57,7 +57,7 @@ class CurrentValidation:
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """What the P-Chain records of a subnet. All but subnet_id are empty until it is converted to an L1."""
+    """The P-Chain's record of a subnet. All fields but subnet_id are empty until it is converted to an L1."""
 
     subnet_id: SubnetID
     conversion_id: bytes | None = None
@@ -71,7 +71,7 @@ class Subnet:
 
 
 class TxStatus(StrEnum):
-    """What became of a transaction. Only the first two are final."""
+    """The status of a transaction. Only the first two are final."""
 
     COMMITTED = "Committed"
     ABORTED = "Aborted"
@@ -82,9 +82,9 @@ class TxStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundTransaction:
-    """A transaction as one node has it. raw: signed, its hash is its id.
+    """A transaction from one node. raw: the signed bytes, the hash of which is its id.
 
-    height: that node's tip right after, so that a committed transaction is at or below it.
+    height: that node's tip right after it, so that a committed transaction is at or below it.
     """
 
     raw: bytes
@@ -94,7 +94,7 @@ class FoundTransaction:
 
 @dataclass(frozen=True, slots=True)
 class L1ValidatorState:
-    """A validation that exists. min_nonce: the least nonce of a next change. balance: nAVAX, 0 when inactive."""
+    """An existing validation. min_nonce: the lowest nonce of the next change. balance: nAVAX, 0 when inactive."""
 
     subnet_id: SubnetID
     weight: int
@@ -104,7 +104,7 @@ class L1ValidatorState:
 
 @dataclass(frozen=True, slots=True)
 class ValidationAt:
-    """What one node says of a validation: None where there is none in its state at `height` or later."""
+    """A validation from one node. state: None if it does not exist in the node's state at `height` or later."""
 
     height: int
     state: L1ValidatorState | None
@@ -211,7 +211,7 @@ def decode_validators_at(result: bytes) -> tuple[ValidatorEntry, ...]:
 
 def decode_all_sets(result: bytes) -> dict[SubnetID, tuple[ValidatorEntry, ...]]:
     sets = _WARP_SETS.decode(result).validator_sets
-    return {SubnetID(parse_id(subnet_id)): tuple(_unmerged(one)) for subnet_id, one in sets.items()}
+    return {SubnetID(parse_id(subnet_id)): tuple(_unmerged(warp_set)) for subnet_id, warp_set in sets.items()}
 
 
 def _unmerged(warp_set: _WarpSet) -> list[ValidatorEntry]:
@@ -240,12 +240,12 @@ def decode_validates(result: bytes) -> tuple[ChainID, ...]:
 
 
 def decode_subnet(subnet_id: SubnetID, result: bytes) -> Subnet:
-    told = msgspec.json.decode(result, type=_Subnet)
-    conversion_id = parse_id(told.conversion_id) if told.conversion_id else _EMPTY_ID
+    record = msgspec.json.decode(result, type=_Subnet)
+    conversion_id = parse_id(record.conversion_id) if record.conversion_id else _EMPTY_ID
     if conversion_id == _EMPTY_ID:
         return Subnet(subnet_id)
-    manager_chain_id = ChainID(parse_id(told.manager_chain_id or ""))
-    return Subnet(subnet_id, conversion_id, manager_chain_id, decode_hex(told.manager_address or "0x"))
+    manager_chain_id = ChainID(parse_id(record.manager_chain_id or ""))
+    return Subnet(subnet_id, conversion_id, manager_chain_id, decode_hex(record.manager_address or "0x"))
 
 
 def decode_current_validations(result: bytes) -> tuple[CurrentValidation, ...]:
@@ -254,7 +254,7 @@ def decode_current_validations(result: bytes) -> tuple[CurrentValidation, ...]:
 
 
 def decode_tx(tx_id: bytes, result: bytes) -> bytes:
-    """Return the signed bytes of the transaction that was asked for; those of another are a ValueError."""
+    """Return the signed bytes of this transaction; those of another are a ValueError."""
     raw = decode_checked_hex(msgspec.json.decode(result, type=_Tx).tx)
     if sha256(raw).digest() != tx_id:
         raise ValueError("the transaction has another id")
@@ -266,11 +266,11 @@ def decode_tx_status(result: bytes) -> TxStatus:
 
 
 def decode_l1_validator(result: bytes) -> ValidationAt:
-    told = msgspec.json.decode(result, type=_L1Validator)
+    record = msgspec.json.decode(result, type=_L1Validator)
     state = L1ValidatorState(
-        SubnetID(parse_id(told.subnet_id)), u64(told.weight), u64(told.min_nonce), u64(told.balance)
+        SubnetID(parse_id(record.subnet_id)), u64(record.weight), u64(record.min_nonce), u64(record.balance)
     )
-    return ValidationAt(u64(told.height), state)
+    return ValidationAt(u64(record.height), state)
 
 
 def decode_subnets(result: bytes) -> tuple[SubnetID, ...]:
@@ -279,7 +279,7 @@ def decode_subnets(result: bytes) -> tuple[SubnetID, ...]:
     for count, listed in enumerate(msgspec.json.decode(result, type=_Subnets).subnets or ()):
         ids.append(SubnetID(parse_id(listed.id)))
         if count % _IDS_BETWEEN_YIELDS == 0:
-            # Lets the event loop have the interpreter lock.
+            # Gives the event loop the interpreter lock.
             time.sleep(0)
     return tuple(ids)
 

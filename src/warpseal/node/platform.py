@@ -1,19 +1,22 @@
-"""P-Chain calls over a list of nodes: heights, validator sets, subnets, which subnet validates a chain.
+"""P-Chain calls to a list of nodes: heights, validator sets, subnets, and the subnet that validates a chain.
 
 Source of truth: avalanchego `vms/platformvm/service.go`. The path is /ext/P, which the reference aggregator
-asks, so that every gateway that serves it has it; where that is a 404, /ext/bc/P is tried.
+uses, so that every gateway that serves it has it; if that is a 404, /ext/bc/P is tried.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import Final, TypeVar
 
+from cachetools import LRUCache
+
 from warpseal.errors import NodeUnavailable
-from warpseal.node.consistent_reads import P_CHAIN_PATHS, each_validation, find_transaction, find_validation
+from warpseal.node.consistent_reads import P_CHAIN_PATHS, find_all_validations, find_transaction, find_validation
 from warpseal.node.errors import NotFoundByNode, RpcRefusal
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import (
@@ -40,22 +43,23 @@ __all__ = ["P_CHAIN_PATHS", "PlatformClient", "Subnet", "ValidatorEntry"]
 
 T = TypeVar("T")
 
-_SEEN_SUBNETS: Final = 600
-_SEEN_ENTRIES: Final = 50_000
+_MAX_RECENT_ENTRIES: Final = 50_000
+# Bounds the number of small sets.
+_ENTRIES_PER_SET: Final = 80
 _KEYS_BETWEEN_YIELDS: Final = 16
 
 
 class PlatformClient:
-    """P-Chain calls over a list of nodes. Every method raises NodeUnavailable when no node answered.
+    """P-Chain calls to a list of nodes. Every method raises NodeUnavailable if no node answered.
 
     check_key is called with each distinct public key of a set, on a worker thread for large sets; a
-    ValueError from it makes the answer unusable, so that the next node is asked.
+    ValueError from it makes the answer unusable, so that the next node is called.
     """
 
     def __init__(self, pool: NodePool, check_key: Callable[[bytes], object] | None = None) -> None:
         self._pool = pool
         self._check_key = check_key
-        self._seen = _SeenSets()
+        self._recent_sets = _RecentSets()
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
@@ -66,7 +70,7 @@ class PlatformClient:
         return await self._call("platform.getHeight", {}, decode_height, origin)
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
-        """Return what each configured node says the height is, or why it does not; for the operator."""
+        """Return the height from each configured node, or its failure; for the operator."""
         return await self._pool.call_all(
             NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.DAEMON)
         )
@@ -76,13 +80,13 @@ class PlatformClient:
     ) -> tuple[ValidatorEntry, ...]:
         """Return the members after the block at `height`, unordered; an unknown subnet has none.
 
-        The same tuple comes again while the answer stays the same to the byte. Raises HeightAhead.
+        Byte-identical answers return the same tuple. Raises HeightAhead.
         """
         call = NodeCall(
             "platform.getValidatorsAt",
             {"height": height, "subnetID": id_text(subnet_id)},
             P_CHAIN_PATHS,
-            lambda result: self._decode_set(subnet_id, result),
+            partial(self._decode_set, subnet_id),
             origin,
             large=True,
         )
@@ -94,7 +98,7 @@ class PlatformClient:
         """Return the members of every subnet at `height`.
 
         Of nodes that share a key, the first carries the weight of all; weight without a key is one entry of
-        the empty node id. Raises MethodMissing where no node knows the method (older ones), HeightAhead.
+        the empty node id. Raises MethodMissing if no node has the method (older ones), HeightAhead.
         """
         call = NodeCall(
             "platform.getAllValidatorsAt",
@@ -124,12 +128,10 @@ class PlatformClient:
             return ()
 
     async def subnet(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> Subnet | None:
-        """Return what is recorded of a subnet other than the Primary Network, or None if there is none."""
+        """Return the record of a subnet other than the Primary Network, or None if there is none."""
         params = {"subnetID": id_text(subnet_id)}
         try:
-            return await self._call(
-                "platform.getSubnet", params, lambda result: decode_subnet(subnet_id, result), origin
-            )
+            return await self._call("platform.getSubnet", params, partial(decode_subnet, subnet_id), origin)
         except NotFoundByNode:
             return None
 
@@ -159,24 +161,24 @@ class PlatformClient:
             raise NodeUnavailable(call.method) from None
 
     async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> FoundTransaction | None:
-        """Return a transaction from the first node that has seen its end, else as any has it; None: no node has it."""
+        """Return a transaction from the first node for which it is final, else from any; None if no node has it."""
         return await find_transaction(await self._pool.candidates(origin), tx_id, origin)
 
     async def l1_validator(
         self, validation_id: ValidationID, at_least: int = 0, origin: CallOrigin = CallOrigin.CALLER
     ) -> ValidationAt | None:
-        """Return what the first node says whose state is of height `at_least` or later; None: all that answered lag."""
+        """Return a validation from the first node at height `at_least` or later; None if all that answered lag."""
         return await find_validation(await self._pool.candidates(origin), validation_id, at_least, origin)
 
     async def l1_validator_each(
         self, validation_id: ValidationID, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[ValidationAt, ...]:
-        """Return what every node says that answers; none may. Never raises for a node."""
+        """Return the validation from every node that answers, possibly none. Never raises for a node."""
         try:
             nodes = await self._pool.candidates(origin)
         except NodeUnavailable:
             return ()
-        return await each_validation(nodes, validation_id, origin)
+        return await find_all_validations(nodes, validation_id, origin)
 
     async def _call(
         self, method: str, params: Mapping[str, object], decode: Callable[[bytes], T], origin: CallOrigin
@@ -184,13 +186,13 @@ class PlatformClient:
         return await self._pool.call(NodeCall(method, params, P_CHAIN_PATHS, decode, origin))
 
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
-        """Return the entries of a set; runs on a worker thread where it is large."""
+        """Return the entries of a set. Runs on a worker thread if it is large."""
         digest = sha256(result).digest()
-        entries = self._seen.get(subnet_id, digest)
+        entries = self._recent_sets.get(subnet_id, digest)
         if entries is None:
             entries = decode_validators_at(result)
             self._check_keys(entries)
-            self._seen.add(subnet_id, digest, entries)
+            self._recent_sets.add(subnet_id, digest, entries)
         return entries
 
     def _check_keys(self, entries: tuple[ValidatorEntry, ...]) -> None:
@@ -200,28 +202,25 @@ class PlatformClient:
         for count, public_key in enumerate(public_keys):
             self._check_key(public_key)
             if count % _KEYS_BETWEEN_YIELDS == 0:
-                # Lets the event loop have the interpreter lock, which checking a key holds.
+                # Gives the event loop the interpreter lock, which checking a key holds.
                 time.sleep(0)
 
 
-class _SeenSets:
-    """The latest set of each subnet by the digest of its JSON, bounded; used from several threads."""
+class _RecentSets:
+    """The latest set of each subnet with the digest of its JSON, bounded; used from several threads."""
 
     def __init__(self) -> None:
         self._lock = ThreadLock()
-        self._sets: OrderedDict[SubnetID, tuple[bytes, tuple[ValidatorEntry, ...]]] = OrderedDict()
-        self._entries = 0
+        self._sets: LRUCache[SubnetID, tuple[bytes, tuple[ValidatorEntry, ...]]] = LRUCache(
+            _MAX_RECENT_ENTRIES, getsizeof=lambda cached: _ENTRIES_PER_SET + len(cached[1])
+        )
 
     def get(self, subnet_id: SubnetID, digest: bytes) -> tuple[ValidatorEntry, ...] | None:
         with self._lock:
-            seen = self._sets.get(subnet_id)
-            return seen[1] if seen is not None and seen[0] == digest else None
+            cached = self._sets.get(subnet_id)
+            return cached[1] if cached is not None and cached[0] == digest else None
 
     def add(self, subnet_id: SubnetID, digest: bytes, entries: tuple[ValidatorEntry, ...]) -> None:
-        with self._lock:
-            replaced = self._sets.pop(subnet_id, None)
-            self._entries += len(entries) - (len(replaced[1]) if replaced else 0)
-            self._sets[subnet_id] = (digest, entries)
-            while self._sets and (self._entries > _SEEN_ENTRIES or len(self._sets) > _SEEN_SUBNETS):
-                _, (_, dropped) = self._sets.popitem(last=False)
-                self._entries -= len(dropped)
+        # cachetools refuses a value that is larger than the whole cache.
+        with self._lock, suppress(ValueError):
+            self._sets[subnet_id] = digest, entries

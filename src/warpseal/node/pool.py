@@ -222,6 +222,15 @@ class PoolNode:
         return await self._pool._call(self._member, call)
 
 
+def require_values(results: Sequence[NodeResult[T]], method: str) -> tuple[T, ...]:
+    """Return the values of the nodes that answered. Raises NodeUnavailable if none did."""
+    values = tuple(result.value for result in results if result.value is not None)
+    if not values:
+        failed = [NodeAttempt(result.position, result.failure) for result in results if result.failure is not None]
+        raise NodeUnavailable(method, failed)
+    return values
+
+
 def _log_fields(member: _Member) -> dict[str, object]:
     return {"node": member.node.endpoint.display, "position": member.position}
 

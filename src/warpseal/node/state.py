@@ -1,4 +1,4 @@
-"""What a node says stands on the chains now: parameters, supply, balances; several answers of the same node.
+"""The current state of the chains at one node: parameters, supply, balances; several answers of the same node.
 
 Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
 """
@@ -25,12 +25,12 @@ from warpseal.warp.ids import ValidationID, id_text, parse_id
 T = TypeVar("T")
 
 AVAX: Final = "AVAX"
-"""How the X-Chain calls the staking asset instead of by its id."""
+"""The X-Chain's name for the staking asset, used instead of its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidatorFeeConfig:
-    """How active L1 validators pay: in nAVAX a second, and validators."""
+    """The fee parameters of active L1 validators: prices in nAVAX a second, target and capacity in validators."""
 
     target: int
     min_price: int
@@ -40,7 +40,7 @@ class ValidatorFeeConfig:
 
 @dataclass(frozen=True, slots=True)
 class PBalance:
-    """What platform.getBalance tells of one address, each by asset id."""
+    """The result of platform.getBalance for one address, each amount by asset id."""
 
     unlocked: Mapping[bytes, int]
     locked_stakeable: Mapping[bytes, int]
@@ -48,56 +48,56 @@ class PBalance:
 
 
 class NodeState:
-    """One node's answers. Every method raises NodeUnavailable where it gives none."""
+    """The answers of one node. Every method raises NodeUnavailable if it gives none."""
 
     def __init__(self, node: PoolNode) -> None:
         self._node = node
 
     async def p_height(self) -> int:
         """Return the height of the P-Chain's last accepted block."""
-        return await self._ask("platform.getHeight", {}, decode_height)
+        return await self._call("platform.getHeight", {}, decode_height)
 
     async def x_height(self) -> int:
         """Return the height of the X-Chain's last accepted block."""
-        return await self._ask("avm.getHeight", {}, decode_height, X_CHAIN_PATHS)
+        return await self._call("avm.getHeight", {}, decode_height, X_CHAIN_PATHS)
 
     async def staking_asset(self) -> bytes:
         """Return the id of AVAX on this network."""
-        return await self._ask("platform.getStakingAssetID", {}, decode_asset)
+        return await self._call("platform.getStakingAssetID", {}, decode_asset)
 
     async def fee_config(self) -> ValidatorFeeConfig | None:
-        """Return how active L1 validators pay; None from a node that is too old to know."""
+        """Return the fee parameters of active L1 validators; None from a node that is too old to have them."""
         try:
-            return await self._asked("platform.getValidatorFeeConfig", {}, _decode_fee_config)
+            return await self._call_raw("platform.getValidatorFeeConfig", {}, _decode_fee_config)
         except RpcRefusal:
             return None
 
     async def supply(self) -> int | None:
-        """Return the Primary Network's supply, nAVAX; None from a node that does not tell."""
+        """Return the Primary Network's supply, nAVAX; None from a node that does not return it."""
         try:
-            return await self._asked("platform.getCurrentSupply", {}, _decode_supply)
+            return await self._call_raw("platform.getCurrentSupply", {}, _decode_supply)
         except RpcRefusal:
             return None
 
     async def l1_balance(self, validation_id: ValidationID) -> int | None:
-        """Return what is left of an L1 validator's balance, nAVAX; None where there is no such validation."""
+        """Return the remaining balance of an L1 validator, nAVAX; None if there is no such validation."""
         try:
-            return await self._asked("platform.getL1Validator", {"validationID": id_text(validation_id)}, _decode_l1)
+            return await self._call_raw("platform.getL1Validator", {"validationID": id_text(validation_id)}, _decode_l1)
         except NotFoundByNode:
             return None
         except RpcRefusal:
             raise NodeUnavailable("platform.getL1Validator") from None
 
     async def p_balance(self, address: str) -> PBalance:
-        """Return what an address of the P-Chain, in its text form, has a part of."""
-        return await self._ask("platform.getBalance", {"addresses": [address]}, _decode_p_balance)
+        """Return the balances of a P-Chain address, in its text form, including amounts that it shares."""
+        return await self._call("platform.getBalance", {"addresses": [address]}, _decode_p_balance)
 
     async def x_balances(self, address: str) -> Mapping[str, int]:
-        """Return what an address of the X-Chain alone can spend now, by asset id or alias in text form."""
+        """Return the amounts that an X-Chain address alone can spend now, by asset id or alias in text form."""
         params = {"address": address, "includePartial": False}
-        return await self._ask("avm.getAllBalances", params, _decode_x_balances, X_CHAIN_PATHS)
+        return await self._call("avm.getAllBalances", params, _decode_x_balances, X_CHAIN_PATHS)
 
-    async def _ask(
+    async def _call(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -105,11 +105,11 @@ class NodeState:
         paths: tuple[str, ...] = P_CHAIN_PATHS,
     ) -> T:
         try:
-            return await self._asked(method, params, decode, paths)
+            return await self._call_raw(method, params, decode, paths)
         except RpcRefusal:
             raise NodeUnavailable(method) from None
 
-    async def _asked(
+    async def _call_raw(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -123,13 +123,13 @@ class NodeState:
 
 
 class StateClient:
-    """The nodes, each to be asked alone."""
+    """The nodes, to be called one by one."""
 
     def __init__(self, pool: NodePool) -> None:
         self._pool = pool
 
     async def nodes(self) -> tuple[NodeState, ...]:
-        """Return the nodes in the order in which they are to be tried."""
+        """Return the nodes in the order in which to try them."""
         return tuple(NodeState(node) for node in await self._pool.candidates(CallOrigin.FOLLOWER))
 
 
@@ -168,14 +168,14 @@ class _XBalances(msgspec.Struct):
 
 
 def decode_asset(result: bytes) -> bytes:
-    """Return the id in an answer to platform.getStakingAssetID."""
+    """Return the id in the result of platform.getStakingAssetID."""
     return parse_id(msgspec.json.decode(result, type=_Asset).asset_id)
 
 
 def _decode_fee_config(result: bytes) -> ValidatorFeeConfig:
-    told = msgspec.json.decode(result, type=_FeeConfig)
+    fields = msgspec.json.decode(result, type=_FeeConfig)
     return ValidatorFeeConfig(
-        u64(told.target), u64(told.min_price), u64(told.excess_conversion_constant), u64(told.capacity)
+        u64(fields.target), u64(fields.min_price), u64(fields.excess_conversion_constant), u64(fields.capacity)
     )
 
 
@@ -188,14 +188,16 @@ def _decode_l1(result: bytes) -> int:
 
 
 def _decode_p_balance(result: bytes) -> PBalance:
-    told = msgspec.json.decode(result, type=_PBalance)
-    return PBalance(_amounts(told.unlockeds), _amounts(told.locked_stakeables), _amounts(told.locked_not_stakeables))
+    fields = msgspec.json.decode(result, type=_PBalance)
+    return PBalance(
+        _amounts(fields.unlockeds), _amounts(fields.locked_stakeables), _amounts(fields.locked_not_stakeables)
+    )
 
 
 def _decode_x_balances(result: bytes) -> dict[str, int]:
     listed = msgspec.json.decode(result, type=_XBalances).balances or ()
-    return {one.asset: u64(one.balance) for one in listed}
+    return {entry.asset: u64(entry.balance) for entry in listed}
 
 
-def _amounts(told: Mapping[str, int | str]) -> dict[bytes, int]:
-    return {parse_id(asset_id): u64(amount) for asset_id, amount in told.items()}
+def _amounts(amounts: Mapping[str, int | str]) -> dict[bytes, int]:
+    return {parse_id(asset_id): u64(amount) for asset_id, amount in amounts.items()}

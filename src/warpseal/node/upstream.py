@@ -1,4 +1,4 @@
-"""All clients of upstream nodes, built together, so that one node has one limit whichever list names it."""
+"""All clients of upstream nodes, built together, so that a node in several lists has one limit."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def connect_upstream(
     executor: Executor | None = None,
     check_key: Callable[[bytes], object] | None = None,
 ) -> Upstream:
-    """Build the clients; nothing is asked yet.
+    """Build the clients; no node is called yet.
 
-    executor: where large answers are decoded; best one thread of its own, since decoding holds the
-    interpreter lock and several threads at it would keep the event loop waiting. check_key: see PlatformClient.
+    executor: decodes large answers; it should have a single thread, since decoding holds the interpreter lock and
+    several threads would keep the event loop waiting. check_key: see PlatformClient.
     """
     served = ServedNetwork()
     nodes: list[UpstreamNode] = []
@@ -67,20 +67,22 @@ def connect_upstream(
 
     platform_nodes = [node_at(endpoint) for endpoint in settings.p_chain_api]
     info_nodes = [node_at(endpoint) for endpoint in settings.info_api]
-    rest_s = settings.retry_failed_after_s
-    info = InfoClient(NodePool(info_nodes, served, retry_failed_after_s=rest_s), served)
+    retry_s = settings.retry_failed_after_s
+    info = InfoClient(NodePool(info_nodes, served, retry_failed_after_s=retry_s), served)
 
     def pool(members: Sequence[UpstreamNode]) -> NodePool:
-        return NodePool(members, served, learn_network=info.network_id, retry_failed_after_s=rest_s)
+        return NodePool(members, served, learn_network=info.network_id, retry_failed_after_s=retry_s)
 
     def evm_pool(chain: EvmChain) -> NodePool:
-        # Such a node says nothing of a network id; what it tells of messages proves itself.
+        # Such a node does not return a network id; messages in its logs prove themselves.
         members = [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in chain.rpc]
-        return NodePool(members, ServedNetwork(), retry_failed_after_s=rest_s)
+        return NodePool(members, ServedNetwork(), retry_failed_after_s=retry_s)
 
     def chain_validators(chain: EvmChain) -> ChainValidatorsClient:
         endpoints = filter(None, map(validators_endpoint, chain.rpc))
-        return ChainValidatorsClient([UpstreamNode(one, session, settings, observer, executor) for one in endpoints])
+        return ChainValidatorsClient(
+            [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in endpoints]
+        )
 
     platform = PlatformClient(pool(platform_nodes), check_key)
     return Upstream(

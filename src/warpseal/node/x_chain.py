@@ -14,9 +14,8 @@ from warpseal.errors import NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.json_values import decode_checked_hex
 from warpseal.node.limits import CallOrigin
-from warpseal.node.p_blocks import require_values
 from warpseal.node.p_chain import decode_height, decode_tx
-from warpseal.node.pool import NodePool
+from warpseal.node.pool import NodePool, require_values
 from warpseal.node.rpc import NodeCall
 from warpseal.warp.ids import id_text
 

@@ -1,4 +1,4 @@
-"""What an AVAX was worth on a day, from the first source that knows."""
+"""Daily prices of AVAX from the configured sources: a CSV file, read once, and a URL, fetched on demand."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from warpseal.runtime.http_session import new_session
 
 
 class PriceSource(Protocol):
-    """One source."""
+    """A source of daily prices."""
 
     async def price(self, currency: str, day: date) -> str | None:
-        """Return the price of a day in a currency, None where it is not known. Never raises."""
+        """Return the price of a day in a currency; None if it is unknown. Never raises."""
         ...
 
 
 class AvaxPrices:
-    """Prices of the one asset that is AVAX by its id; a day is that of UTC."""
+    """Prices of the asset with the id of AVAX; days are in UTC."""
 
     def __init__(self, avax: AssetID, sources: Sequence[PriceSource]) -> None:
         self._avax = avax
@@ -37,15 +37,15 @@ class AvaxPrices:
             return None
         day = datetime.fromtimestamp(at_unix_s, UTC).date()
         for source in self._sources:
-            found = await source.price(currency, day)
-            if found is not None:
-                return found
+            price = await source.price(currency, day)
+            if price is not None:
+                return price
         return None
 
 
 @asynccontextmanager
 async def open_price_sources(settings: PriceSettings) -> AsyncIterator[tuple[PriceSource, ...]]:
-    """Hold the sources in the order in which they are asked; none where none is configured. Raises StartupError."""
+    """Hold the configured sources in the order in which they are used. Raises StartupError."""
     sources: list[PriceSource] = []
     async with AsyncExitStack() as stack:
         if settings.file is not None:

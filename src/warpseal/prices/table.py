@@ -29,7 +29,7 @@ class PriceTable:
         return len(self._prices)
 
     async def price(self, currency: str, day: date) -> str | None:
-        """Return the price of a day, None where the file has none."""
+        """Return the price of a day; None if the file has none."""
         return self._prices.get((currency, day))
 
 
@@ -67,7 +67,10 @@ _MAX_CHARACTERS: Final = 40
 
 
 def format_price(value: str | int | Decimal) -> str:
-    """Return a price without exponent. Raises ValueError for what is no positive, finite number of sane length."""
+    """Return a price as plain decimal text, without exponent and never through a float.
+
+    Raises ValueError unless it is a positive, finite number of at most 40 characters.
+    """
     try:
         number = Decimal(value) if len(str(value)) <= _MAX_CHARACTERS else None
     except InvalidOperation:

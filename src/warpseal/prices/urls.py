@@ -1,4 +1,4 @@
-"""What may stand in braces in `price-url` and `price-path`."""
+"""The placeholders in braces of `price-url` and `price-path`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PATH_NAMES: Final = ("currency", "CURRENCY")
 
 
 def unknown_placeholders(template: str, known: tuple[str, ...]) -> Iterator[str]:
-    """Return what stands in braces and means nothing."""
+    """Return the placeholders that are not known."""
     return (name for name in _BRACES.findall(template) if name not in known)
 
 
 def fill_template(template: str, currency: str, day: date) -> str:
-    """Return the template with what is asked for. timestamp: unix seconds of the day's beginning (UTC)."""
+    """Return the template with its placeholders replaced. timestamp: unix seconds of the day's beginning (UTC)."""
     values = {
         "currency": currency,
         "CURRENCY": currency.upper(),
@@ -33,6 +33,6 @@ def fill_template(template: str, currency: str, day: date) -> str:
 
 
 def display_host(template: str) -> str:
-    """Return what of a url is fit to print: scheme and host; path and query may hold a key."""
+    """Return the scheme and host of a URL: path and query may hold a key."""
     parts = urlsplit(template)
     return f"{parts.scheme}://{parts.hostname}" if parts.hostname else ""

@@ -1,4 +1,4 @@
-"""How a node was reached is told of hours, once they hold a full day."""
+"""Uptime and reachability of a node are computed from hours, once they hold a full day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def hours(count: int, connected: float = 1.0, first: int = 0, observed_ms: int =
     )
 
 
-def test_nothing_is_told_until_a_full_day_was_observed() -> None:
+def test_there_is_no_uptime_until_a_full_day_was_observed() -> None:
     assert compute_reach((), RECENTLY) is None
     assert compute_reach(hours(23), RECENTLY) is None
     assert compute_reach(hours(24, observed_ms=HOUR_MS - 1), RECENTLY) is None

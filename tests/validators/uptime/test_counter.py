@@ -26,7 +26,7 @@ def test_silence_before_the_end_of_a_connection_counts_as_not_connected() -> Non
     assert counter.total() == Uptime(60_000, 20_000)
 
 
-def test_a_node_that_is_sought_is_observed_and_one_that_is_not_is_not() -> None:
+def test_only_a_node_that_is_sought_is_observed() -> None:
     counter = UptimeCounter(0)
     counter.advance(10_000, None)
     assert counter.total() == Uptime()
@@ -35,7 +35,7 @@ def test_a_node_that_is_sought_is_observed_and_one_that_is_not_is_not() -> None:
     assert counter.total() == Uptime(15_000, 0)
 
 
-def test_time_in_which_nobody_looked_is_left_out_and_what_is_undecided_before_it_is_decided_after() -> None:
+def test_unobserved_time_is_left_out_and_undecided_time_before_it_is_decided_later() -> None:
     counter = connected_at(0)
     counter.advance(10_000, 4_000)
     counter.skip_gap(10_000, 100_000)
@@ -57,7 +57,7 @@ def test_a_clock_that_stands_still_credits_nothing() -> None:
     assert counter.total() == Uptime()
 
 
-def test_the_most_that_may_be_decided_is_told_ahead() -> None:
+def test_the_upper_bound_counts_undecided_time_as_connected() -> None:
     counter = connected_at(0)
     counter.advance(10_000, 4_000)
     assert counter.upper_bound(10_000) == Uptime(10_000, 10_000)
@@ -65,7 +65,7 @@ def test_the_most_that_may_be_decided_is_told_ahead() -> None:
     assert counter.upper_bound(12_000) == Uptime(10_000, 4_000)
 
 
-def test_what_was_undecided_is_credited_once() -> None:
+def test_undecided_time_is_credited_once() -> None:
     counter = connected_at(0)
     counter.skip_gap(10_000, 20_000)
     counter.advance(25_000, 21_000)

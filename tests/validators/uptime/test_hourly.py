@@ -23,7 +23,7 @@ def grow(counter: UptimeCounter, observed_ms: int, connected_ms: int) -> dict[No
     return {NODE: counter}
 
 
-def test_what_a_node_grew_belongs_to_the_hour_in_which_it_was_counted() -> None:
+def test_growth_belongs_to_the_hour_in_which_it_was_counted() -> None:
     book, counter = begun()
     book.roll_hour(grow(counter, 60_000, 50_000), START_UNIX_S + 60)
     assert book.rows_of(NODE) == ()
@@ -62,7 +62,7 @@ def test_hours_that_are_over_and_written_leave_memory_and_others_stay() -> None:
     assert book.unwritten_rows() == ()
 
 
-def test_what_an_earlier_process_wrote_of_the_present_hour_is_added_to_and_not_written_again() -> None:
+def test_the_current_hour_continues_the_row_of_an_earlier_process() -> None:
     book, counter = begun()
     book.load_rows([HourRow(HOUR, NODE, 100, 90)])
     assert book.unwritten_rows() == ()

@@ -18,7 +18,7 @@ KILLS = 2
 
 
 def observe_until_killed(url: str, pipe: Connection) -> None:
-    """In a process of its own: observe a node that is always there, and tell each time that something is written."""
+    """Observe a node that is always connected, in a process of its own, and print a line after each write."""
     asyncio.run(_observe(url, pipe))
 
 
@@ -60,7 +60,7 @@ def observed_until_killed(url: str, least_ms: int) -> tuple[int, float]:
         child.join()
 
 
-async def test_a_killed_daemon_loses_what_was_not_written_and_gains_nothing(any_store_url: str) -> None:
+async def test_a_killed_daemon_loses_only_unwritten_time(any_store_url: str) -> None:
     written_ms, lived_s = 0, 0.0
     for _ in range(KILLS):
         now_ms, took_s = await asyncio.to_thread(observed_until_killed, any_store_url, written_ms + 100)

@@ -1,6 +1,6 @@
-"""Whatever connects, ends, dies silently, stalls, crashes and starts again: nobody is credited more than was true.
+"""No node is credited more than its true uptime, however connections, stalls and crashes follow each other.
 
-The truth is counted by a plain model, millisecond by millisecond as they pass; what the books say never exceeds it.
+A plain model counts the truth, millisecond by millisecond; the recorded uptimes never exceed it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class World:
         self.hours.roll_hour(self.uptimes.counters, self.clock.unix())
 
     def stall(self, took_ms: int) -> None:
-        """Time passes in which nobody looks."""
+        """Time passes without an observation."""
         self.clock.now_ms += took_ms
 
     def connect(self, node_id: NodeID) -> None:
@@ -153,9 +153,9 @@ class World:
 
     def check(self) -> None:
         for node_id, truth in self.truths.items():
-            result = self.validations.uptime(validation(node_id[0], node_id), self.now_ms, self.clock.unix())
-            assert result.connected_ms <= result.observed_ms <= truth.validation.observed_ms
-            assert result.connected_ms <= truth.validation.connected_ms
+            uptime = self.validations.uptime(validation(node_id[0], node_id), self.now_ms, self.clock.unix())
+            assert uptime.connected_ms <= uptime.observed_ms <= truth.validation.observed_ms
+            assert uptime.connected_ms <= truth.validation.connected_ms
             rows = [row for row in self.storage.hour_rows.values() if row.node_id == node_id]
             assert all(0 <= row.connected_ms <= row.observed_ms <= HOUR_MS for row in rows)
             assert sum(row.connected_ms for row in rows) <= truth.node.connected_ms
@@ -182,14 +182,14 @@ def play(world: World, steps: list[tuple[object, ...]]) -> None:
 
 @settings(max_examples=150)
 @given(st.lists(STEPS, min_size=30, max_size=80))
-def test_nobody_is_credited_more_than_was_true(steps: list[tuple[object, ...]]) -> None:
+def test_no_node_is_credited_more_than_its_true_uptime(steps: list[tuple[object, ...]]) -> None:
     world = World()
     for step in steps:
         play(world, [step])
         world.check()
 
 
-# Nothing is lost here: neither by stalls nor by crashes, nor because nobody wants a node or nobody confirms it.
+# Nothing is lost here, neither by stalls and crashes nor by nodes that are unwanted or unconfirmed.
 PEACEFUL = st.one_of(
     st.tuples(st.sampled_from(("connect", "hear", "die", "drop")), st.just(NODE)),
     st.tuples(st.just("look"), st.integers(0, GAP_MS)),
@@ -199,15 +199,15 @@ PEACEFUL = st.one_of(
 
 @settings(max_examples=100)
 @given(st.lists(PEACEFUL, min_size=10, max_size=60))
-def test_where_nothing_is_lost_every_second_that_a_node_was_gone_is_told(steps: list[tuple[object, ...]]) -> None:
+def test_every_second_of_an_absence_is_counted_if_nothing_is_lost(steps: list[tuple[object, ...]]) -> None:
     world = World()
     play(world, [("connect", NODE), ("watch", NODE), *steps])
     world.watch(NODE)
     world.drop(NODE) if world.truths[NODE].is_connected else None
     truth = world.truths[NODE].validation
-    result = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
-    assert result.observed_ms == truth.observed_ms
-    assert result.observed_ms - result.connected_ms >= truth.observed_ms - truth.connected_ms
+    uptime = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
+    assert uptime.observed_ms == truth.observed_ms
+    assert uptime.observed_ms - uptime.connected_ms >= truth.observed_ms - truth.connected_ms
 
 
 @settings(max_examples=50)
@@ -225,6 +225,6 @@ def test_a_node_that_is_always_there_has_all_of_the_time_up_to_when_it_was_last_
         heard_ms = world.now_ms
         if is_written:
             world.write()
-    result = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
-    assert result == Uptime(heard_ms - began_ms, heard_ms - began_ms)
-    assert result.percentage == 100
+    uptime = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
+    assert uptime == Uptime(heard_ms - began_ms, heard_ms - began_ms)
+    assert uptime.percentage == 100

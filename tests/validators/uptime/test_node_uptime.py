@@ -45,7 +45,7 @@ def test_a_node_that_is_not_wanted_any_more_is_not_observed_until_it_is_again() 
     assert looked(uptimes, 16, 19) == {NODE: Uptime(3_000, 0)}
 
 
-def test_who_is_seen_or_kept_is_not_forgotten() -> None:
+def test_nodes_that_are_observed_or_kept_are_not_dropped() -> None:
     peers = FakePeers(wanted={NODE}, dialled={NODE})
     uptimes = NodeUptimes(peers, SETTINGS)
     uptimes.update(0)

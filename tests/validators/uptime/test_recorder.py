@@ -86,7 +86,7 @@ async def test_our_own_stop_is_no_disconnect() -> None:
     assert (row.observed_ms, row.connected_ms) == (3_000, 3_000)
 
 
-async def test_a_blocked_loop_is_credited_to_nobody() -> None:
+async def test_no_node_is_credited_for_a_blocked_event_loop() -> None:
     clock, peers = Clock(), FakePeers()
     async with running(observing(peers, MemoryUptimeStorage(), clock), peers) as observed:
         peers.connect(NODE, clock.now())
@@ -135,7 +135,7 @@ async def test_a_store_that_is_down_again_and_again_never_adds_anything_twice() 
         assert observed.uptime(validation()) == Uptime(20_000, 20_000)
 
 
-async def test_endpoint_8_is_told_the_hours_of_the_store_and_of_memory_once_they_are_a_day() -> None:
+async def test_reach_combines_the_hours_of_the_store_and_of_memory() -> None:
     clock, peers, storage = Clock(), FakePeers(), MemoryUptimeStorage()
     old = [HourRow(HOUR - number, NODE, HOUR_MS, HOUR_MS // 2) for number in range(1, 24)]
     storage.put([], old)
@@ -153,7 +153,7 @@ async def test_endpoint_8_is_told_the_hours_of_the_store_and_of_memory_once_they
     assert await observed.reach(NODE, 0) is None
 
 
-async def test_hours_older_than_what_is_kept_are_neither_told_nor_left_in_the_store() -> None:
+async def test_hours_beyond_the_retention_are_neither_returned_nor_stored() -> None:
     clock, storage = Clock(), MemoryUptimeStorage()
     storage.put([], [HourRow(HOUR - number, NODE, 10, 10) for number in (1, 26)])
     observed = observing(FakePeers(), storage, clock, replace(HASTY, retention_s=86_400.0))
@@ -162,7 +162,7 @@ async def test_hours_older_than_what_is_kept_are_neither_told_nor_left_in_the_st
         await until(lambda: storage.pruned == (HOUR - 24, START_UNIX_S - 86_400.0))
 
 
-async def test_two_daemons_on_one_store_tell_each_what_it_observed(any_store_url: str) -> None:
+async def test_two_daemons_on_one_store_return_their_own_observations(any_store_url: str) -> None:
     """SQLite has one daemon at a time; of the other identity it is the same."""
     clock, ours, theirs = Clock(), FakePeers(), FakePeers()
     async with store_at(any_store_url) as store:
@@ -176,7 +176,7 @@ async def test_two_daemons_on_one_store_tell_each_what_it_observed(any_store_url
             await pass_time(clock, ours, 6)
             theirs.heard[NODE] = 1_003.0
     async with store_at(any_store_url) as store:
-        found = [(await store.observed.load(our, 0, 0)).validations for our in (OURS, OTHER)]
+        found = [(await store.observed.load(observer, 0, 0)).validations for observer in (OURS, OTHER)]
     assert [[row.connected_ms for row in rows] for rows in found] == [[6_000], [3_000]]
 
 

@@ -1,4 +1,4 @@
-"""Validations are counted from when they are watched and under way, while somebody confirms it."""
+"""Validations are counted while they are current, watched and confirmed."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_time_in_which_a_validation_became_inactive_is_not_credited() -> Non
     assert world.uptime(validation()) == Uptime(60_000, 0)
 
 
-def test_what_nobody_confirms_for_five_minutes_is_not_counted_until_somebody_does() -> None:
+def test_a_validation_unconfirmed_for_five_minutes_is_not_counted_until_it_is_confirmed() -> None:
     world = Book()
     world.connect()
     world.watch(validation())
@@ -139,7 +139,7 @@ def test_two_validations_of_one_node_are_counted_each_for_itself() -> None:
     assert world.uptime(validation(1)).percentage == 40.0
 
 
-def test_a_validation_goes_on_from_what_was_written_whether_it_is_read_before_or_after() -> None:
+def test_a_validation_continues_from_its_stored_row_whenever_that_is_read() -> None:
     written = ValidationRow(validation().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
     before, after = Book(), Book()
     before.book.load_rows([written])
@@ -156,7 +156,7 @@ def test_a_validation_goes_on_from_what_was_written_whether_it_is_read_before_or
     )
 
 
-def test_only_what_changed_is_due_and_what_is_seen_again_once_a_day() -> None:
+def test_only_changed_rows_are_written_and_unchanged_ones_once_a_day() -> None:
     world = Book()
     world.watch(validation())
     world.book.mark_written(world.rows())
@@ -185,7 +185,7 @@ def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> N
     world.connect()
     world.watch(validation(1), validation(2), validation(3, OTHER))
     world.wait(10, NODE)
-    assert [world.uptime(validation(number)).observed_s for number in (1, 2, 3)] == [10, 10, 0]
+    assert [world.uptime(validation(number)).observed_ms for number in (1, 2, 3)] == [10_000, 10_000, 0]
     world.wait(295)
     world.watch(validation(2), validation(3))
     world.wait(10, NODE)
@@ -193,7 +193,7 @@ def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> N
     assert world.uptime(validation(3)) == Uptime(10_000, 10_000)
 
 
-def test_of_nobody_watched_nothing_was_observed_which_is_all_of_the_time() -> None:
+def test_an_unwatched_validation_has_an_empty_uptime_of_100_percent() -> None:
     assert Book().uptime(validation()) == Uptime()
     assert Uptime().percentage == 100
-    assert (Uptime(1_999, 999).observed_s, Uptime(1_999, 999).connected_s) == (1, 0)
+    assert (Uptime(2_999, 1_999).connected_s, Uptime(2_999, 999).connected_s) == (1, 0)

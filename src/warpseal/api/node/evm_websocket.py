@@ -41,7 +41,6 @@ log = logging.getLogger("warpseal.api")
 GONE: Final = 1012
 TRY_LATER: Final = 1013
 REFUSED: Final = 1008
-TOO_BIG: Final = 1009
 # How long a client may read queued messages after its connection to the node has ended.
 _DRAIN_S: Final = 2.0
 _MAX_REASON_CHARACTERS: Final = 100

@@ -1,1 +1,1 @@
-"""How long each peer was observed and connected. Start reading at `recorder.py`."""
+"""Uptime of peers as this daemon observes it, per validation and per hour. Start with `recorder.py`."""

@@ -22,11 +22,6 @@ class Uptime:
     connected_ms: int = 0
 
     @property
-    def observed_s(self) -> int:
-        """Whole seconds."""
-        return self.observed_ms // 1_000
-
-    @property
     def connected_s(self) -> int:
         """Whole seconds."""
         return self.connected_ms // 1_000
