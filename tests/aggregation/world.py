@@ -335,7 +335,7 @@ class Heights:
 
 @dataclass
 class Activity:
-    """Who is reluctant, known at once or when a test says so."""
+    """The inactive validators, known immediately or when a test says so."""
 
     nodes: frozenset[NodeID] = frozenset()
     known: asyncio.Event | None = None
@@ -349,7 +349,7 @@ class Activity:
         finally:
             self.watched -= 1
 
-    def reluctant(self, subnet_id: SubnetID) -> frozenset[NodeID]:
+    def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
         return self.nodes
 
     async def ready(self, subnet_id: SubnetID) -> None:
@@ -365,7 +365,7 @@ class Followed:
     in_use: int = 0
 
     @contextmanager
-    def use(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> Iterator[None]:
+    def track(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> Iterator[None]:
         self.used.append(subnet_id)
         self.in_use += 1
         try:

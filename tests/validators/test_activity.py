@@ -34,10 +34,10 @@ def test_a_node_with_a_funded_validation_is_active() -> None:
 
 async def test_the_inactive_validator_of_the_recording_is_known_once_watched() -> None:
     async with world() as here:
-        assert here.activity.reluctant(L1) == frozenset()
+        assert here.activity.inactive(L1) == frozenset()
         with here.activity.watch(L1):
             await here.activity.ready(L1)
-            assert here.activity.reluctant(L1) == {INACTIVE}
+            assert here.activity.inactive(L1) == {INACTIVE}
 
 
 async def test_one_refresh_serves_all_rounds_of_a_subnet() -> None:
@@ -52,7 +52,7 @@ async def test_it_is_refreshed_while_watched_and_not_afterwards() -> None:
         with here.activity.watch(L1):
             await here.activity.ready(L1)
             here.node.answers[METHOD] = {"validators": []}
-            await until(lambda: not here.activity.reluctant(L1))
+            await until(lambda: not here.activity.inactive(L1))
             assert here.node.calls[METHOD] >= 2
         await asyncio.sleep(0.05)
         calls = here.node.calls[METHOD]
@@ -65,7 +65,7 @@ async def test_rounds_in_quick_succession_share_an_answer() -> None:
         for _ in range(20):
             with here.activity.watch(L1):
                 await here.activity.ready(L1)
-                assert here.activity.reluctant(L1) == {INACTIVE}
+                assert here.activity.inactive(L1) == {INACTIVE}
         assert here.node.calls[METHOD] == 1
 
 
@@ -79,7 +79,7 @@ async def test_the_answer_after_the_end_of_a_round_serves_the_next_round() -> No
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.3)
         with here.activity.watch(L1):
-            assert here.activity.reluctant(L1) == {INACTIVE}
+            assert here.activity.inactive(L1) == {INACTIVE}
             await here.activity.ready(L1)
         assert here.node.calls[METHOD] == 1
 
@@ -90,7 +90,7 @@ async def test_a_failing_call_keeps_the_last_answer() -> None:
             await here.activity.ready(L1)
             here.node.answers[METHOD] = lambda _: web.Response(status=500)
             await until(lambda: here.node.calls[METHOD] >= 4)
-            assert here.activity.reluctant(L1) == {INACTIVE}
+            assert here.activity.inactive(L1) == {INACTIVE}
 
 
 async def test_a_failing_node_ends_the_wait_for_activity() -> None:
@@ -98,7 +98,7 @@ async def test_a_failing_node_ends_the_wait_for_activity() -> None:
         with here.activity.watch(L1):
             async with asyncio.timeout(5):
                 await here.activity.ready(L1)
-            assert here.activity.reluctant(L1) == frozenset()
+            assert here.activity.inactive(L1) == frozenset()
 
 
 async def test_the_primary_network_and_permissioned_subnets_have_no_inactive_validators() -> None:
@@ -106,7 +106,7 @@ async def test_the_primary_network_and_permissioned_subnets_have_no_inactive_val
         for subnet_id in (PRIMARY_NETWORK, PERMISSIONED):
             with here.activity.watch(subnet_id):
                 await here.activity.ready(subnet_id)
-                assert here.activity.reluctant(subnet_id) == frozenset()
+                assert here.activity.inactive(subnet_id) == frozenset()
         assert here.node.calls[METHOD] == 0
 
 
@@ -115,7 +115,7 @@ async def test_an_unknown_subnet_has_no_inactive_validators() -> None:
         unknown = SubnetID(b"\x66" * 32)
         with here.activity.watch(unknown):
             await here.activity.ready(unknown)
-            assert here.activity.reluctant(unknown) == frozenset()
+            assert here.activity.inactive(unknown) == frozenset()
 
 
 async def test_an_l1_of_a_thousand_validators_is_read() -> None:
@@ -133,4 +133,4 @@ async def test_an_l1_of_a_thousand_validators_is_read() -> None:
     async with world(RecordedNode({METHOD: {"validators": listed}})) as here:
         with here.activity.watch(L1):
             await here.activity.ready(L1)
-            assert here.activity.reluctant(L1) == {nth_node(n) for n in range(1_000)}
+            assert here.activity.inactive(L1) == {nth_node(n) for n in range(1_000)}

@@ -121,7 +121,7 @@ async def test_a_named_subnet_is_followed_at_once_and_let_go_ten_minutes_after_i
     peers, forgotten = Peers(), list[SubnetID]()
     async with world() as here:
         following = here.followed(peers, forgotten)
-        with following.use(MADE_UP, members(1, 2)):
+        with following.track(MADE_UP, members(1, 2)):
             assert peers.wanted == {MADE_UP: {nth_node(1), nth_node(2)}}
             here.clock.now += 10_000
             following.expire()
@@ -143,7 +143,7 @@ async def test_at_most_so_many_named_subnets_are_followed() -> None:
         following = here.followed(peers, forgotten)
         named = [SubnetID(bytes([n]) * 32) for n in range(1, 9)]
         for subnet_id in named:
-            with following.use(subnet_id, members(1)):
+            with following.track(subnet_id, members(1)):
                 pass
         assert set(peers.wanted) == set(named[-3:])
         assert forgotten == named[:-3]
@@ -155,7 +155,7 @@ async def test_nodes_of_a_set_at_an_older_height_are_wanted_while_it_is_used() -
         await here.heights.poll()
         following = here.followed(peers)
         await following.refresh()
-        with following.use(L1, members(7)):
+        with following.track(L1, members(7)):
             assert peers.wanted[L1] == L1_NODES | {nth_node(7)}
         here.clock.now += 600.0
         following.expire()
@@ -171,7 +171,7 @@ async def test_using_a_tracked_set_does_not_change_the_wanted_nodes() -> None:
         before = peers.follows
         current = await here.sets.at(L1, 19, named=False)
         for _ in range(100):
-            with following.use(L1, current):
+            with following.track(L1, current):
                 pass
     assert peers.follows == before
 
@@ -193,7 +193,7 @@ async def test_a_newly_named_subnet_gets_its_hints_at_once() -> None:
     async with world() as here:
         following = here.followed(peers)
         await following.discover()
-        with following.use(L1, await here.sets.at(L1, 19, named=False)):
+        with following.track(L1, await here.sets.at(L1, 19, named=False)):
             assert {hint[0] for hint in peers.hints} == L1_NODES
 
 
@@ -225,7 +225,7 @@ async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() ->
     async with world() as here:
         following = here.followed(peers)
         assert following.connected_weight(MADE_UP) == (0, 0)
-        with following.use(MADE_UP, shared):
+        with following.track(MADE_UP, shared):
             assert following.connected_weight(MADE_UP) == (30, 42)
             peers.connected = {nth_node(1), nth_node(2), nth_node(3)}
             assert following.connected_weight(MADE_UP) == (35, 42)
@@ -241,7 +241,7 @@ async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() ->
             (L1, False, 0),
         ]
         await following.refresh()
-        with following.use(MADE_UP, members(1)):
+        with following.track(MADE_UP, members(1)):
             primary, tracked = following.readiness()
     assert (primary.connected, primary.total, primary.missing) == (3 * 10**15, 3 * 10**15, ())
     assert (tracked.connected, tracked.total) == (49_463_000, 99_024_926)

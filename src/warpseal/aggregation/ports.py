@@ -115,7 +115,7 @@ class ActivitySource(Protocol):
         """Keep them up to date inside the block."""
         ...
 
-    def reluctant(self, subnet_id: SubnetID) -> frozenset[NodeID]:
+    def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
         """Return the inactive nodes as known now."""
         ...
 
@@ -127,7 +127,7 @@ class ActivitySource(Protocol):
 class SubnetTracking(Protocol):
     """The subnets whose validators the daemon stays connected to."""
 
-    def use(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> AbstractContextManager[None]:
+    def track(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> AbstractContextManager[None]:
         """Track a subnet inside the block and for a while longer."""
         ...
 

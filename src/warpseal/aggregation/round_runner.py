@@ -463,7 +463,10 @@ class PeerRequests:
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
         """Track the subnet inside the block, and report its connections and its inactive validators."""
         subnet_id, peers = self._key.subnet_id, self._deps.ports.peers
-        with self._deps.ports.tracking.use(subnet_id, self._key.validators), self._deps.ports.activity.watch(subnet_id):
+        with (
+            self._deps.ports.tracking.track(subnet_id, self._key.validators),
+            self._deps.ports.activity.watch(subnet_id),
+        ):
             unsubscribe = peers.subscribe(self._on_connection_change)
             try:
                 node_ids = self._round.table.nodes
@@ -490,7 +493,7 @@ class PeerRequests:
         now = self._loop.time()
         if now >= self.next_refresh_at:
             self.next_refresh_at = now + self._deps.settings.reachability_poll_s
-            self._round.set_inactive(self._deps.ports.activity.reluctant(self._key.subnet_id), self._inactive_known_at)
+            self._round.set_inactive(self._deps.ports.activity.inactive(self._key.subnet_id), self._inactive_known_at)
             for node_id in self._disconnected:
                 self._refresh_node(node_id, now)
 

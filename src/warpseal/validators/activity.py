@@ -78,7 +78,7 @@ class L1Activity:
             watch.watchers -= 1
             self._release(watch)
 
-    def reluctant(self, subnet_id: SubnetID) -> frozenset[NodeID]:
+    def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
         """Return the nodes known to be inactive or nearly drained; none before the first answer."""
         watch = self._watches.get(subnet_id)
         return watch.inactive if watch else _NO_NODES

@@ -47,7 +47,7 @@ class TemporaryTracking:
             return
         height = await self._heights.first()
         validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
-        with self._tracker.use(subnet_id, validators):
+        with self._tracker.track(subnet_id, validators):
             self._next_at[subnet_id] = now + _EXTEND_S
 
 

@@ -107,7 +107,7 @@ class SubnetTracker:
         self._watchers.append(refreshed)
 
     @contextmanager
-    def use(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> Iterator[None]:
+    def track(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> Iterator[None]:
         """Track a subnet, and the nodes of this set, inside the block and for some time after it."""
         subnet, dropped = self._tracked.track(subnet_id, self._now())
         self._untrack(dropped)
