@@ -61,7 +61,7 @@ class Node:
         )
 
     def claim(self, ip: str = "127.0.0.1", port: int = 9651, timestamp: int = UNIX_S) -> p2p_pb2.ClaimedIpPort:
-        """Return the entry of a peer list that tells where this node listens."""
+        """Return the entry of a peer list with the address of this node."""
         signature = self.sign(signed_bytes(IPv4Address(ip), port, timestamp))
         return p2p_pb2.ClaimedIpPort(
             x509_certificate=self.certificate.der,
@@ -130,7 +130,7 @@ def connected_core(settings: ProtocolSettings | None = None) -> PeerProtocol:
 def request(
     request_id: int, deadline: float = 10.0, *, is_reask: bool = False, context: object = "asker"
 ) -> PeerRequest:
-    """Return a question whose frame tells its id."""
+    """Return a request whose frame contains its ID."""
     return PeerRequest(CHAIN, request_id, b"<%d>" % request_id, deadline, is_reask=is_reask, context=context)
 
 

@@ -35,8 +35,8 @@ class Identity:
 
     def __init__(self, key: Key | None = None) -> None:
         self.key = key or ec.generate_private_key(ec.SECP256R1())
-        nobody = x509.Name([])
-        builder = x509.CertificateBuilder(nobody, nobody, self.key.public_key(), x509.random_serial_number())
+        empty_name = x509.Name([])
+        builder = x509.CertificateBuilder(empty_name, empty_name, self.key.public_key(), x509.random_serial_number())
         builder = builder.not_valid_before(datetime.datetime(2000, 1, 1))
         builder = builder.not_valid_after(datetime.datetime(2100, 1, 1))
         self.certificate = builder.sign(self.key, hashes.SHA256())
@@ -118,7 +118,7 @@ class Peer:
                 return message
 
     async def is_closed(self) -> bool:
-        """Tell whether the other side ends the connection (within the timeout)."""
+        """Return whether the other side closes the connection within the timeout."""
         try:
             while True:
                 await self.receive()

@@ -32,7 +32,7 @@ class Clock:
 
 
 class Transport:
-    """Keeps what a session sends, and its timers, which run when told to."""
+    """Records what a session sends, and runs its timers on request."""
 
     def __init__(self) -> None:
         self.sent = bytearray()

@@ -120,7 +120,9 @@ def test_answers_come_several_times_or_twice_differently() -> None:
     assert answers[0] == answers[1] == answers[2]
     network.set_behaviour(0, "twice=wrong")
     first, second = ask(line, request(evm_message(network)))
-    signatures = [sdk.SignatureResponse.FromString(item.app_response.app_bytes).signature for item in (first, second)]
+    signatures = [
+        sdk.SignatureResponse.FromString(response.app_response.app_bytes).signature for response in (first, second)
+    ]
     assert [signed_by(network, signature) for signature in signatures] == [[0], []]
     network.set_behaviour(0, "wrong+twice=honest")
     assert len(ask(line, request(evm_message(network)))) == 2

@@ -1,4 +1,4 @@
-"""EVM chains tell which messages their managers sent, in the dialect of EVM nodes."""
+"""EVM chains return the logs of the messages that managers sent, in the form of EVM nodes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_chain_ids_differ_and_errors_are_those_of_evm_nodes(network: Simul
     assert (await ask(network, "C", "eth_getLogs", 1))["code"] == -32602
     assert (await ask(network, "C", "eth_getLogs", {"fromBlock": "0x9", "toBlock": "0x1"}))["code"] == -32000
     batch = [{"jsonrpc": "2.0", "id": 1, "method": "eth_chainId"}, 1]
-    assert [sorted(item) for item in await post(network, "C", batch)] == [
+    assert [sorted(entries) for entries in await post(network, "C", batch)] == [
         ["id", "jsonrpc", "result"],
         ["error", "id", "jsonrpc"],
     ]

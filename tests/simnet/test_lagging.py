@@ -41,8 +41,8 @@ async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network
         assert await ask(network, node, "getHeight") == {"height": str(height)}
         assert await ask(network, node, "getProposedHeight") == {"height": str(height)}
         assert await ask(network, node, "getTxStatus", txID=made.text) == {"status": status}
-        told = await ask(network, node, "getValidatorsAt", height=21, subnetID=id_text(l1))
-        assert ("current P-chain height (20)" in told) == (node == 1)
+        error = await ask(network, node, "getValidatorsAt", height=21, subnetID=id_text(l1))
+        assert ("current P-chain height (20)" in error) == (node == 1)
         validations = await ask(network, node, "getCurrentValidators", subnetID=id_text(l1))
         assert len(validations["validators"]) == 4 - node
         subnet = await ask(network, node, "getSubnet", subnetID=id_text(other))
@@ -65,12 +65,12 @@ async def test_an_older_state_of_a_validator_is_told(network: SimulatedNetwork) 
     network.p_chain.set_weight(validation_id, 5)
     network.p_chain.disable(validation_id)
     network.p_chain.remove(validation_id)
-    told = []
+    states = []
     for lag in range(1, 4):
         network.nodes[1].lag = lag
         validation = await ask(network, 1, "getL1Validator", validationID=id_text(validation_id))
-        told.append((validation["weight"], validation["minNonce"], validation["balance"]))
-    assert told == [("5", "1", "0"), ("5", "1", "100000000000"), ("1000", "0", "100000000000")]
+        states.append((validation["weight"], validation["minNonce"], validation["balance"]))
+    assert states == [("5", "1", "0"), ("5", "1", "100000000000"), ("1000", "0", "100000000000")]
 
 
 async def test_epochs_are_those_of_the_nodes_own_height_and_may_not_have_begun(network: SimulatedNetwork) -> None:

@@ -1,4 +1,4 @@
-"""`warpseal simnet` writes its file, says that it is ready, and stops when told to."""
+"""`warpseal simnet` writes its file, prints that it is ready, and stops on a signal."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ async def test_the_file_says_all_that_a_client_needs(tmp_path: Path, capsys: pyt
     rules = ("--behave", "l1-0/1:inactive", "--behave", "0:keyless")
     task, written = await run_until_ready(tmp_path / "network.json", *words, *rules)
     assert written.keys() == {"nodeUri", "networkId", "subnets", "messages", "l1Transactions", "config"}
-    assert [one["type"] for one in written["l1Transactions"]][:1] == ["ConvertSubnetToL1Tx"]
+    assert [entry["type"] for entry in written["l1Transactions"]][:1] == ["ConvertSubnetToL1Tx"]
     primary, l1 = written["subnets"]
-    assert [len(one["validators"]) for one in (primary, l1)] == [4, 2]
-    assert [(one["weight"], one["active"]) for one in l1["validators"]] == [(5, True), (3, False)]
-    assert [one["publicKey"] is None for one in primary["validators"]] == [True, False, False, False]
+    assert [len(entry["validators"]) for entry in (primary, l1)] == [4, 2]
+    assert [(entry["weight"], entry["active"]) for entry in l1["validators"]] == [(5, True), (3, False)]
+    assert [entry["publicKey"] is None for entry in primary["validators"]] == [True, False, False, False]
     assert len(l1["blockchainIds"]) == 1
-    for one in primary["validators"][1:]:
-        parse_node_id(one["nodeId"])
-        bls.parse_public_key(bytes.fromhex(one["publicKey"][2:]))
+    for entry in primary["validators"][1:]:
+        parse_node_id(entry["nodeId"])
+        bls.parse_public_key(bytes.fromhex(entry["publicKey"][2:]))
     assert len(written["messages"]) == 3 * 6
-    for one in written["messages"]:
-        message = UnsignedMessage.parse(bytes.fromhex(one["message"]))
-        assert message.source_chain_id == parse_id(one["sourceBlockchainId"])
+    for entry in written["messages"]:
+        message = UnsignedMessage.parse(bytes.fromhex(entry["message"]))
+        assert message.source_chain_id == parse_id(entry["sourceBlockchainId"])
         assert message.network_id == written["networkId"]
-        assert one["signingSubnetId"] in {primary["subnetId"], l1["subnetId"]}
-        bytes.fromhex(one["justification"])
+        assert entry["signingSubnetId"] in {primary["subnetId"], l1["subnetId"]}
+        bytes.fromhex(entry["justification"])
     os.kill(os.getpid(), signal.SIGTERM)
     assert await asyncio.wait_for(task, 10) == 0
     shown = capsys.readouterr()

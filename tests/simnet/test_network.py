@@ -46,8 +46,8 @@ async def test_an_honest_client_gets_shares_and_leaves_no_trace_in_the_report() 
         assert G2ProofOfPossession.Verify(key, message.raw, BLSSignature(last))
         assert await report(network.node_uri, "violations") == {"total": 0, "byKind": {}, "byPeer": {}, "latest": []}
         stats = await report(network.node_uri, "stats")
-        assert [stat["handshakes"] for stat in stats["validators"]] == [1, 1, 1]
-        assert [item["shares"] for item in stats["validators"]] == [1, 1, 1]
+        assert [entry["handshakes"] for entry in stats["validators"]] == [1, 1, 1]
+        assert [entry["shares"] for entry in stats["validators"]] == [1, 1, 1]
 
 
 async def test_every_kind_of_message_is_signed_over_the_wire() -> None:

@@ -21,7 +21,7 @@ from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 ASKED_NODE = "NodeID-7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"
 SMALL = Plan(validators=3, messages=1)
 
-# Where the simulation tells another truth: its own certificates, addresses and versions, and rewards.
+# Fields in which the simulation differs: its own certificates, addresses and versions, and rewards.
 OTHERWISE = {
     "info.getNodeID": {"nodePOP"},
     "info.getNodeIP": {"ip"},
@@ -52,17 +52,17 @@ def recorded_calls() -> Iterator[dict[str, Any]]:
 
 
 def comparable(method: str, result: Any) -> Any:
-    """Return a result without what the simulation tells otherwise, in a fixed order."""
+    """Return a result without the fields in which the simulation differs, in a fixed order."""
     if not isinstance(result, dict):
         return result
     kept = {key: value for key, value in result.items() if key not in OTHERWISE.get(method, ())}
     if method == "info.peers":
         kept["peers"] = sorted(
-            ({k: v for k, v in entry.items() if k not in PEER_OTHERWISE} for entry in kept["peers"]), key=str
+            ({k: v for k, v in peer.items() if k not in PEER_OTHERWISE} for peer in kept["peers"]), key=str
         )
     if method == "platform.getCurrentValidators":
         kept["validators"] = [
-            {k: v for k, v in item.items() if k not in STAKER_OTHERWISE} for item in kept["validators"]
+            {k: v for k, v in entry.items() if k not in STAKER_OTHERWISE} for entry in kept["validators"]
         ]
     if method == "platform.getBlockchains":
         kept["blockchains"] = sorted(kept["blockchains"], key=str)
@@ -123,8 +123,8 @@ async def test_heights_are_named_by_number_text_or_proposed_and_the_rest_is_refu
         for bad in (2**64 - 1, -1, 1.5, "x", True, [1]):
             assert (await at(bad)).startswith("couldn't unmarshal an argument")
         assert await call(network.node_uri, "/ext/P", "platform.getProposedHeight") == {"height": "21"}
-        reply = await call(network.node_uri, "/ext/P", "platform.getAllValidatorsAt", {"height": 25})
-        assert "failed to get validator sets at 25" in reply
+        error = await call(network.node_uri, "/ext/P", "platform.getAllValidatorsAt", {"height": 25})
+        assert "failed to get validator sets at 25" in error
 
 
 async def test_unknown_chains_and_subnets_are_answered_in_a_nodes_words() -> None:
@@ -157,7 +157,7 @@ async def test_changes_take_effect_with_the_next_block_and_old_heights_stay() ->
             "NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": "1000"},
         }
         current = await call(network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": id_text(l1)})
-        assert {item["nodeID"]: item["balance"] for item in current["validators"]} == {
+        assert {entry["nodeID"]: entry["balance"] for entry in current["validators"]} == {
             network.validators[0].name: "100000000000",
             network.validators[1].name: "0",
         }
@@ -167,7 +167,7 @@ async def test_nearly_drained_validators_are_members_and_tell_their_balance() ->
     async with SimulatedNetwork(Plan(validators=2, messages=0, rules=(parse_rule("0:balance=2047"),))) as network:
         l1 = id_text(network.subnets[1].subnet_id)
         current = await call(network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": l1})
-        assert [item["balance"] for item in current["validators"]] == ["2047", "100000000000"]
+        assert [entry["balance"] for entry in current["validators"]] == ["2047", "100000000000"]
         members = await call(
             network.node_uri, "/ext/P", "platform.getValidatorsAt", {"subnetID": l1, "height": "proposed"}
         )

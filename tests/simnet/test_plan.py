@@ -57,27 +57,31 @@ def test_a_share_is_chosen_by_the_seed() -> None:
 
 
 def test_equal_plans_make_equal_networks_and_other_seeds_others() -> None:
-    one, same, other = state(seed=1), state(seed=1), state(seed=2)
-    assert [each.node_id for each in one.validators] == [each.node_id for each in same.validators]
-    assert [each.unsigned.raw for each in one.messages] == [each.unsigned.raw for each in same.messages]
-    assert one.subnets == same.subnets
-    assert not {each.node_id for each in one.validators} & {each.node_id for each in other.validators}
+    first, same, other = state(seed=1), state(seed=1), state(seed=2)
+    assert [validator.node_id for validator in first.validators] == [validator.node_id for validator in same.validators]
+    assert [message.unsigned.raw for message in first.messages] == [message.unsigned.raw for message in same.messages]
+    assert first.subnets == same.subnets
+    assert not {validator.node_id for validator in first.validators} & {
+        validator.node_id for validator in other.validators
+    }
 
 
 def test_by_default_all_validators_validate_one_l1_as_well() -> None:
     built = state()
     primary, l1 = built.subnets
     assert primary == PRIMARY_NETWORK
-    assert {one.node_id for one in built.current_set(l1)} == {one.node_id for one in built.validators}
+    assert {member.node_id for member in built.current_set(l1)} == {member.node_id for member in built.validators}
 
 
 def test_own_shared_and_permissioned_subnets_stand_side_by_side() -> None:
     built = state(l1s=(L1Plan(3, "5/3/1"), L1Plan(2, shared=True), L1Plan(1, permissioned=True, shared=True)))
     _, own, shared, permissioned = built.subnets
     assert len(built.validators) == 7
-    assert sorted(one.weight for one in built.current_set(own)) == [1, 3, 5]
-    assert [one.validates_primary for one in built.validators] == [True] * 4 + [False] * 3
-    assert {one.node_id for one in built.current_set(shared)} == {one.node_id for one in built.validators[:2]}
+    assert sorted(member.weight for member in built.current_set(own)) == [1, 3, 5]
+    assert [validator.validates_primary for validator in built.validators] == [True] * 4 + [False] * 3
+    assert {member.node_id for member in built.current_set(shared)} == {
+        member.node_id for member in built.validators[:2]
+    }
     assert built.subnets[permissioned].conversion_id is None
     with pytest.raises(InvalidPlan):
         state(l1s=(L1Plan(9, shared=True),))
@@ -103,9 +107,9 @@ def test_keyless_inactive_and_heavier_validators_are_so_from_the_start() -> None
     rules = (parse_rule("0:keyless+weight=5"), parse_rule("l1-0/1:inactive"), parse_rule("l1-0/2:balance=2047"))
     built = state(rules=rules)
     primary, l1 = built.subnets
-    first = next(one for one in built.current_set(primary) if one.node_id == built.validators[0].node_id)
+    first = next(member for member in built.current_set(primary) if member.node_id == built.validators[0].node_id)
     assert (first.public_key, first.weight) == (None, 5)
-    members = {one.node_id: one for one in built.current_set(l1)}
+    members = {member.node_id: member for member in built.current_set(l1)}
     assert built.validators[1].node_id not in members
     assert members[EMPTY_NODE_ID].public_key is None
     assert built.validation_of(l1, built.validators[2].node_id).balance_navax == 2047

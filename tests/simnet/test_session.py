@@ -150,7 +150,7 @@ def test_a_message_of_another_chain_is_not_signed() -> None:
 def test_pings_are_answered_with_one_pong_each() -> None:
     line = Line(small_network()).finish()
     ping = p2p.Message(ping=p2p.Ping(uptime=100))
-    assert [item.WhichOneof("message") for item in ask(line, ping, ping)] == ["pong", "pong"]
+    assert [message.WhichOneof("message") for message in ask(line, ping, ping)] == ["pong", "pong"]
     line.send(p2p.Message(ping=p2p.Ping(uptime=101)))
     assert line.transport.closed
     assert line.faults == {ViolationKind.PING_UPTIME: 1}
@@ -274,8 +274,8 @@ def place_all(network: SimulatedNetwork) -> list[SignedAddress]:
     return [validator.address for validator in network.validators if validator.address]
 
 
-def told(message: p2p.Message) -> set[NodeID]:
-    return {node_id_of(port.x509_certificate) for port in message.peer_list.claimed_ip_ports}
+def gossiped_nodes(message: p2p.Message) -> set[NodeID]:
+    return {node_id_of(claim.x509_certificate) for claim in message.peer_list.claimed_ip_ports}
 
 
 def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
@@ -283,7 +283,7 @@ def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
     addresses = place_all(network)
     line = Line(network)
     line.send(hello(NETWORK), peer_list())
-    first = told(line.transport.messages()[1])
+    first = gossiped_nodes(line.transport.messages()[1])
     assert len(first) == 15
     assert line.validator.node_id not in first
     known = bloom.filter_of(
@@ -291,8 +291,8 @@ def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
     )
     get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=known.encode(), salt=b"salt"), all_subnets=True)
     (answer,) = ask(line, p2p.Message(get_peer_list=get))
-    assert len(told(answer)) == 15
-    assert not told(answer) & first
+    assert len(gossiped_nodes(answer)) == 15
+    assert not gossiped_nodes(answer) & first
 
 
 def test_whoever_knows_everybody_gets_no_answer() -> None:
@@ -313,7 +313,7 @@ def test_nodes_of_an_l1_are_told_to_whoever_wants_all_subnets_or_tracks_it() -> 
     def told_by(index: int, **changes: object) -> set[NodeID]:
         line = Line(network, index)
         line.send(hello(NETWORK, **changes))
-        return told(line.transport.messages()[1])
+        return gossiped_nodes(line.transport.messages()[1])
 
     assert own <= told_by(0, all_subnets=True)
     assert not own & told_by(0, all_subnets=False)

@@ -73,7 +73,7 @@ def test_weights_are_attested_until_the_next_change_and_removals_for_ever(networ
     assert code_of(network, first, blocks_ago=1) is None
     removal = network.p_chain.remove(validation_id)
     assert network.state.validation(validation_id) is None
-    assert [code_of(network, item) for item in (made, first, second)] == [PChainCode.NO_VALIDATION] * 3
+    assert [code_of(network, tx) for tx in (made, first, second)] == [PChainCode.NO_VALIDATION] * 3
     assert code_of(network, removal) is None
     assert code_of(network, removal, blocks_ago=1) == PChainCode.VALIDATION_EXISTS
     network.advance(4)
@@ -151,8 +151,8 @@ def test_what_no_block_takes_is_rejected_and_changes_nothing(network: SimulatedN
 
 def test_the_last_validator_stays() -> None:
     network = small_network(messages=0, l1s=(L1Plan(2),))
-    one, other = (validation.id for validation in network.state.validations[l1_of(network)])
-    network.p_chain.remove(one)
+    removed_id, other = (validation.id for validation in network.state.validations[l1_of(network)])
+    network.p_chain.remove(removed_id)
     with pytest.raises(RejectedTransaction, match="last L1 validator"):
         network.p_chain.remove(other)
 
@@ -199,12 +199,10 @@ def test_an_unconverted_subnet_is_converted_while_the_network_runs() -> None:
 
 
 def test_the_plans_weights_were_set_by_transactions(network: SimulatedNetwork) -> None:
-    changed = [
-        transaction for transaction in network.p_chain.transactions if transaction.kind == "SetL1ValidatorWeightTx"
-    ]
+    changed = [tx for tx in network.p_chain.transactions if tx.kind == "SetL1ValidatorWeightTx"]
     set_before = [validation.id for validation in network.state.validations[l1_of(network)] if validation.min_nonce]
-    assert {item.validation_id for item in changed} == set(set_before)
-    assert [code_of(network, entry) for entry in changed] == [None] * len(set_before)
+    assert {tx.validation_id for tx in changed} == set(set_before)
+    assert [code_of(network, tx) for tx in changed] == [None] * len(set_before)
 
 
 def test_weights_that_a_plan_or_a_test_changes_are_changed_by_transactions() -> None:
@@ -212,10 +210,10 @@ def test_weights_that_a_plan_or_a_test_changes_are_changed_by_transactions() -> 
     validations = network.state.validations[l1_of(network)]
     network.change_weight(l1_of(network), network.validators[-1].index, 4242)
     network.advance(4)
-    changes = [transaction for transaction in network.p_chain.transactions if (transaction.height or 0) > 20]
+    changes = [tx for tx in network.p_chain.transactions if (tx.height or 0) > 20]
     assert len(changes) == 6
     for validation in validations:
-        last = [item for item in network.p_chain.transactions if item.validation_id == validation.id]
+        last = [tx for tx in network.p_chain.transactions if tx.validation_id == validation.id]
         assert not last or code_of(network, last[-1]) is None
 
 
@@ -228,13 +226,13 @@ def test_what_is_attested_is_what_follows_from_the_bytes(manager: str, signer: i
     chain.remove(validation_id)
     chain.remove(network.state.validations[l1_of(network)][0].id)
     checked = 0
-    for transaction in chain.transactions:
-        if transaction.attested is not None and transaction.subnet_id == l1_of(network):
-            derived = derive_attestation(parse_p_tx(transaction.raw), network.network_id)
-            assert derived.message.raw == transaction.attested.unsigned.raw
-            assert derived.justification in (transaction.attested.justification, None)
+    for tx in chain.transactions:
+        if tx.attested is not None and tx.subnet_id == l1_of(network):
+            derived = derive_attestation(parse_p_tx(tx.raw), network.network_id)
+            assert derived.message.raw == tx.attested.unsigned.raw
+            assert derived.justification in (tx.attested.justification, None)
             signing = network.state.chains[derived.manager_chain_id].subnet_id
-            assert signing == transaction.attested.signing_subnet_id == network.subnets[signer].subnet_id
+            assert signing == tx.attested.signing_subnet_id == network.subnets[signer].subnet_id
             checked += 1
     assert checked == 6
 
@@ -249,9 +247,9 @@ async def test_a_new_node_joins_a_running_network_and_is_registered() -> None:
         assert (index, validation.id) == (3, made.validation_id)
         peers = await call(network.node_uri, "/ext/info", "info.peers")
         assert network.validators[index].name in {peer["nodeID"] for peer in peers["peers"]}
-        reply = await call(
+        validator = await call(
             network.node_uri, "/ext/P", "platform.getL1Validator", {"validationID": id_text(made.validation_id or b"")}
         )
-        assert (reply["nodeID"], reply["minNonce"]) == (network.validators[index].name, "0")
+        assert (validator["nodeID"], validator["minNonce"]) == (network.validators[index].name, "0")
         assert network.state.primary_key(network.validators[index].node_id) is None
         assert network.state.subnets[PRIMARY_NETWORK].conversion_id is None

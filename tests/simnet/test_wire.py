@@ -29,7 +29,7 @@ SIGNED_AT = 1_700_000_000
 
 def recorded_certificates() -> dict[str, bytes]:
     entries = [json.loads(line) for line in Path(VECTORS / "wire.jsonl").read_text().splitlines()]
-    return {one["node"]: bytes.fromhex(one["certificate_der"]) for one in entries if "certificate_der" in one}
+    return {entry["node"]: bytes.fromhex(entry["certificate_der"]) for entry in entries if "certificate_der" in entry}
 
 
 def test_recorded_certificates_are_taken_and_name_their_nodes() -> None:
@@ -57,9 +57,9 @@ def test_equal_seeds_make_equal_nodes_and_rsa_keys_are_fresh() -> None:
 
 
 def test_the_proof_of_a_key_verifies() -> None:
-    one = make_identity(b"x")
-    key = bls.parse_public_key(one.bls_public_key)
-    assert bls.verify_possession(key, one.bls_public_key, one.bls_proof)
+    entry = make_identity(b"x")
+    key = bls.parse_public_key(entry.bls_public_key)
+    assert bls.verify_possession(key, entry.bls_public_key, entry.bls_proof)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_the_signed_bytes_of_an_address_are_those_of_the_vector() -> None:
 
 
 def test_an_address_is_signed_by_both_keys_and_claims_what_it_says() -> None:
-    one = make_identity(b"x")
+    entry = make_identity(b"x")
     for host in ("127.0.0.1", "2001:db8::1"):
-        address = sign_address(one, host, 9651, SIGNED_AT)
+        address = sign_address(entry, host, 9651, SIGNED_AT)
         preimage = address_preimage(ip_address(host), 9651, SIGNED_AT)
-        assert one.leaf.has_signed(preimage, address.signature)
-        assert bls.verify_possession(bls.parse_public_key(one.bls_public_key), preimage, address.bls_signature)
+        assert entry.leaf.has_signed(preimage, address.signature)
+        assert bls.verify_possession(bls.parse_public_key(entry.bls_public_key), preimage, address.bls_signature)
         assert parse_wire_ip(address.claim.ip_addr) == ip_address(host)
     assert address.endpoint == "[2001:db8::1]:9651"
 

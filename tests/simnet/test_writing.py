@@ -30,9 +30,9 @@ CREDENTIAL_BYTES = 4 + 4 + 65
 
 
 def vectors() -> dict[str, bytes]:
-    """Return the signed transactions of one L1's story on network 12345, by kind."""
+    """Return the signed transactions of tx L1's story on network 12345, by kind."""
     listed = json.loads((VECTORS.parent / "p_chain.json").read_text())["transactions"]
-    return {entry["kind"]: bytes.fromhex(entry["hex"]) for entry in listed if entry["network_id"] == 12345}
+    return {item["kind"]: bytes.fromhex(item["hex"]) for item in listed if item["network_id"] == 12345}
 
 
 def story_drafts() -> Iterator[TxDraft]:
@@ -124,16 +124,16 @@ def transactions_of(network: SimulatedNetwork) -> Iterator[PSignedTx]:
 def test_every_transaction_spends_what_an_earlier_one_gave_back() -> None:
     network = story_of_everything()
     spendable = {(bytes(32), index) for index in range(64)}
-    for transaction in transactions_of(network):
-        (spent,) = transaction.unsigned.base.inputs  # type: ignore[union-attr]
+    for tx in transactions_of(network):
+        (spent,) = tx.unsigned.base.inputs  # type: ignore[union-attr]
         spendable.remove((spent.tx_id, spent.output_index))
-        spendable.add((transaction.id, 0))
+        spendable.add((tx.id, 0))
 
 
 def test_accepted_transactions_stand_in_their_blocks_under_their_ids() -> None:
     network = story_of_everything()
-    read = {item.id: item for item in transactions_of(network)}
-    kinds = [entry.kind for entry in network.p_chain.transactions]
+    read = {tx.id: tx for tx in transactions_of(network)}
+    kinds = [tx.kind for tx in network.p_chain.transactions]
     assert set(kinds) == {*vectors()} & {*kinds}
     assert kinds[-7:] == [
         "RegisterL1ValidatorTx",
@@ -144,17 +144,17 @@ def test_accepted_transactions_stand_in_their_blocks_under_their_ids() -> None:
         "ConvertSubnetToL1Tx",
         "BaseTx",
     ]
-    for transaction in network.p_chain.transactions:
-        assert read[transaction.tx_id].kind == transaction.kind  # type: ignore[index]
-        assert read[transaction.tx_id].raw == transaction.raw  # type: ignore[index]
-        assert transaction.text == cb58_encode(transaction.tx_id)
+    for tx in network.p_chain.transactions:
+        assert read[tx.tx_id].kind == tx.kind  # type: ignore[index]
+        assert read[tx.tx_id].raw == tx.raw  # type: ignore[index]
+        assert tx.text == cb58_encode(tx.tx_id)
 
 
 def test_subnets_and_chains_are_named_by_the_transactions_that_made_them() -> None:
     network = story_of_everything()
-    created = [transaction for transaction in network.p_chain.transactions if transaction.kind == "CreateSubnetTx"]
-    assert [entry.tx_id for entry in created] == [subnet.subnet_id for subnet in network.subnets[1:]]
-    chains = [item.tx_id for item in network.p_chain.transactions if item.kind == "CreateChainTx"]
+    created = [tx for tx in network.p_chain.transactions if tx.kind == "CreateSubnetTx"]
+    assert [tx.tx_id for tx in created] == [subnet.subnet_id for subnet in network.subnets[1:]]
+    chains = [tx.tx_id for tx in network.p_chain.transactions if tx.kind == "CreateChainTx"]
     assert chains == [chain.chain_id for chain in network.state.chains.values() if chain.subnet_id != PRIMARY_NETWORK]
 
 
@@ -174,13 +174,13 @@ def test_messages_inside_are_signed_by_the_manager_chains_subnet_at_the_epochs_h
     network = story_of_everything()
     state = network.state
     checked = 0
-    for transaction in network.p_chain.transactions:
-        if transaction.kind in ("RegisterL1ValidatorTx", "SetL1ValidatorWeightTx"):
-            message: bytes = parse_p_tx(transaction.raw).unsigned.message  # type: ignore[union-attr]
-            assert transaction.height is not None
+    for tx in network.p_chain.transactions:
+        if tx.kind in ("RegisterL1ValidatorTx", "SetL1ValidatorWeightTx"):
+            message: bytes = parse_p_tx(tx.raw).unsigned.message  # type: ignore[union-attr]
+            assert tx.height is not None
             source = state.chains[ChainID(message[6:38])].subnet_id
             # The plan's own transactions are signed at its first height.
-            height = state.heights.epoch_at(max(transaction.height - 1, state.heights.first))[2]
+            height = state.heights.epoch_at(max(tx.height - 1, state.heights.first))[2]
             assert verify_signed_message(state, message, source, height) == ""
             checked += 1
     assert checked == 3 + 4
@@ -198,13 +198,13 @@ def test_x_transactions_are_read_back_under_their_ids() -> None:
     network = small_network(messages=0)
     assert len(network.x_transactions) == 4
     for tx_id, raw in network.x_transactions.items():
-        one = parse_x_tx(raw)
-        assert (one.id, one.kind) == (tx_id, "BaseTx")
+        tx = parse_x_tx(raw)
+        assert (tx.id, tx.kind) == (tx_id, "BaseTx")
 
 
 def test_equal_plans_make_equal_blocks() -> None:
-    one, same = small_network(messages=0), small_network(messages=0)
-    assert one.p_chain.block(20) == same.p_chain.block(20)
+    tx, same = small_network(messages=0), small_network(messages=0)
+    assert tx.p_chain.block(20) == same.p_chain.block(20)
 
 
 def test_no_block_of_a_plan_is_larger_than_a_networks_blocks() -> None:

@@ -120,14 +120,14 @@ class Platform:
         return height
 
     def _make_set_json(self, members: tuple[SetEntry, ...]) -> bytes:
-        shown = {
+        fields = {
             node_id_text(member.node_id): {
                 "publicKey": _hex(member.public_key) if member.public_key else None,
                 "weight": str(member.weight),
             }
             for member in members
         }
-        return json.dumps(shown, separators=(",", ":")).encode()
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     def _make_warp_set_json(self, members: tuple[SetEntry, ...]) -> bytes:
         merged = build_canonical_set((member.node_id, member.public_key, member.weight) for member in members)
@@ -139,8 +139,8 @@ class Platform:
             }
             for validator in merged.validators
         ]
-        shown = {"validators": validators, "totalWeight": str(merged.total_weight)}
-        return json.dumps(shown, separators=(",", ":")).encode()
+        fields = {"validators": validators, "totalWeight": str(merged.total_weight)}
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     def _current_validators(self, params: Params) -> Any:
         wanted = params.get("nodeIDs") or []
@@ -151,8 +151,8 @@ class Platform:
         except (MalformedID, AttributeError, TypeError):
             raise BadArgument from None
         validations = self._view().validations(_subnet_argument(params))
-        shown = (validation for validation in validations if not wanted_ids or validation.node_id in wanted_ids)
-        return {"validators": [self._validation_json(validation) for validation in shown]}
+        selected = (validation for validation in validations if not wanted_ids or validation.node_id in wanted_ids)
+        return {"validators": [self._validation_json(validation) for validation in selected]}
 
     def _total_stake(self, params: Params) -> Any:
         weight = str(sum(validation.weight for validation in self._view().validations(_subnet_argument(params))))
@@ -164,9 +164,9 @@ class Platform:
         validation = view.validation(validation_id)
         if validation is None:
             raise RpcError(f'fetching L1 validator "{id_text(validation_id)}" failed: not found')
-        shown = self._validation_json(validation)
+        fields = self._validation_json(validation)
         return {
-            **shown,
+            **fields,
             "subnetID": id_text(validation.subnet_id),
             "height": str(view.height),
         }
@@ -174,17 +174,17 @@ class Platform:
     def _validation_json(self, validation: Validation) -> dict[str, Any]:
         if validation.is_l1:
             return _l1_validation_json(validation)
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "txID": id_text(validation.id),
             "startTime": str(validation.start_time),
             "endTime": str(validation.start_time + _YEAR_S),
             "weight": str(validation.weight),
             "nodeID": node_id_text(validation.node_id),
         }
-        return shown | self._stake_json(validation) if validation.subnet_id == PRIMARY_NETWORK else shown
+        return fields | self._stake_json(validation) if validation.subnet_id == PRIMARY_NETWORK else fields
 
     def _stake_json(self, validation: Validation) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "validationRewardOwner": _NO_OWNER,
             "delegationRewardOwner": _NO_OWNER,
             "potentialReward": str(validation.weight // 10),
@@ -195,8 +195,8 @@ class Platform:
         }
         if validation.public_key is not None:
             proof = self._proof(validation)
-            shown["signer"] = {"publicKey": _hex(validation.public_key), "proofOfPossession": _hex(proof)}
-        return shown | {"delegatorCount": "0", "delegatorWeight": "0"}
+            fields["signer"] = {"publicKey": _hex(validation.public_key), "proofOfPossession": _hex(proof)}
+        return fields | {"delegatorCount": "0", "delegatorWeight": "0"}
 
     def _proof(self, validation: Validation) -> bytes:
         validator = self._state.by_node(validation.node_id)

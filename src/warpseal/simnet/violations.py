@@ -132,7 +132,7 @@ class Violations:
         return dict(kinds)
 
     def by_peer(self) -> dict[str, dict[str, int]]:
-        """Return the counts by kind for each peer's NodeID."""
+        """Return the counts by kind by the peer's NodeID."""
         peers: dict[str, dict[str, int]] = {}
         for (name, fault), count in self._counts.items():
             peers.setdefault(name, {})[fault.value] = count
