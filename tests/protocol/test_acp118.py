@@ -33,7 +33,7 @@ def test_handler_ids_are_varints(number: int, encoded: str) -> None:
     assert encode_varint(number).hex() == encoded
 
 
-def test_a_share_is_taken_out_of_the_response() -> None:
+def test_the_share_is_extracted_from_the_response() -> None:
     assert decode_signature_response(b"\x0a\x60" + SIGNATURE) == SIGNATURE
 
 
@@ -43,7 +43,7 @@ def test_a_share_is_found_beside_fields_of_a_later_protocol() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x0a\x00", b"\x12\x01x"])
-def test_an_answer_without_a_share_is_empty(body: bytes) -> None:
+def test_a_response_without_a_share_is_empty(body: bytes) -> None:
     assert decode_signature_response(body) is NoSignature.EMPTY
 
 
@@ -51,7 +51,7 @@ def test_an_answer_without_a_share_is_empty(body: bytes) -> None:
     "body",
     [b"\x0a", b"\x0a\x60" + SIGNATURE[:-1], b"\x0a\x5f" + SIGNATURE[:-1], b"\x0a\x61" + SIGNATURE + b"x", b"junk"],
 )
-def test_an_answer_that_is_no_share_is_malformed(body: bytes) -> None:
+def test_a_response_that_is_not_a_share_is_malformed(body: bytes) -> None:
     assert decode_signature_response(body) is NoSignature.MALFORMED
 
 

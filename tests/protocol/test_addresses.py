@@ -54,7 +54,7 @@ def test_ports_are_cut_to_sixteen_bits_as_nodes_do() -> None:
     "text",
     ["1.2.3.4", "100.64.0.1", "192.0.2.1", "198.18.0.1", "203.0.113.9", "240.0.0.1", "172.32.0.1", "2001:db8::1"],
 )
-def test_public_addresses_are_what_nodes_take_for_public(text: str) -> None:
+def test_addresses_that_nodes_treat_as_public_are_public(text: str) -> None:
     assert is_public(ip_address(text))
 
 

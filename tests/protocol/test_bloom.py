@@ -63,7 +63,7 @@ def test_a_filter_is_sized_for_two_addresses_of_each_node(nodes: int, additions:
     assert len(known.salt) == 32
 
 
-def test_a_filter_is_worn_out_after_its_additions() -> None:
+def test_a_filter_is_saturated_after_its_maximum_of_additions() -> None:
     known = BloomFilter.sized_for(0, random.Random(1).randbytes)
     for number in range(known.max_additions):
         assert not known.is_saturated
@@ -72,7 +72,7 @@ def test_a_filter_is_worn_out_after_its_additions() -> None:
 
 
 @given(st.lists(st.binary(min_size=32, max_size=32), max_size=20), st.integers(0, 2**32))
-def test_what_was_added_is_contained_also_after_marshalling(keys: list[bytes], seed: int) -> None:
+def test_added_keys_are_contained_also_after_marshalling(keys: list[bytes], seed: int) -> None:
     known = BloomFilter.sized_for(len(keys), random.Random(seed).randbytes)
     for key in keys:
         known.add(key)
@@ -81,7 +81,7 @@ def test_what_was_added_is_contained_also_after_marshalling(keys: list[bytes], s
     assert parsed.encode() == known.encode()
 
 
-def test_hardly_anything_else_is_contained() -> None:
+def test_few_other_keys_are_contained() -> None:
     rnd = random.Random(7)
     known = BloomFilter.sized_for(500, rnd.randbytes)
     for _ in range(1000):

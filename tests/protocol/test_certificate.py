@@ -96,13 +96,13 @@ def test_the_oversized_certificate_is_refused() -> None:
         parse_certificate(der)
 
 
-def test_only_what_is_read_is_needed() -> None:
+def test_only_the_fields_that_are_read_are_required() -> None:
     assert parse_certificate(certificate(EC, POINT)).node_id == node_id_of(certificate(EC, POINT))
     assert parse_certificate(certificate(EC, POINT, version=b"")).verify_signature(b"m", node().sign(b"m"))
     assert parse_certificate(certificate(EC, POINT) + b"trailing").verify_signature(b"m", node().sign(b"m"))
 
 
-def test_the_named_curve_is_not_looked_at() -> None:
+def test_the_named_curve_is_ignored() -> None:
     assert parse_certificate(certificate(EC[:9], POINT)).verify_signature(b"m", node().sign(b"m"))
 
 

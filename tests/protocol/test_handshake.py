@@ -120,7 +120,7 @@ def test_a_bls_signature_of_another_key_passes() -> None:
         pytest.param(set_to("upgrade_time", 0), id="upgrade time"),
     ],
 )
-def test_what_nodes_tolerate_passes(mutate: Mutation) -> None:
+def test_handshakes_that_nodes_tolerate_pass(mutate: Mutation) -> None:
     changed = p2p_pb2.Handshake()
     changed.CopyFrom(FIRST)
     mutate(changed)

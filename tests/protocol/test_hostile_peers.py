@@ -54,9 +54,7 @@ def feed(core: PeerProtocol, data: bytes, rnd: random.Random) -> list[Event]:
 
 @settings(max_examples=150)
 @given(st.lists(FRAMES, max_size=12), st.booleans(), st.integers(0, 2**32 - 1))
-def test_any_stream_means_the_same_in_any_chunks_and_raises_nothing(
-    frames: list[bytes], connected: bool, seed: int
-) -> None:
+def test_any_stream_yields_the_same_events_for_any_chunking(frames: list[bytes], connected: bool, seed: int) -> None:
     data = b"".join(frames)
     cores = [connected_core() if connected else started_core() for _ in range(2)]
     for core in cores:
@@ -83,7 +81,7 @@ def test_a_damaged_handshake_closes_or_is_skipped_or_passes(seed: int) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
-def test_a_damaged_peer_list_tells_at_most_its_well_formed_entries(seed: int) -> None:
+def test_a_damaged_peer_list_yields_at_most_its_well_formed_entries(seed: int) -> None:
     peer_list = p2p_pb2.PeerList(claimed_ip_ports=[node(n).claim() for n in (1, 2)])
     core = connected_core()
     body = damaged(peer_list.SerializeToString(), seed)
@@ -93,7 +91,7 @@ def test_a_damaged_peer_list_tells_at_most_its_well_formed_entries(seed: int) ->
 
 
 @given(st.permutations([1, 3, 5, 7, 9]), st.integers(0, 2**32 - 1))
-def test_answers_in_any_order_and_number_count_once_each(order: list[int], seed: int) -> None:
+def test_responses_in_any_order_and_number_count_once(order: list[int], seed: int) -> None:
     rnd = random.Random(seed)
     core = connected_core()
     for number in order:

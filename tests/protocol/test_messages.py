@@ -158,11 +158,11 @@ def test_a_message_compressed_twice_is_undecodable() -> None:
         open_envelope(twice, ZSTD)
 
 
-def test_an_unknown_member_is_named_by_its_number() -> None:
+def test_an_unknown_message_type_is_returned_by_its_number() -> None:
     assert open_envelope(encode_field(40, b"of a later release"), ZSTD) == (40, b"of a later release")
 
 
-def test_a_known_member_is_found_beside_fields_of_a_later_protocol() -> None:
+def test_a_known_message_is_found_beside_fields_of_a_later_protocol() -> None:
     ping, other = bytes.fromhex("5a020863"), encode_field(50, b"x")
     for raw in (ping + other, other + ping, b"\x80\x04\x07" + ping, ping + b"\x85\x04\x01\x02\x03\x04"):
         assert open_envelope(raw, ZSTD) == (MessageType.PING, b"\x08\x63")
@@ -181,7 +181,7 @@ def test_a_known_member_is_found_beside_fields_of_a_later_protocol() -> None:
         pytest.param(b"\x12\x00", id="empty zstd"),
     ],
 )
-def test_what_is_no_message_is_undecodable(raw: bytes) -> None:
+def test_malformed_messages_are_undecodable(raw: bytes) -> None:
     with pytest.raises(DecodeError):
         open_envelope(raw, ZSTD)
 

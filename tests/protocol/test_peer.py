@@ -79,7 +79,7 @@ def test_the_clock_offset_is_measured_when_the_handshake_comes() -> None:
     assert core.handshake.clock_offset_s == -7
 
 
-def test_the_clock_offset_of_a_refused_handshake_is_told_too() -> None:
+def test_the_clock_offset_of_a_refused_handshake_is_known() -> None:
     core = started_core()
     assert reason_of(core.receive(handshake_frame(), 100.0)) is CloseReason.CLOCK_SKEW
     assert core.handshake is None
@@ -100,7 +100,7 @@ def test_a_handshake_that_fails_a_check_ends_the_connection() -> None:
     assert reason_of(core.receive(handshake_frame(), 61.5)) is CloseReason.CLOCK_SKEW
 
 
-def test_nothing_comes_of_a_closed_connection() -> None:
+def test_a_closed_connection_ignores_input() -> None:
     core = connected_core()
     core.receive(handshake_frame() + PING_FRAME, 0.1)
     assert core.closed is not None
@@ -111,7 +111,7 @@ def test_nothing_comes_of_a_closed_connection() -> None:
     assert core.release_at(0.2) is None
 
 
-def test_answers_come_back_with_their_requests() -> None:
+def test_responses_are_returned_with_their_requests() -> None:
     core = connected_core()
     asked = [request(n) for n in (1, 3, 5)]
     for request_ in asked:
@@ -123,13 +123,13 @@ def test_answers_come_back_with_their_requests() -> None:
     assert events[1].request is asked[0]  # type: ignore[union-attr]
 
 
-def test_a_plain_answer_counts_like_a_compressed_one() -> None:
+def test_a_plain_response_counts_like_a_compressed_one() -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
     assert answers_of(core.receive(response_frame(1, SHARE, compressed=False), 0.2)) == [(1, SHARE, None)]
 
 
-def test_only_the_first_of_several_answers_counts() -> None:
+def test_only_the_first_of_several_responses_counts() -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
     events = core.receive(response_frame(1, SHARE) + error_frame(1, 2) + response_frame(1, b"other"), 0.2)
@@ -137,7 +137,7 @@ def test_only_the_first_of_several_answers_counts() -> None:
     assert core.unexpected == 2
 
 
-def test_answers_to_nobody_are_passed_over() -> None:
+def test_responses_without_a_request_are_ignored() -> None:
     core = connected_core()
     gone = request(1)
     core.send_request(gone, 0.1)
@@ -150,7 +150,7 @@ def test_answers_to_nobody_are_passed_over() -> None:
     assert core.unexpected == 2
 
 
-def test_an_answer_lets_a_waiting_request_go() -> None:
+def test_a_response_releases_a_queued_request() -> None:
     core = connected_core(ProtocolSettings(limits=RequestLimits(outstanding=1)))
     first, second = request(1), request(3)
     assert core.send_request(first, 0.1) == first.frame
@@ -160,7 +160,7 @@ def test_an_answer_lets_a_waiting_request_go() -> None:
     assert core.output() == b""
 
 
-def test_a_silent_slot_lets_a_waiting_request_go_at_a_tick() -> None:
+def test_a_slot_timeout_releases_a_queued_request() -> None:
     core = connected_core(ProtocolSettings(limits=RequestLimits(outstanding=1)))
     second = request(3)
     core.send_request(request(1), 0.1)
@@ -172,7 +172,7 @@ def test_a_silent_slot_lets_a_waiting_request_go_at_a_tick() -> None:
     assert core.output() == second.frame
 
 
-def test_nobody_is_asked_before_the_connection_stands() -> None:
+def test_no_request_is_sent_before_the_handshake_is_complete() -> None:
     assert started_core().send_request(request(1), 0.1) is None
 
 
@@ -210,7 +210,7 @@ def test_we_ping_every_twenty_seconds() -> None:
     assert pings == [20, 40, 60, 80]
 
 
-def test_pongs_may_stay_away_while_bytes_come() -> None:
+def test_missing_pongs_are_tolerated_while_bytes_arrive() -> None:
     core = connected_core()
     for now in range(200):
         core.receive(b"\x00" if now % 4 else PING_FRAME[:1], now)
@@ -224,7 +224,7 @@ def test_thirty_silent_seconds_end_the_connection() -> None:
     assert reason_of(core.tick(30)) is CloseReason.SILENT
 
 
-def test_our_own_stall_is_not_their_silence() -> None:
+def test_a_stall_of_this_process_is_not_silence_of_the_peer() -> None:
     core = connected_core()
     core.tick(1.0)
     assert core.tick(60.0) == []
@@ -254,7 +254,7 @@ def test_peer_lists_become_unverified_addresses() -> None:
     assert all(claim.verify(UNIX_S) for claim in event.addresses)
 
 
-def test_the_first_peer_list_connects_and_tells_addresses() -> None:
+def test_the_first_peer_list_completes_the_handshake_and_yields_addresses() -> None:
     core = started_core()
     peer_list = p2p_pb2.PeerList(claimed_ip_ports=[node(1).claim()])
     events = core.receive(handshake_frame() + frame_of(p2p_pb2.Message(peer_list=peer_list)), 0.1)
@@ -269,7 +269,7 @@ def test_a_peer_list_counts_up_to_a_thousand_entries() -> None:
     assert len(event.addresses) == 1000
 
 
-def test_a_question_to_us_is_refused_with_code_minus_two() -> None:
+def test_a_request_of_the_peer_is_refused_with_code_minus_two() -> None:
     core = connected_core()
     question = p2p_pb2.AppRequest(chain_id=CHAIN, request_id=8, deadline=10**9, app_bytes=b"\x00")
     assert core.receive(frame_of(p2p_pb2.Message(app_request=question), compressed=True), 0.1) == []
@@ -287,7 +287,7 @@ def test_a_question_to_us_is_refused_with_code_minus_two() -> None:
         p2p_pb2.Message(pong=p2p_pb2.Pong()),
     ],
 )
-def test_what_a_passive_peer_need_not_answer_is_passed_over(message: p2p_pb2.Message) -> None:
+def test_messages_that_need_no_reply_are_ignored(message: p2p_pb2.Message) -> None:
     core = connected_core()
     assert core.receive(frame_of(message), 0.1) == []
     assert core.output() == core.pong() == b""
@@ -295,7 +295,7 @@ def test_what_a_passive_peer_need_not_answer_is_passed_over(message: p2p_pb2.Mes
 
 
 @pytest.mark.parametrize("number", [15, 23, 28, 36, 40, 1000])
-def test_members_of_other_trades_and_of_later_releases_are_passed_over(number: int) -> None:
+def test_unknown_message_types_are_ignored(number: int) -> None:
     core = connected_core()
     assert core.receive(encode_frame(encode_field(number, b"whatever")), 0.1) == []
     assert (core.unexpected, core.undecodable) == (1, 0)
@@ -318,7 +318,7 @@ def test_a_frame_above_two_mebibytes_ends_the_connection_at_its_length() -> None
     assert reason_of(events) is CloseReason.FRAME_TOO_LONG
 
 
-def test_a_legal_but_long_frame_passes_by() -> None:
+def test_a_long_legal_frame_is_skipped() -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
     long = encode_frame(encode_field(32, bytes(1024 * 1024)))
@@ -371,7 +371,7 @@ def test_a_flood_of_unread_bytes_ends_the_connection() -> None:
     assert 2 * 1024 * 1024 <= fed <= 8 * 1024 * 1024
 
 
-def test_the_same_noise_over_minutes_is_no_flood() -> None:
+def test_the_same_input_over_minutes_is_no_flood() -> None:
     core = connected_core()
     for second in range(600):
         core.receive(PING_FRAME * 200 + encode_frame(b"junk"), second)

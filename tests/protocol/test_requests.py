@@ -23,7 +23,7 @@ def submit_all(table: RequestTable, requests: list[PeerRequest], now: float = 0.
     return [number for request in requests for number in written(table.submit(request, now))]
 
 
-def test_a_request_is_known_before_its_bytes_are_out() -> None:
+def test_a_request_is_in_flight_before_its_bytes_are_returned() -> None:
     table = RequestTable(RequestLimits())
     asked = request(1)
     assert table.submit(asked, 0.0) == asked.frame
@@ -31,7 +31,7 @@ def test_a_request_is_known_before_its_bytes_are_out() -> None:
     assert table.match_response(CHAIN, 1, 0.0) is asked
 
 
-def test_more_than_the_outstanding_wait_for_answers() -> None:
+def test_requests_above_the_outstanding_limit_are_queued() -> None:
     table = RequestTable(SMALL)
     assert submit_all(table, [request(n) for n in (1, 2, 3, 4)]) == [1, 2]
     assert table.release(0.0) == b""
@@ -64,13 +64,13 @@ def test_requests_without_an_answer_in_time_are_counted_once() -> None:
     assert (table.pop_timeouts(), table.pop_timeouts()) == (1, 0)
 
 
-def test_an_answer_behind_the_deadline_is_noise() -> None:
+def test_a_response_behind_the_deadline_is_unexpected() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(1, deadline=5.0)])
     assert table.match_response(CHAIN, 1, 5.0) is None
 
 
-def test_a_late_answer_does_not_free_the_slot_of_another() -> None:
+def test_a_late_response_does_not_free_the_slot_of_another_request() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(n) for n in (1, 2, 3, 4, 5)])
     assert written(table.release(3.0)) == [3, 4]
@@ -130,7 +130,7 @@ def test_expired_requests_make_room_in_a_full_queue() -> None:
     assert table.queued == 1
 
 
-def test_what_an_asker_who_left_had_not_sent_is_never_sent() -> None:
+def test_a_cancelled_queued_request_is_never_sent() -> None:
     table = RequestTable(SMALL)
     gone, stays = request(3), request(4)
     submit_all(table, [request(1), request(2), gone, stays])
@@ -139,7 +139,7 @@ def test_what_an_asker_who_left_had_not_sent_is_never_sent() -> None:
     assert written(table.release(0.5)) == [4]
 
 
-def test_an_asker_who_left_keeps_the_slot_taken() -> None:
+def test_a_cancelled_request_keeps_its_slot() -> None:
     table = RequestTable(SMALL)
     gone = request(1)
     submit_all(table, [gone, request(2), request(3)])
@@ -150,7 +150,7 @@ def test_an_asker_who_left_keeps_the_slot_taken() -> None:
     assert written(table.release(1.0)) == [3]
 
 
-def test_other_chains_unknown_ids_and_second_answers_are_noise() -> None:
+def test_other_chains_unknown_ids_and_second_responses_are_unexpected() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(1)])
     assert table.match_response(bytes(32), 1, 0.1) is None
@@ -198,7 +198,7 @@ def test_the_limits_hold_in_any_course_of_events(seed: int) -> None:
 
 
 @given(st.permutations(range(12)))
-def test_answers_find_their_requests_in_any_order(order: list[int]) -> None:
+def test_responses_match_their_requests_in_any_order(order: list[int]) -> None:
     table = RequestTable(RequestLimits())
     requests = [request(n) for n in range(12)]
     submit_all(table, requests)

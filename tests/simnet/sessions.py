@@ -16,6 +16,7 @@ from warpseal.simnet.peer import PeerSession
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.recorded import recorded_network
 from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.state import ChainState, StateAt
 
 VECTORS = paths.LOCALNET
 NOW = 1_795_226_900
@@ -157,3 +158,8 @@ def recorded_answers(node: str) -> list[p2p.Message]:
         if entry.get("node") == node and entry.get("message") in ("app_response", "app_error")
     ]
     return [decode(frame[4:]) for frame in frames]
+
+
+def state_at_tip(state: ChainState) -> StateAt:
+    """Return the P-Chain state of a validator that does not lag."""
+    return StateAt(state, state.heights.current)

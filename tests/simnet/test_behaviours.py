@@ -32,7 +32,7 @@ def signed_by(network: SimulatedNetwork, signature: bytes) -> list[int]:
     return [index for index, key in enumerate(keys) if bls.verify(key, message, signature)]
 
 
-def test_a_wrong_signature_is_a_point_that_nobody_made_over_this_message() -> None:
+def test_a_wrong_signature_is_a_valid_point_for_another_message() -> None:
     network, line = behaving("wrong")
     signature = share(network, line)
     assert bls.is_signature(signature)
@@ -44,7 +44,7 @@ def test_a_stolen_signature_is_another_validators() -> None:
     assert signed_by(network, share(network, line)) == [1]
 
 
-def test_a_point_that_is_none_and_odd_lengths() -> None:
+def test_invalid_points_and_wrong_lengths_are_sent() -> None:
     network, line = behaving("notapoint")
     signature = share(network, line)
     assert len(signature) == 96
@@ -65,7 +65,7 @@ def test_garbage_and_empty_answers_are_responses_to_the_request() -> None:
     assert answer.app_response.app_bytes == b""
 
 
-def test_silence_is_silence() -> None:
+def test_a_silent_validator_never_responds() -> None:
     network, line = behaving("silent")
     assert ask(line, request(evm_message(network))) == []
 
@@ -80,7 +80,7 @@ def test_a_slow_validator_answers_after_its_delay() -> None:
     assert line.transport.kinds() == ["app_response"]
 
 
-def test_a_delay_by_chance_stays_within_its_bounds() -> None:
+def test_a_random_delay_stays_within_its_bounds() -> None:
     network, line = behaving("slow=10ms-20ms")
     line.transport.timers.clear()
     for number in range(1, 40, 2):
@@ -90,7 +90,7 @@ def test_a_delay_by_chance_stays_within_its_bounds() -> None:
     assert len(set(delays)) > 1
 
 
-def test_who_signs_only_later_says_not_yet_until_then() -> None:
+def test_after_refuses_with_not_yet_until_the_time_has_passed() -> None:
     clock = Clock()
     network = small_network(clock)
     network.set_behaviour(0, "after=3s")
@@ -113,7 +113,7 @@ def test_a_refusal_has_its_code_and_text() -> None:
     assert answer.app_error.error_code == -1
 
 
-def test_answers_come_several_times_or_twice_differently() -> None:
+def test_responses_are_duplicated_or_followed_by_a_different_one() -> None:
     network, line = behaving("duplicate=3")
     answers = ask(line, request(evm_message(network)))
     assert len(answers) == 3
@@ -128,7 +128,7 @@ def test_answers_come_several_times_or_twice_differently() -> None:
     assert len(ask(line, request(evm_message(network)))) == 2
 
 
-def test_dropping_and_truncating_end_the_connection() -> None:
+def test_drop_and_truncated_close_the_connection() -> None:
     for word, some_bytes in (("drop", False), ("truncated", True)):
         network, line = behaving(word)
         line.send(request(evm_message(network)))
@@ -176,7 +176,7 @@ def test_a_flood_is_many_unparsable_frames_until_it_is_stopped() -> None:
     assert len(line.transport.sent) < 20
 
 
-def test_words_add_up_and_unknown_ones_are_refused() -> None:
+def test_behaviour_words_combine_and_unknown_ones_are_refused() -> None:
     parsed = parse_behaviour("slow=2s+refuse=6/later+duplicate+mute+balance=5")
     assert parsed == Behaviour(
         delay_s=(2.0, 2.0), refusal=Refusal(6, "later"), copies=2, reach=ListenMode.MUTE, balance_navax=5
@@ -188,7 +188,7 @@ def test_words_add_up_and_unknown_ones_are_refused() -> None:
             parse_behaviour(bad)
 
 
-def test_what_is_settled_at_start_stays_and_cannot_be_changed() -> None:
+def test_fixed_behaviour_fields_cannot_be_changed() -> None:
     network = SimulatedNetwork(Plan(validators=2, messages=0, rules=(parse_rule("0:closed+slow=1s"),)))
     with pytest.raises(InvalidBehaviour):
         network.set_behaviour(0, "closed")

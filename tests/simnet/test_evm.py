@@ -76,7 +76,7 @@ async def test_logs_are_chosen_by_blocks_addresses_and_topics(network: Simulated
     assert await ask(network, chain, "eth_getLogs", {}) == []
 
 
-async def test_what_a_manager_sent_is_signed_by_its_chains_validators(network: SimulatedNetwork) -> None:
+async def test_messages_of_a_manager_are_signed_by_its_chains_validators(network: SimulatedNetwork) -> None:
     network.p_chain.register(network.subnets[1].subnet_id)
     chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]
     sent = network.state.sent[chain_id][-1].unsigned

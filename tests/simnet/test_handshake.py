@@ -84,7 +84,7 @@ def test_one_wrong_field_ends_the_connection(fault: ViolationKind, changes: dict
     ],
     ids=str,
 )
-def test_what_a_node_lets_through_is_let_through(changes: dict[str, object]) -> None:
+def test_handshakes_that_nodes_tolerate_are_accepted(changes: dict[str, object]) -> None:
     line = Line(small_network())
     line.send(hello(NETWORK, **changes))
     assert not line.transport.closed
@@ -92,7 +92,7 @@ def test_what_a_node_lets_through_is_let_through(changes: dict[str, object]) -> 
     assert line.faults == {}
 
 
-def test_the_first_fault_in_a_nodes_order_is_the_one_named() -> None:
+def test_the_first_failed_check_in_a_nodes_order_is_reported() -> None:
     line = Line(small_network())
     line.send(hello(1, my_time=1, tracked_subnets=[bytes(3)], ip_addr=None, ip_bls_sig=None))
     assert line.faults == {ViolationKind.NETWORK_ID: 1}
@@ -160,7 +160,7 @@ def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
     assert refused.value.fault is ViolationKind.BLS_PROOF
 
 
-def test_a_validator_that_dials_another_one_is_held_to_its_key() -> None:
+def test_a_validator_that_dials_must_prove_its_key() -> None:
     network = small_network()
     caller = network.validators[1].identity
     address = sign_address(caller, "0.0.0.0", 1, NOW)
@@ -173,7 +173,7 @@ def test_a_validator_that_dials_another_one_is_held_to_its_key() -> None:
     assert line.faults == {ViolationKind.BLS_PROOF: 1}
 
 
-def test_our_own_handshake_says_what_a_node_says() -> None:
+def test_the_own_handshake_has_the_content_of_a_nodes() -> None:
     network = small_network()
     line = Line(network, 2)
     sent = line.transport.messages()[0].handshake

@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from tests.simnet.sessions import small_network
+from tests.simnet.sessions import small_network, state_at_tip
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NoMessage
 from warpseal.l1.attestation import derive_attestation
@@ -50,7 +50,7 @@ async def test_each_step_is_issued_then_accepted_with_the_expected_status() -> N
             assert after.startswith("  400")
     removal = accepted_txs[-1].attested
     assert removal is not None
-    assert p_chain_verifier.refusal_of(network.state, removal.unsigned, removal.justification) is None
+    assert p_chain_verifier.refusal_of(state_at_tip(network.state), removal.unsigned, removal.justification) is None
     assert len(network.state.current_set(network.subnets[-1].subnet_id)) == 4
 
 

@@ -59,7 +59,7 @@ async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network
     assert (await ask(network, 1, "getL1Validator", validationID=validation))["height"] == "21"
 
 
-async def test_an_older_state_of_a_validator_is_told(network: SimulatedNetwork) -> None:
+async def test_past_states_of_a_validator_are_returned(network: SimulatedNetwork) -> None:
     validation_id = network.p_chain.register(network.subnets[1].subnet_id).validation_id
     assert validation_id is not None
     network.p_chain.set_weight(validation_id, 5)
@@ -84,7 +84,7 @@ async def test_epochs_are_those_of_the_nodes_own_height_and_may_not_have_begun(n
         assert epoch == {"number": "0", "startTime": "0", "pChainHeight": "0"}
 
 
-async def test_a_node_goes_down_and_comes_up_where_it_was(network: SimulatedNetwork) -> None:
+async def test_a_restarted_node_serves_on_the_same_port(network: SimulatedNetwork) -> None:
     uri = network.nodes[1].uri
     await network.nodes[1].down()
     with pytest.raises(aiohttp.ClientConnectorError):
@@ -94,7 +94,7 @@ async def test_a_node_goes_down_and_comes_up_where_it_was(network: SimulatedNetw
     assert await call(uri, "/ext/P", "platform.getHeight") == {"height": "20"}
 
 
-async def test_a_node_that_has_enough_says_429_and_when_to_come_back(network: SimulatedNetwork) -> None:
+async def test_an_overloaded_node_returns_429_with_retry_after(network: SimulatedNetwork) -> None:
     network.nodes[0].rpc.outages["platform.getTx"] = Outage(OutageKind.TOO_MANY, retry_after_s=2)
     body = {"jsonrpc": "2.0", "id": 1, "method": "platform.getTx", "params": {}}
     url = network.node_uri + "/ext/bc/P"
@@ -104,7 +104,7 @@ async def test_a_node_that_has_enough_says_429_and_when_to_come_back(network: Si
     assert network.calls["platform.getTx"] == 1
 
 
-async def test_a_node_can_leave_a_chain(network: SimulatedNetwork) -> None:
+async def test_a_node_can_stop_running_a_chain(network: SimulatedNetwork) -> None:
     chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]
     network.nodes[1].stop_chain(chain_id)
     url = f"{network.nodes[1].uri}/ext/bc/{id_text(chain_id)}/proposervm"
@@ -127,7 +127,7 @@ async def answers(network: SimulatedNetwork, transaction: Transaction) -> list[i
     return found
 
 
-async def test_validators_that_lag_refuse_until_they_saw_the_block(network: SimulatedNetwork) -> None:
+async def test_lagging_validators_refuse_until_they_have_the_block(network: SimulatedNetwork) -> None:
     network.set_behaviour(1, "lag=1")
     network.set_behaviour(2, "lag=3")
     l1 = network.subnets[1].subnet_id

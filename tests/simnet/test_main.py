@@ -53,7 +53,9 @@ async def run_until_ready(file: Path, *words: str) -> tuple[asyncio.Task[int], d
     return task, json.loads(file.read_text())  # noqa: ASYNC240
 
 
-async def test_the_file_says_all_that_a_client_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_file_contains_everything_that_a_client_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("--validators", "4", "--messages", "6", "--presign", "2", "--l1", "validators=2,weights=5/3")
     rules = ("--behave", "l1-0/1:inactive", "--behave", "0:keyless")
     task, written = await run_until_ready(tmp_path / "network.json", *words, *rules)
@@ -82,7 +84,7 @@ async def test_the_file_says_all_that_a_client_needs(tmp_path: Path, capsys: pyt
     assert "pre-signed 6 of 6" in shown.err
 
 
-async def test_the_config_holds_keys_of_the_reference_only_and_free_ports(tmp_path: Path) -> None:
+async def test_the_config_has_only_reference_keys_and_free_ports(tmp_path: Path) -> None:
     task, written = await run_until_ready(tmp_path / "network.json", "--validators", "1", "--messages", "0")
     config = written["config"]
     assert config.keys() <= REFERENCE_KEYS
@@ -99,7 +101,7 @@ async def test_the_config_holds_keys_of_the_reference_only_and_free_ports(tmp_pa
     assert os.listdir(tmp_path) == ["network.json"]
 
 
-async def test_given_ports_stand_in_the_config(tmp_path: Path) -> None:
+async def test_given_ports_are_written_to_the_config(tmp_path: Path) -> None:
     words = ("--validators", "1", "--messages", "0", "--api-port", "8080", "--metrics-port", "8081")
     task, written = await run_until_ready(tmp_path / "network.json", *words, "--l1", "none")
     assert (written["config"]["api-port"], written["config"]["metrics-port"]) == (8080, 8081)
@@ -120,7 +122,7 @@ async def test_given_ports_stand_in_the_config(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-async def test_flags_that_make_no_network_end_it_with_a_reason(words: tuple[str, ...]) -> None:
+async def test_invalid_flags_exit_with_a_reason(words: tuple[str, ...]) -> None:
     with pytest.raises(StartupError):
         await main.run(parsed(*words))
 

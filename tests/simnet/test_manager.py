@@ -71,7 +71,7 @@ def test_weight_below_the_quorum_bad_signatures_and_unknown_bits_are_refused(net
     assert "malformed" in manager.deliver(b"junk").reason
 
 
-def test_truly_signed_messages_that_are_not_for_this_contract_are_refused(network: SimulatedNetwork) -> None:
+def test_valid_messages_for_another_contract_are_refused(network: SimulatedNetwork) -> None:
     manager, state = network.manager(l1_of(network)), network.state
     own = ChainID(manager.chain_id)
     foreign = build_p_chain_message(network.network_id, SubnetToL1Conversion(bytes(32)).encode())

@@ -32,7 +32,7 @@ def port_of(network: SimulatedNetwork, index: int = 0) -> int:
     return address.port
 
 
-async def test_an_honest_client_gets_shares_and_leaves_no_trace_in_the_report() -> None:
+async def test_a_correct_client_gets_shares_without_violations() -> None:
     async with SimulatedNetwork(replace(SMALL, rsa=1)) as network:
         message = network.messages_of(network.subnets[1].subnet_id)[0].unsigned
         for index, validator in enumerate(network.validators):
@@ -75,7 +75,7 @@ async def test_tls_is_1_3_and_wants_a_good_certificate() -> None:
         assert network.violations.by_kind() == {ViolationKind.TLS_FAILED: 2, ViolationKind.CERTIFICATE: 1}
 
 
-async def test_bytes_that_are_no_tls_and_no_bytes_at_all_end_the_connection() -> None:
+async def test_garbage_instead_of_tls_and_silence_close_the_connection() -> None:
     plan = replace(SMALL, settings=NodeSettings(upgrade_timeout_s=0.1))
     async with SimulatedNetwork(plan) as network:
         for said in (b"GET / HTTP/1.1\r\n\r\n", b""):
@@ -87,7 +87,7 @@ async def test_bytes_that_are_no_tls_and_no_bytes_at_all_end_the_connection() ->
         assert network.violations.by_kind() == {ViolationKind.TLS_FAILED: 1, ViolationKind.TLS_TIMEOUT: 1}
 
 
-async def test_a_second_connection_of_the_same_node_is_closed_and_the_first_lives() -> None:
+async def test_a_second_connection_of_the_same_node_is_closed() -> None:
     async with SimulatedNetwork(SMALL) as network:
         identity = Identity()
         async with connected(port_of(network), network.network_id, identity) as first:
@@ -100,7 +100,7 @@ async def test_a_second_connection_of_the_same_node_is_closed_and_the_first_live
         assert network.violations.by_kind() == {ViolationKind.DUPLICATE_NODE_ID: 1}
 
 
-async def test_the_same_node_may_come_back_after_it_left() -> None:
+async def test_a_node_may_reconnect() -> None:
     async with SimulatedNetwork(SMALL) as network:
         identity = Identity()
         for _ in range(3):
@@ -149,7 +149,7 @@ async def test_a_client_that_starts_from_one_validator_finds_all() -> None:
         assert network.violations.total == 0
 
 
-async def test_validators_that_cannot_be_reached() -> None:
+async def test_closed_mute_and_private_validators_cannot_be_reached() -> None:
     rules = tuple(parse_rule(text) for text in ("0:closed", "1:mute", "2:private"))
     async with SimulatedNetwork(replace(SMALL, rules=rules)) as network:
         with pytest.raises(ConnectionRefusedError):
@@ -163,7 +163,7 @@ async def test_validators_that_cannot_be_reached() -> None:
         assert network.violations.total == 0
 
 
-async def test_a_validator_goes_away_comes_back_and_moves() -> None:
+async def test_a_validator_can_stop_restart_and_move() -> None:
     async with SimulatedNetwork(SMALL) as network:
         port = port_of(network)
         async with connected(port, network.network_id) as peer:
@@ -199,7 +199,7 @@ async def test_a_flood_reaches_the_client_and_the_rest_still_works() -> None:
                 garbage += 1
 
 
-async def test_a_peer_that_does_not_read_is_not_written_to_for_ever() -> None:
+async def test_writes_to_a_peer_that_does_not_read_are_bounded() -> None:
     settings = NodeSettings(write_timeout_s=0.2)
     rules = (parse_rule("0:flood=50000"),)
     async with SimulatedNetwork(replace(SMALL, rules=rules, settings=settings)) as network:

@@ -163,7 +163,7 @@ async def test_changes_take_effect_with_the_next_block_and_old_heights_stay() ->
         }
 
 
-async def test_nearly_drained_validators_are_members_and_tell_their_balance() -> None:
+async def test_nearly_drained_validators_are_set_members_with_their_balance() -> None:
     async with SimulatedNetwork(Plan(validators=2, messages=0, rules=(parse_rule("0:balance=2047"),))) as network:
         l1 = id_text(network.subnets[1].subnet_id)
         current = await call(network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": l1})
@@ -212,7 +212,7 @@ async def test_other_methods_types_and_paths_are_refused_by_status() -> None:
             assert (answer.status, await answer.text()) == (404, "404 page not found\n")
 
 
-async def test_a_node_can_be_put_out_of_order_and_its_calls_are_counted() -> None:
+async def test_a_node_can_fail_and_its_calls_are_counted() -> None:
     async with SimulatedNetwork(Plan(validators=2, messages=0, nodes=2)) as network:
         first, second = network.nodes
         first.rpc.outages["platform.getHeight"] = Outage(OutageKind.HTTP_500)
@@ -233,7 +233,7 @@ async def test_a_node_can_be_put_out_of_order_and_its_calls_are_counted() -> Non
         assert network.calls == {"platform.getHeight": 2, "info.getNetworkID": 4}
 
 
-async def test_a_node_that_validates_does_not_name_itself() -> None:
+async def test_a_validating_node_does_not_list_itself_as_peer() -> None:
     async with SimulatedNetwork(Plan(validators=3, messages=0, node_is_validator=True)) as network:
         peers = await call(network.node_uri, "/ext/info", "info.peers")
         itself = network.validators[0]

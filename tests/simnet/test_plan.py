@@ -73,7 +73,7 @@ def test_by_default_all_validators_validate_one_l1_as_well() -> None:
     assert {member.node_id for member in built.current_set(l1)} == {member.node_id for member in built.validators}
 
 
-def test_own_shared_and_permissioned_subnets_stand_side_by_side() -> None:
+def test_own_shared_and_permissioned_subnets_coexist() -> None:
     built = state(l1s=(L1Plan(3, "5/3/1"), L1Plan(2, shared=True), L1Plan(1, permissioned=True, shared=True)))
     _, own, shared, permissioned = built.subnets
     assert len(built.validators) == 7

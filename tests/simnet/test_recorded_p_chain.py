@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from tests.simnet.client import call
-from tests.simnet.sessions import VECTORS, recorded, small_network
+from tests.simnet.sessions import VECTORS, recorded, small_network, state_at_tip
 from tests.warp import fuji, l1_txs
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet import p_chain_verifier
@@ -63,7 +63,7 @@ def verdict(state: ChainState, request: p2p.AppRequest) -> Refusal | None:
     question = parse_signature_request(request.app_bytes[1:])
     if isinstance(question, Refusal):
         return question
-    return p_chain_verifier.refusal_of(state, question.message, question.justification)
+    return p_chain_verifier.refusal_of(state_at_tip(state), question.message, question.justification)
 
 
 def test_every_recorded_request_to_the_p_chain_has_the_recorded_outcome() -> None:
@@ -125,11 +125,11 @@ def story_world() -> ChainState:
 
 
 def code(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
-    refusal = p_chain_verifier.refusal_of(state, build_p_chain_message(12345, payload), justification)
+    refusal = p_chain_verifier.refusal_of(state_at_tip(state), build_p_chain_message(12345, payload), justification)
     return refusal.code if refusal else None
 
 
-def test_the_story_of_network_12345_is_attested(story_world: ChainState) -> None:
+def test_the_l1_of_network_12345_is_attested(story_world: ChainState) -> None:
     assert code(story_world, SubnetToL1Conversion(STORY_CONVERSION).encode(), l1_txs.SUBNET) is None
     assert code(story_world, L1ValidatorRegistration(STORY_VALIDATION, True).encode()) is None
     assert code(story_world, L1ValidatorWeight(STORY_VALIDATION, 1, 5).encode()) is None
@@ -137,7 +137,7 @@ def test_the_story_of_network_12345_is_attested(story_world: ChainState) -> None
     assert code(story_world, sent) is None
 
 
-def test_its_removal_is_attested_with_the_storys_justification(story_world: ChainState) -> None:
+def test_a_removal_is_attested_with_the_recorded_justification(story_world: ChainState) -> None:
     gone = L1ValidatorRegistration(STORY_VALIDATION, False).encode()
     proof = bytes.fromhex("128e01") + l1_txs.REGISTER_PAYLOAD
     assert code(story_world, gone, proof) == PChainCode.VALIDATION_EXISTS
@@ -161,7 +161,7 @@ def test_registrations_from_fuji_are_denied_once_they_expired_or_were_removed(un
     state = small_network(messages=0).state
     payload = AddressedCall.parse(unsigned.payload).payload
     expired = RegisterL1Validator.parse(payload)
-    pending = replace(expired, expiry=state.chain_time + 1)
+    pending = replace(expired, expiry=state_at_tip(state).chain_time + 1)
     for message, expected in ((expired, None), (pending, PChainCode.COULD_BE_REGISTERED)):
         proof = L1ValidatorRegistrationJustification.registered(message).raw
         assert proof == bytes.fromhex("12b601") + message.encode()

@@ -80,7 +80,7 @@ def test_requests_before_the_end_of_the_handshake_are_dropped() -> None:
         (ViolationKind.EVEN_REQUEST_ID, {"request_id": 2}),
     ],
 )
-def test_what_a_node_leaves_unanswered_is_left_unanswered(fault: ViolationKind, changes: dict[str, object]) -> None:
+def test_requests_that_nodes_ignore_are_ignored(fault: ViolationKind, changes: dict[str, object]) -> None:
     network = small_network()
     line = Line(network).finish()
     assert ask(line, request(evm_message(network), **{"request_id": 1} | changes)) == []
@@ -96,7 +96,7 @@ def test_even_request_ids_are_fine_on_the_p_chain() -> None:
     assert line.faults == {}
 
 
-def test_a_chain_that_the_validator_does_not_run_is_silence_and_no_fault() -> None:
+def test_a_request_for_a_chain_that_is_not_run_is_ignored_without_violation() -> None:
     network = small_network(l1s=(L1Plan(validators=2),))
     elsewhere = network.messages_of(network.subnets[0].subnet_id)[0]
     line = Line(network, 4).finish()
@@ -182,7 +182,7 @@ def test_pings_flow_before_the_handshake_is_finished() -> None:
     assert line.transport.kinds() == ["handshake", "ping"]
 
 
-def test_what_does_not_parse_is_skipped_and_counted() -> None:
+def test_unparsable_messages_are_skipped_and_counted() -> None:
     line = Line(small_network()).finish()
     line.session.feed(frames.framed(b"\xff\xff"))
     line.session.feed(frames.framed(b""))
@@ -204,7 +204,7 @@ def test_an_oversized_frame_closes() -> None:
     assert line.faults == {ViolationKind.OVERSIZED_FRAME: 1}
 
 
-def test_nothing_behind_a_fatal_message_is_looked_at() -> None:
+def test_messages_after_a_fatal_one_are_ignored() -> None:
     line = Line(small_network())
     line.session.feed(frames.encode(hello(1)) + frames.framed(b"\xff\xff") * 3)
     assert line.faults == {ViolationKind.NETWORK_ID: 1}
@@ -243,7 +243,7 @@ def claim(of: Identity = CLIENT, **changes: object) -> p2p.ClaimedIpPort:
         (ViolationKind.PEER_LIST_SIGNATURE, {"timestamp": NOW - 1}),
     ],
 )
-def test_a_bad_claim_about_a_validator_closes(fault: ViolationKind, changes: dict[str, object]) -> None:
+def test_a_bad_claim_about_a_validator_closes_the_connection(fault: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network()).finish()
     about = line.network.validators[1].identity
     line.send(peer_list(claim(), claim(about)))
@@ -260,7 +260,7 @@ def test_a_bad_claim_about_a_validator_closes(fault: ViolationKind, changes: dic
         (ViolationKind.PEER_LIST_SIGNATURE, {"signature": b"junk"}),
     ],
 )
-def test_a_bad_claim_that_nobody_wants_is_a_tolerated_fault(fault: ViolationKind, changes: dict[str, object]) -> None:
+def test_an_unneeded_bad_claim_is_a_tolerated_violation(fault: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network()).finish()
     line.send(peer_list(claim(CLIENT, **changes)))
     assert not line.transport.closed
@@ -295,7 +295,7 @@ def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
     assert not gossiped_nodes(answer) & first
 
 
-def test_whoever_knows_everybody_gets_no_answer() -> None:
+def test_a_peer_that_knows_all_addresses_gets_no_peer_list() -> None:
     network = small_network()
     addresses = place_all(network)
     line = Line(network).finish()
@@ -304,7 +304,7 @@ def test_whoever_knows_everybody_gets_no_answer() -> None:
     assert ask(line, p2p.Message(get_peer_list=get)) == []
 
 
-def test_nodes_of_an_l1_are_told_to_whoever_wants_all_subnets_or_tracks_it() -> None:
+def test_nodes_of_an_l1_are_gossiped_to_peers_that_track_it_or_all_subnets() -> None:
     network = small_network(l1s=(L1Plan(validators=2),))
     place_all(network)
     own = {validator.node_id for validator in network.validators if not validator.validates_primary}
@@ -337,7 +337,7 @@ def test_more_open_requests_than_a_node_takes_are_a_fault() -> None:
     assert line.faults == {ViolationKind.TOO_MANY_OUTSTANDING: 1}
 
 
-def test_a_request_id_in_use_is_a_fault_and_a_freed_one_is_not() -> None:
+def test_a_request_id_in_use_is_a_violation_and_a_freed_one_is_not() -> None:
     network = small_network()
     line = Line(network).finish()
     line.send(request(evm_message(network), 1), request(evm_message(network), 1))

@@ -104,7 +104,7 @@ def test_the_signed_bytes_of_an_address_are_those_of_the_vector() -> None:
     assert preimage.hex() == "00000000000000000000ffff7f00000125b3000000006553f100"
 
 
-def test_an_address_is_signed_by_both_keys_and_claims_what_it_says() -> None:
+def test_an_address_is_signed_by_both_keys() -> None:
     entry = make_identity(b"x")
     for host in ("127.0.0.1", "2001:db8::1"):
         address = sign_address(entry, host, 9651, SIGNED_AT)
@@ -133,7 +133,7 @@ def test_gossip_ids_and_filters_follow_the_vectors() -> None:
     assert other.contains(b"hello world?", b"so salty")
 
 
-def test_a_filter_holds_what_was_added_and_little_else() -> None:
+def test_a_filter_contains_added_keys_and_few_others() -> None:
     rng = random.Random(1)
     keys = [rng.randbytes(32) for _ in range(600)]
     made = bloom.Filter.parse(bloom.filter_of(keys[:300], b"salt", rng).encode())
@@ -181,7 +181,7 @@ def test_only_what_a_node_compresses_is_compressed() -> None:
     assert zstandard.ZstdDecompressor().decompress(raw) == bytes.fromhex("7200")
 
 
-def test_messages_are_read_compressed_or_plain_and_whatever_declares_its_size() -> None:
+def test_messages_are_read_compressed_or_plain() -> None:
     message = p2p.Message(app_gossip=p2p.AppGossip(chain_id=bytes(32), app_bytes=b"x" * 500))
     plain = message.SerializeToString()
     undeclared = zstandard.ZstdCompressor(write_content_size=False).compress(plain)
@@ -206,6 +206,6 @@ def bomb(*, declared: bool) -> bytes:
     ],
     ids=["empty", "junk", "declared bomb", "undeclared bomb", "compressed twice", "no zstd"],
 )
-def test_undecodable_bodies_are_named_so(body: bytes) -> None:
+def test_undecodable_bodies_are_reported(body: bytes) -> None:
     with pytest.raises(frames.UndecodableMessage):
         frames.decode(body)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final
 
 from warpseal.simnet.behaviours import Refusal
-from warpseal.simnet.validator_sets import Validation
+from warpseal.simnet.state import StateAt
 from warpseal.warp.codec import CodecReader, MalformedMessage
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (
@@ -34,16 +34,6 @@ _PARSERS: Final[dict[int, Callable[[bytes], _Inner]]] = {
 }
 _BOOTSTRAP_FIELD: Final = 1
 _REGISTERED_FIELD: Final = 2
-
-
-class State(Protocol):
-    """What a validator's own P-Chain says: the present, or an older block's state."""
-
-    @property
-    def chain_time(self) -> int: ...
-    def conversion_id(self, subnet_id: bytes) -> bytes | None: ...
-    def validation(self, validation_id: ValidationID) -> Validation | None: ...
-    def was_registered(self, validation_id: ValidationID) -> bool: ...
 
 
 class PChainCode(IntEnum):
@@ -79,7 +69,7 @@ class _Registered:
     payload: bytes
 
 
-def refusal_of(state: State, message: UnsignedMessage, justification: bytes) -> Refusal | None:
+def refusal_of(state: StateAt, message: UnsignedMessage, justification: bytes) -> Refusal | None:
     """Return why the P-Chain does not sign a message in this state, or None if it signs it."""
     try:
         call = AddressedCall.parse(message.payload)
@@ -108,7 +98,7 @@ def _parse_inner(raw: bytes) -> _Inner:
     return _PARSERS.get(int.from_bytes(raw[2:6], "big"), RegisterL1Validator.parse)(raw)
 
 
-def _conversion(state: State, message: SubnetToL1Conversion, justification: bytes) -> Refusal | None:
+def _conversion(state: StateAt, message: SubnetToL1Conversion, justification: bytes) -> Refusal | None:
     if len(justification) != ID_BYTES:
         text = f"failed to parse justification: expected {ID_BYTES} bytes but got {len(justification)}"
         return _refusal(PChainCode.UNPARSABLE_JUSTIFICATION, text)
@@ -122,11 +112,11 @@ def _conversion(state: State, message: SubnetToL1Conversion, justification: byte
     return None
 
 
-def _registered(state: State, validation_id: ValidationID) -> Refusal | None:
+def _registered(state: StateAt, validation_id: ValidationID) -> Refusal | None:
     return None if state.validation(validation_id) else _no_validation(validation_id)
 
 
-def _not_registered(state: State, validation_id: ValidationID, justification: bytes) -> Refusal | None:
+def _not_registered(state: StateAt, validation_id: ValidationID, justification: bytes) -> Refusal | None:
     try:
         proof = _parse_justification(justification)
     except DecodeError:
@@ -140,7 +130,7 @@ def _not_registered(state: State, validation_id: ValidationID, justification: by
     return _refusal(PChainCode.JUSTIFICATION_TYPE, "invalid justification type: <nil>")
 
 
-def _never_initial(state: State, validation_id: ValidationID, proof: _Bootstrap) -> Refusal | None:
+def _never_initial(state: StateAt, validation_id: ValidationID, proof: _Bootstrap) -> Refusal | None:
     if len(proof.subnet_id) != ID_BYTES:
         text = f"failed to parse subnetID: expected {ID_BYTES} bytes but got {len(proof.subnet_id)}"
         return _refusal(PChainCode.SUBNET_ID, text)
@@ -152,7 +142,7 @@ def _never_initial(state: State, validation_id: ValidationID, proof: _Bootstrap)
     return _exists(validation_id) if state.validation(validation_id) else None
 
 
-def _never_again(state: State, validation_id: ValidationID, proof: _Registered) -> Refusal | None:
+def _never_again(state: StateAt, validation_id: ValidationID, proof: _Registered) -> Refusal | None:
     try:
         registration = RegisterL1Validator.parse(proof.payload)
     except MalformedMessage as error:
@@ -168,7 +158,7 @@ def _never_again(state: State, validation_id: ValidationID, proof: _Registered) 
     return None
 
 
-def _weight(state: State, message: L1ValidatorWeight) -> Refusal | None:
+def _weight(state: StateAt, message: L1ValidatorWeight) -> Refusal | None:
     if message.nonce == _MAX_NONCE:
         return _refusal(PChainCode.IMPOSSIBLE_NONCE, "impossible nonce")
     validation = state.validation(message.validation_id)

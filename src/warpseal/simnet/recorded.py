@@ -28,7 +28,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import PRIMARY, Plan
 from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.signing import HANDLER_ID, SignatureRequest, parse_signature_request
-from warpseal.simnet.state import ChainState
+from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.tx_builder import Wallet
 from warpseal.simnet.validator_sets import SetEntry, Validation
 from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet, SimValidator
@@ -97,7 +97,10 @@ class RecordedSigner:
             return share
         if chain.kind is not ChainKind.P:
             return _UNKNOWN
-        return p_chain_verifier.refusal_of(self.state, message, request.justification) or _NO_SHARE
+        return (
+            p_chain_verifier.refusal_of(StateAt(self.state, self.state.heights.current), message, request.justification)
+            or _NO_SHARE
+        )
 
 
 def recorded_network(folder: Path, settings: NodeSettings | None = None) -> SimulatedNetwork:

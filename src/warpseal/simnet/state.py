@@ -84,16 +84,6 @@ class ChainState:
                 return bls.parse_public_key(member.public_key)
         return None
 
-    @property
-    def chain_time(self) -> int:
-        """The time of the last block, unix seconds."""
-        return self.heights.time_of(self.heights.current)
-
-    def conversion_id(self, subnet_id: bytes) -> bytes | None:
-        """Return the conversion ID of a subnet, or None if it was not converted."""
-        subnet = self.subnets.get(SubnetID(subnet_id))
-        return subnet.conversion_id if subnet else None
-
     def validation(self, validation_id: ValidationID) -> Validation | None:
         """Return the L1 validator that exists under an id now, active or not."""
         if validation_id not in self._l1_positions:

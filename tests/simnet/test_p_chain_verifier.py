@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simnet.sessions import NOW, Clock, recorded, small_network
+from tests.simnet.sessions import NOW, Clock, recorded, small_network, state_at_tip
 from warpseal.simnet import p_chain_verifier
 from warpseal.simnet.p_chain_verifier import PChainCode
 from warpseal.simnet.recorded import RecordedSigner
@@ -35,7 +35,7 @@ def state() -> ChainState:
 
 
 def code_of(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
-    refusal = p_chain_verifier.refusal_of(state, build_p_chain_message(NETWORK, payload), justification)
+    refusal = p_chain_verifier.refusal_of(state_at_tip(state), build_p_chain_message(NETWORK, payload), justification)
     return refusal.code if refusal else None
 
 
@@ -45,7 +45,9 @@ def registration(subnet_id: SubnetID, expiry: int) -> RegisterL1Validator:
 
 def test_only_addressed_calls_without_sender_and_with_a_known_payload_are_signed(state: ChainState) -> None:
     def code(payload: bytes) -> int | None:
-        refusal = p_chain_verifier.refusal_of(state, UnsignedMessage.build(NETWORK, P_CHAIN, payload), b"")
+        refusal = p_chain_verifier.refusal_of(
+            state_at_tip(state), UnsignedMessage.build(NETWORK, P_CHAIN, payload), b""
+        )
         return refusal.code if refusal else None
 
     assert code(Hash(bytes(32)).encode()) == PChainCode.NO_ADDRESSED_CALL
@@ -79,7 +81,7 @@ def test_registrations_are_attested_while_they_last(state: ChainState) -> None:
     assert code_of(state, gone, proof) is None
 
 
-def test_justifications_are_told_apart_by_what_is_wrong_with_them(state: ChainState) -> None:
+def test_the_error_code_depends_on_the_fault_of_a_justification(state: ChainState) -> None:
     _, l1 = state.subnets
     absent = bootstrap_validation_id(l1, 99)
     gone = L1ValidatorRegistration(absent, False).encode()
@@ -125,7 +127,7 @@ def test_every_recorded_refusal_of_the_p_chain_follows_from_the_rules() -> None:
         if chain_id == P_CHAIN:
             expected = None if isinstance(answer, bytes) else answer
             message = UnsignedMessage.parse(raw)
-            assert p_chain_verifier.refusal_of(network.state, message, justification) == expected
+            assert p_chain_verifier.refusal_of(state_at_tip(network.state), message, justification) == expected
             checked += 1
     assert checked == 35
 
@@ -148,7 +150,7 @@ def evm_code(state: ChainState, payload: bytes, *, network_id: int = NETWORK) ->
     return None if isinstance(answer, bytes) else answer.code
 
 
-def test_an_evm_chain_signs_what_it_knows_and_refuses_the_rest(state: ChainState) -> None:
+def test_an_evm_chain_signs_known_messages_only(state: ChainState) -> None:
     _, l1 = state.subnets
     validation = state.validations[l1][0]
     state.accepted_blocks.add(bytes([1]) * 32)
@@ -165,7 +167,7 @@ def test_an_evm_chain_signs_what_it_knows_and_refuses_the_rest(state: ChainState
     assert evm_code(state, AddressedCall(b"", uptime.encode()).encode(), network_id=1) == -1
 
 
-def test_signatures_of_evm_chains_are_remembered_and_those_of_the_p_chain_judged_anew() -> None:
+def test_evm_signatures_are_cached_and_p_chain_requests_are_verified_each_time() -> None:
     clock = Clock()
     network = small_network(clock)
     state, signer = network.state, LiveSigner(network.state)

@@ -66,7 +66,7 @@ def test_a_registration_makes_a_validator_with_the_next_block(network: Simulated
     assert code_of(network, made, blocks_ago=1) == PChainCode.NO_VALIDATION
 
 
-def test_weights_are_attested_until_the_next_change_and_removals_for_ever(network: SimulatedNetwork) -> None:
+def test_weights_are_attested_until_the_next_change_and_removals_always(network: SimulatedNetwork) -> None:
     made, validation_id = registered(network)
     first, second = network.p_chain.set_weight(validation_id, 5), network.p_chain.set_weight(validation_id, 6)
     assert (code_of(network, first), code_of(network, second)) == (PChainCode.WRONG_NONCE, None)
@@ -103,7 +103,7 @@ def test_initial_validators_are_removed_by_their_index(network: SimulatedNetwork
     assert code_of(network, removal) is None
 
 
-def test_a_node_can_come_back_under_a_new_id_and_never_under_the_old_one(network: SimulatedNetwork) -> None:
+def test_a_removed_node_can_register_only_under_a_new_validation_id(network: SimulatedNetwork) -> None:
     _, first = registered(network, validator=5)
     network.p_chain.remove(first)
     _, second = registered(network, validator=5)
@@ -125,7 +125,7 @@ def test_disabling_makes_inactive_and_funding_active_again(network: SimulatedNet
     assert validation.balance_navax == 9
 
 
-def test_what_no_block_takes_is_rejected_and_changes_nothing(network: SimulatedNetwork) -> None:
+def test_a_rejected_transaction_changes_nothing(network: SimulatedNetwork) -> None:
     chain, l1 = network.p_chain, l1_of(network)
     _, validation_id = registered(network, validator=5)
     chain.set_weight(validation_id, 5, nonce=7)
@@ -177,7 +177,7 @@ def test_an_issued_transaction_has_its_id_and_waits_for_its_block(network: Simul
     assert waiting.raw[2:] in network.p_chain.block(24)
 
 
-def test_a_block_holds_what_came_before_a_rejected_transaction(network: SimulatedNetwork) -> None:
+def test_a_block_contains_the_transactions_before_a_rejected_one(network: SimulatedNetwork) -> None:
     chain = network.p_chain
     first, second = (chain.register(l1_of(network), 5, expiry=NOW + 60 + n, later=True) for n in (0, 1))
     with pytest.raises(RejectedTransaction):
@@ -218,7 +218,7 @@ def test_weights_that_a_plan_or_a_test_changes_are_changed_by_transactions() -> 
 
 
 @pytest.mark.parametrize(("manager", "signer"), [("own", 1), ("C", 0), ("l1-1", 2)])
-def test_what_is_attested_is_what_follows_from_the_bytes(manager: str, signer: int) -> None:
+def test_the_attested_message_is_derived_from_the_transaction_bytes(manager: str, signer: int) -> None:
     network = small_network(messages=0, l1s=(L1Plan(3, manager=manager, spare=1), L1Plan(2)))
     chain = network.p_chain
     _, validation_id = registered(network)

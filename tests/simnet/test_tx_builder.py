@@ -82,7 +82,7 @@ def test_recorded_blocks_are_written_again_from_their_parts() -> None:
     assert checked == 19
 
 
-def story_of_everything() -> SimulatedNetwork:
+def network_with_every_transaction() -> SimulatedNetwork:
     """Return a network on which every kind of transaction was accepted."""
     l1s = (L1Plan(shared=True, spare=1), L1Plan(2, manager="C"), L1Plan(2, manager="l1-0"), L1Plan(2, unconverted=True))
     network = small_network(messages=0, l1s=l1s, epoch_blocks=2)
@@ -101,7 +101,7 @@ def story_of_everything() -> SimulatedNetwork:
 
 
 def test_every_block_is_read_back_and_follows_its_parent() -> None:
-    network = story_of_everything()
+    network = network_with_every_transaction()
     chain = network.p_chain
     parent = parse_p_block(chain.block(0))
     assert (parent.kind, parent.height) == ("ApricotCommitBlock", 0)
@@ -122,7 +122,7 @@ def transactions_of(network: SimulatedNetwork) -> Iterator[PSignedTx]:
 
 
 def test_every_transaction_spends_what_an_earlier_one_gave_back() -> None:
-    network = story_of_everything()
+    network = network_with_every_transaction()
     spendable = {(bytes(32), index) for index in range(64)}
     for tx in transactions_of(network):
         (spent,) = tx.unsigned.base.inputs  # type: ignore[union-attr]
@@ -130,8 +130,8 @@ def test_every_transaction_spends_what_an_earlier_one_gave_back() -> None:
         spendable.add((tx.id, 0))
 
 
-def test_accepted_transactions_stand_in_their_blocks_under_their_ids() -> None:
-    network = story_of_everything()
+def test_blocks_contain_the_accepted_transactions() -> None:
+    network = network_with_every_transaction()
     read = {tx.id: tx for tx in transactions_of(network)}
     kinds = [tx.kind for tx in network.p_chain.transactions]
     assert set(kinds) == {*vectors()} & {*kinds}
@@ -151,7 +151,7 @@ def test_accepted_transactions_stand_in_their_blocks_under_their_ids() -> None:
 
 
 def test_subnets_and_chains_are_named_by_the_transactions_that_made_them() -> None:
-    network = story_of_everything()
+    network = network_with_every_transaction()
     created = [tx for tx in network.p_chain.transactions if tx.kind == "CreateSubnetTx"]
     assert [tx.tx_id for tx in created] == [subnet.subnet_id for subnet in network.subnets[1:]]
     chains = [tx.tx_id for tx in network.p_chain.transactions if tx.kind == "CreateChainTx"]
@@ -159,7 +159,7 @@ def test_subnets_and_chains_are_named_by_the_transactions_that_made_them() -> No
 
 
 def test_conversions_hold_the_conversion_id_and_keys_that_possess() -> None:
-    network = story_of_everything()
+    network = network_with_every_transaction()
     for subnet in network.subnets[1:]:
         conversion = parse_p_tx(network.p_chain.conversion_of(subnet.subnet_id).raw).unsigned
         assert isinstance(conversion, ConvertSubnetToL1Tx)
@@ -171,7 +171,7 @@ def test_conversions_hold_the_conversion_id_and_keys_that_possess() -> None:
 
 
 def test_messages_inside_are_signed_by_the_manager_chains_subnet_at_the_epochs_height() -> None:
-    network = story_of_everything()
+    network = network_with_every_transaction()
     state = network.state
     checked = 0
     for tx in network.p_chain.transactions:
@@ -219,7 +219,7 @@ def test_no_block_of_a_plan_is_larger_than_a_networks_blocks() -> None:
     assert network.subnets[4].conversion_id is not None
 
 
-def test_an_l1_whose_validators_are_all_away_still_has_its_history() -> None:
+def test_an_l1_without_validators_keeps_its_history() -> None:
     network = small_network(messages=0, l1s=(L1Plan(3),), rules=(parse_rule("l1-0/all:joins=25"),))
     assert network.state.current_set(network.subnets[1].subnet_id) == ()
     kinds = {tx.kind for height in range(21) for tx in parse_p_block(network.p_chain.block(height)).txs}
