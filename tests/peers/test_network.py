@@ -87,12 +87,13 @@ async def test_application_errors_arrive_with_code_and_text(tmp_path: Path) -> N
 
 
 async def test_a_response_counts_after_its_slot_timed_out(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1, "all:slow=0.4s"), slot_timeout_s=0.05, max_outstanding=1) as (network, peers):
+    async with world(tmp_path, plan(1, "all:slow=1s"), slot_timeout_s=0.05, max_outstanding=1) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
         waves = [requester.ask(), requester.ask()]
-        await until(lambda: network.validators[0].counts.app_requests == 2, 0.35)
+        await until(lambda: network.validators[0].counts.app_requests == 2)
+        assert requester.responses == []
         await requester.count(2)
         assert len({wave.request_id for wave in waves}) == 2
 
@@ -296,7 +297,7 @@ async def test_redial_soon_redials_failed_nodes(tmp_path: Path) -> None:
         moment = peers.redial_soon([validator.node_id])
         assert moment is not None
         assert moment <= asyncio.get_running_loop().time()
-        await until(lambda: peers.is_connected(validator.node_id), 1.0)
+        await until(lambda: peers.is_connected(validator.node_id))
 
 
 async def test_connections_to_untracked_nodes_are_closed(tmp_path: Path) -> None:

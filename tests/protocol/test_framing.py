@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 from hypothesis import given
@@ -65,8 +66,11 @@ def test_a_big_frame_in_small_chunks_takes_linear_time() -> None:
     message = random.Random(1).randbytes(FRAME_LIMIT_BYTES)
     wire = encode_frame(message)
     decoder = FrameDecoder()
+    started_s = time.thread_time()
     seen = [f for at in range(0, len(wire), 4) for f in decoder.feed(wire[at : at + 4])]
     assert seen == [message]
+    # Linear work takes about half a second of CPU time.
+    assert time.thread_time() - started_s < 30
 
 
 def test_frames_do_not_share_memory_with_the_receive_buffer() -> None:

@@ -10,6 +10,7 @@ import signal
 
 import pytest
 
+from tests.eventually import until
 from tests.simnet.sessions import small_network, state_at_tip
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NoMessage
@@ -60,11 +61,14 @@ async def test_the_command_runs_the_scenario_and_continues(capsys: pytest.Captur
     words = ("--validators", "2", "--messages", "0", "--l1-story", "--story-pace", "0", "--api-port", "1234")
     task = asyncio.create_task(main.run(parser.parse_args(words)))
     output = ""
-    async with asyncio.timeout(20):
-        while "continues until" not in output:
-            await asyncio.sleep(0.05)
-            output += capsys.readouterr().out
-            assert not task.done(), task.exception()
+
+    def is_complete() -> bool:
+        nonlocal output
+        output += capsys.readouterr().out
+        assert not task.done(), task.exception()
+        return "continues until" in output
+
+    await until(is_complete)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await asyncio.wait_for(task, 10) == 0
     assert output.startswith("simnet ready")

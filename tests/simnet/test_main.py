@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import until
 from tests.simnet.client import call, connected
 from warpseal import bls
 from warpseal.errors import StartupError
@@ -46,9 +47,7 @@ def parsed(*words: str) -> argparse.Namespace:
 async def run_until_ready(file: Path, *words: str) -> tuple[asyncio.Task[int], dict[str, Any]]:
     """Start the command in this process; return its task and the file that it wrote."""
     task = asyncio.create_task(main.run(parsed(*words, "--write", str(file))))
-    async with asyncio.timeout(20):
-        while not file.exists() and not task.done():  # noqa: ASYNC110, ASYNC240
-            await asyncio.sleep(0.01)
+    await until(lambda: file.exists() or task.done())
     assert not task.done(), task.exception()
     return task, json.loads(file.read_text())  # noqa: ASYNC240
 
