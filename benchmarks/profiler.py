@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.decode import mainnet_blocks
 from benchmarks.report import Aim, Figure, Report, quantile
 from warpseal.chains.p_blocks import parse_p_block
-from warpseal.cli.loop import run_on_loop
+from warpseal.cli.process import run_on_loop
 from warpseal.ops.profiles.cpu import CpuSampler
 from warpseal.ops.profiles.stalls import LoopStalls
 

@@ -36,7 +36,7 @@ async def test_a_healthy_network_is_fit(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         ended = await examined(network, tmp_path, wait="20")
         assert ended.code == 0
-        assert ended.stdout.rstrip().endswith("Fit to sign.")
+        assert ended.stdout.rstrip().endswith("This configuration can sign.")
         assert not graded(ended, "WARN")
         assert not graded(ended, "BAD ")
         shown = "\n".join(graded(ended, "ok  "))
@@ -55,7 +55,7 @@ async def test_a_majority_that_does_not_listen_is_unfit_and_named(tmp_path: Path
     async with run_network(plan) as network:
         ended = await examined(network, tmp_path)
         assert ended.code == 1
-        assert "Not fit to sign" in ended.stdout
+        assert "This configuration cannot sign" in ended.stdout
         (bad,) = graded(ended, "BAD ")
         assert bad.startswith(f"subnet {id_text(network.subnets[0].subnet_id)}: 37.5 % of the weight is connected")
         (warning,) = graded(ended, "WARN")
@@ -69,7 +69,7 @@ async def test_a_few_missing_validators_are_a_warning(tmp_path: Path) -> None:
     async with run_network(plan) as network:
         ended = await examined(network, tmp_path)
         assert ended.code == 0
-        assert "Fit to sign, with warnings." in ended.stdout
+        assert "This configuration can sign, with warnings." in ended.stdout
         assert any(network.validators[3].name in warning for warning in graded(ended, "WARN"))
 
 

@@ -40,7 +40,7 @@ async def test_a_key_is_made_shown_once_listed_and_revoked_while_a_daemon_runs(
 
         assert key("list", *where) == 0
         listed = capsys.readouterr().out
-        assert re.match(rf"explorer +\.\.\.{text[-4:]}  50/min  any number/day  created \d{{4}}-\d\d-\d\d\n", listed)
+        assert re.match(rf"explorer +\.\.\.{text[-4:]}  50/min  unlimited/day  created \d{{4}}-\d\d-\d\d\n", listed)
         assert text not in listed
 
         assert key("revoke", "explorer", *where) == 0
@@ -56,13 +56,13 @@ async def test_names_are_given_once_and_must_be_known(any_store_url: str, capsys
     where = ("--store-url", any_store_url)
     async with open_store(settings_of(any_store_url), None):
         assert key("list", *where) == 0
-        assert capsys.readouterr().out == "there are no keys\n"
+        assert capsys.readouterr().out == "no API keys\n"
         assert key("create", "a", *where) == 0
         assert key("create", "a", *where) == 1
         assert "choose another" in capsys.readouterr().err
         assert key("create", "", *where) == 1
         assert key("revoke", "b", *where) == 1
-        assert "no key of the name 'b'" in capsys.readouterr().err
+        assert "no key is named 'b'" in capsys.readouterr().err
 
 
 def test_without_a_store_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:

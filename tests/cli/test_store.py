@@ -78,7 +78,7 @@ def in_use(url: str) -> Iterator[int]:
             process.kill()
 
 
-def test_info_tells_what_is_kept_and_that_nobody_uses_it(
+def test_info_shows_the_contents_and_that_no_process_uses_the_store(
     any_store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     filled(any_store_url)
@@ -86,7 +86,7 @@ def test_info_tells_what_is_kept_and_that_nobody_uses_it(
     lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
     assert lines["store"].strip() == any_store_url
     assert lines["schemaVersion"].strip() == HEAD
-    assert lines["usedBy"].strip() == "nobody"
+    assert lines["usedBy"].strip() == "none"
     assert (lines["messages"].strip(), lines["messagesForEver"].strip(), lines["shares"].strip()) == ("2", "1", "3")
     assert store("info", "--store-url", any_store_url, "--json") == 0
     shown = json.loads(capsys.readouterr().out)
@@ -138,7 +138,7 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
     assert store("import", "-", "--store-url", any_store_url, "--for-ever") == 1
     err = capsys.readouterr().err
     assert "line 2: the signature is not the one of this key over this message" in err
-    assert "imported 1 messages, 0 signed messages, 1 shares; 1 lines were left out" in err
+    assert "imported 1 messages, 0 signed messages, 1 shares; 1 lines were skipped" in err
     assert kept(place) == {FIRST.id: (True, {(good.public_key, good.signature, True)}, set())}
 
 
@@ -159,7 +159,7 @@ def test_beside_a_daemon_reading_works_and_writing_is_refused_naming_its_pid(
             assert f"pid {pid}".encode() in capfdbinary.readouterr().err.replace(b"process ", b"pid ")
     assert store("import", str(file), *where) == 0
     assert store("info", *where) == 0
-    assert b"nobody" in capfdbinary.readouterr().out
+    assert b"unverified" in capfdbinary.readouterr().out
 
 
 def test_what_a_killed_daemon_left_in_the_write_ahead_log_is_read(tmp_path: Path) -> None:

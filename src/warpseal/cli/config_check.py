@@ -1,4 +1,4 @@
-"""`warpseal config check`: says what is wrong with a config file, or what it means."""
+"""`warpseal config check`: the faults of a config file, or its effective settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_settings(loaded: Loaded) -> None:
-    print("The configuration is valid. Settings, units in the names, secrets left out:")
+    print("The configuration is valid. Effective settings and their sources (secrets are not shown):")
     for key in KEYS:
         source = loaded.sources.get(key.name, "default")
         print(f"  {key.name:36} {key.display(loaded.config):44} {source}")

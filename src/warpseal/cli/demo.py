@@ -1,4 +1,4 @@
-"""`warpseal demo`: the main job end to end on a simulated network, told so that a newcomer understands it."""
+"""`warpseal demo`: an aggregation from end to end on a simulated network, with an explanation of each step."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_s
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 15
 QUORUM = 67
+START = "start"
 STAGES = {
-    "validators": "which subnet signs, at which height, and who its validators are",
-    "connect": "waiting until enough of them are connected (the daemon has just started)",
-    "collect": "asking them and gathering their shares",
-    "verify": "summing the shares and verifying the answer as it stands",
+    START: "waiting for the start of the daemon, whose ports listen before its services exist; HTTP",
+    "validators": "finding the signing subnet, the P-Chain height and the validator set",
+    "connect": "waiting for connections to enough of the validators",
+    "collect": "requesting signature shares from the validators",
+    "verify": "summing the shares and verifying the aggregate signature",
 }
 STAGE_METRICS = (
     "warpseal_aggregation_duration_seconds_",
@@ -40,12 +42,12 @@ STAGE_METRICS = (
 
 
 class DemoFailed(Exception):
-    """The demonstration did not go as promised."""
+    """A step of the demo failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One HTTP answer: status, decoded JSON body, and how long it took in seconds."""
+class HttpResponse:
+    """One HTTP response: status, decoded JSON body, duration in seconds."""
 
     status: int
     body: dict[str, Any]
@@ -58,18 +60,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demonstration; return the exit code: 0 when every step held."""
+    """Run the demo; return the exit code: 0 if every step succeeded."""
     try:
         with tempfile.TemporaryDirectory(prefix="warpseal-demo-") as folder:
-            _demonstrate(Path(folder), args.validators)
+            _run_demo(Path(folder), args.validators)
     except DemoFailed as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _demonstrate(folder: Path, count: int) -> None:
-    _say(
+def _run_demo(folder: Path, count: int) -> None:
+    _print_step(
         1,
         f"Start a simulated Avalanche network of {count} validators (real TLS, real frames, real BLS, loopback only)",
     )
@@ -80,9 +82,9 @@ def _demonstrate(folder: Path, count: int) -> None:
         network = json.loads(network_file.read_text())
         config_file = folder / "config.json"
         config_file.write_text(json.dumps(network["config"], indent=2))
-        _say(
+        _print_step(
             2,
-            "Start the daemon with the config file that the network wrote (the reference's keys, nothing else)",
+            "Start the daemon with the config file that the network wrote (keys of the reference aggregator only)",
         )
         ports = [
             "--api-port",
@@ -99,49 +101,47 @@ def _demonstrate(folder: Path, count: int) -> None:
         with _process(serve) as listening:
             print(f"    {listening}")
             urls = dict(word.split("=", 1) for word in listening.split() if "=" in word)
-            _tell(network, urls["api"], urls["metrics"])
+            _run_steps(network, urls["api"], urls["metrics"])
 
 
-def _tell(network: dict[str, Any], api: str, metrics: str) -> None:
+def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     chosen = _l1_message(network)
     subnet = next(item for item in network["subnets"] if item["subnetId"] == chosen["signingSubnetId"])
     validators = _validator_set(subnet)
     required = required_weight(validators.total_weight, QUORUM)
-    _say(3, f"Who must sign: the canonical validator set of subnet {subnet['subnetId']}")
+    _print_step(3, f"The signers: the canonical validator set of subnet {subnet['subnetId']}")
     print(f"    {len(validators.validators)} validators, total weight {validators.total_weight}")
     print(f"    a quorum of {QUORUM} % needs weight {required}")
 
-    _say(4, "Ask in the dialect of the hosted API: POST /v1/signatureAggregator/{network}/aggregateSignatures")
+    _print_step(4, "Request by the path of the hosted API: POST /v1/signatureAggregator/{network}/aggregateSignatures")
     first = _post(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]})
     signed = _expect(first, 201, "signedMessage")
-    print(
-        f"    201 after {first.took_s * 1000:.1f} ms: asked the validators, summed their shares, verified the sum once"
-    )
-    for stage, seconds in _stages(metrics):
-        print(f"    {stage:10} {seconds * 1000:6.1f} ms  {STAGES.get(stage, '')}")
+    print(f"    201 after {first.took_s * 1000:.1f} ms, of which")
+    for stage, duration_ms in _stages_ms(metrics, first.took_s):
+        print(f"    {stage:10} {duration_ms:8.1f} ms  {STAGES.get(stage, '')}")
 
-    _say(5, "Ask again in the dialect of the reference aggregator: POST /aggregate-signatures")
+    _print_step(5, "Request again by the path of the reference aggregator: POST /aggregate-signatures")
     again = _post(f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM})
     same = _expect(again, 200, "signed-message")
-    print(f"    200 after {again.took_s * 1000:.1f} ms: the finished answer was cached")
+    print(f"    200 after {again.took_s * 1000:.1f} ms: the result was cached")
     if same != signed:
-        raise DemoFailed("the two dialects gave different signed messages")
+        raise DemoFailed("the two paths returned different signed messages")
 
-    _say(6, "The signed message")
+    _print_step(6, "The signed message")
     _check_independently(SignedMessage.parse(bytes.fromhex(signed)), validators, required)
 
-    _say(7, "Ask by transaction: what the P-Chain says of an L1's conversion, for the L1's manager contract")
+    _print_step(7, "Request by transaction: the conversion of a subnet to an L1, for the contract of the L1's manager")
     conversion = network["l1Transactions"][0]
-    told = _get(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}")
-    attested = SignedMessage.parse(bytes.fromhex(_expect(told, 201, "signedMessage")))
+    response = _get(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}")
+    attested = SignedMessage.parse(bytes.fromhex(_expect(response, 201, "signedMessage")))
     print(f"    {conversion['type']} {conversion['txHash']}")
-    print(f"    201 after {told.took_s * 1000:.1f} ms: derived, signed by the subnet of its manager's chain, kept")
+    print(print(f"    201 after {response.took_s * 1000:.1f} ms: derived, signed by the manager's subnet, stored"))
     print(f"    payload {attested.unsigned.payload.hex()}")
 
-    _say(8, "What Prometheus sees (GET /metrics on the metrics port)")
+    _print_step(8, "The metrics of these requests (GET /metrics on the metrics port)")
     for line in _metric_lines(metrics):
         print(f"    {line}")
-    print("\nDone. The same works against a real node: see the README for its config.")
+    print("\nDone. README.md shows the config for a real node.")
 
 
 def _check_independently(signed: SignedMessage, validators: CanonicalValidatorSet, required: int) -> None:
@@ -185,34 +185,38 @@ def _key(text: str | None) -> bytes | None:
     return bytes.fromhex(text.removeprefix("0x")) if text else None
 
 
-def _post(url: str, body: dict[str, Any]) -> Answer:
-    return _ask(urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"}))
+def _post(url: str, body: dict[str, Any]) -> HttpResponse:
+    return _send(urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"}))
 
 
-def _get(url: str) -> Answer:
-    return _ask(urllib.request.Request(url))
+def _get(url: str) -> HttpResponse:
+    return _send(urllib.request.Request(url))
 
 
-def _ask(request: urllib.request.Request) -> Answer:
+def _send(request: urllib.request.Request) -> HttpResponse:
     started = time.perf_counter()
     try:
         with urllib.request.urlopen(request, timeout=START_TIMEOUT_S) as response:
-            return Answer(response.status, json.load(response), time.perf_counter() - started)
+            return HttpResponse(response.status, json.load(response), time.perf_counter() - started)
     except urllib.error.HTTPError as error:
-        return Answer(error.code, json.load(error), time.perf_counter() - started)
+        return HttpResponse(error.code, json.load(error), time.perf_counter() - started)
 
 
-def _expect(answer: Answer, status: int, key: str) -> str:
-    if answer.status != status:
-        raise DemoFailed(f"HTTP {answer.status} instead of {status}: {json.dumps(answer.body)}")
-    return str(answer.body[key])
+def _expect(response: HttpResponse, status: int, key: str) -> str:
+    if response.status != status:
+        raise DemoFailed(f"HTTP {response.status} instead of {status}: {json.dumps(response.body)}")
+    return str(response.body[key])
 
 
-def _stages(metrics: str) -> Iterator[tuple[str, float]]:
+def _stages_ms(metrics: str, took_s: float) -> list[tuple[str, float]]:
+    """Return the stages of the first request in milliseconds; their sum is its duration."""
+    stages: list[tuple[str, float]] = []
     for line in _page(metrics):
         if line.startswith("warpseal_aggregation_stage_duration_seconds_sum"):
             labels, _, seconds = line.rpartition(" ")
-            yield labels.split('stage="')[1].split('"')[0], float(seconds)
+            stages.append((labels.split('stage="')[1].split('"')[0], round(float(seconds) * 1000, 1)))
+    start_ms = round(took_s * 1000, 1) - sum(duration_ms for _, duration_ms in stages)
+    return [(START, start_ms), *stages]
 
 
 def _page(metrics: str) -> list[str]:
@@ -229,7 +233,7 @@ def _metric_lines(metrics: str) -> Iterator[str]:
 
 @contextmanager
 def _process(arguments: list[str]) -> Iterator[str]:
-    """Run `warpseal …` beside this process; yield its first line on standard output; end it politely."""
+    """Run `warpseal …` in a subprocess; yield its first line on standard output; end it by SIGTERM."""
     command = [sys.executable, "-m", "warpseal", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -244,5 +248,5 @@ def _process(arguments: list[str]) -> Iterator[str]:
         process.wait(STOP_TIMEOUT_S)
 
 
-def _say(step: int, sentence: str) -> None:
+def _print_step(step: int, sentence: str) -> None:
     print(f"\n[{step}/8] {sentence}", flush=True)

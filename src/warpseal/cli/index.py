@@ -1,4 +1,4 @@
-"""`warpseal index run|status|verify`: fill the index of the primary chains, and look at it."""
+"""`warpseal index run|status|verify`: the index of the primary chains."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import argparse
 import gc
 import json
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final
 
-from warpseal.cli.logs import set_up_logging
-from warpseal.cli.loop import run_on_loop
+from warpseal.cli.process import Command, run_on_loop, set_up_logging
 from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
 from warpseal.daemon.index_process import SUFFIX, find_index, read_index_status, run_index, verify_index
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
@@ -21,18 +20,12 @@ from warpseal.warp.ids import MalformedID
 _SAMPLED: Final = 20
 
 
-class Command(NamedTuple):
-    """One command: how its arguments are declared, and what it does."""
-
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Index the chains of index-chains until SIGTERM or SIGINT. It goes on where it was."
+    parser.description = (
+        "Index the chains of index-chains until SIGTERM or SIGINT. A restart continues at the last height."
+    )
     add_arguments(parser)
-    what = "end when standard input does, as whoever started it does"
-    parser.add_argument("--ends-with-stdin", action="store_true", help=what)
+    parser.add_argument("--ends-with-stdin", action="store_true", help="end at the end of standard input")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -44,9 +37,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show how far each chain is. The process that indexes may run meanwhile, or not."
+    parser.description = "Show height, lag, rate, ETA and stop reason of each chain. The indexer may run meanwhile."
     add_arguments(parser)
-    parser.add_argument("--network", type=int, metavar="ID", help="which one, where data-dir has several")
+    parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -57,46 +50,52 @@ def _status(args: argparse.Namespace) -> int:
         freshness, notes = run_on_loop(read_index_status(url, config))
     except StoreDown as error:
         raise StartupError(f"{url.redacted}: {error}") from None
-    shown = [_chain(fresh, notes) for fresh in freshness]
+    content = [_chain_json(fresh, notes) for fresh in freshness]
     if args.json:
-        print(json.dumps({"index": url.redacted, "chains": shown}, indent=2))
+        print(json.dumps({"index": url.redacted, "chains": content}, indent=2))
     else:
         print(f"index: {url.redacted}")
-        for chain in shown:
+        for chain in content:
             print(", ".join(f"{name} {value}" for name, value in chain.items()))
-    return 1 if any("stopped" in chain for chain in shown) else 0
+    return 1 if any("stopped" in chain for chain in content) else 0
 
 
-def _chain(fresh: ChainFreshness, notes: Mapping[PrimaryChain, ChainStatus]) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _chain_json(fresh: ChainFreshness, notes: Mapping[PrimaryChain, ChainStatus]) -> dict[str, Any]:
+    content: dict[str, Any] = {
         "chain": fresh.chain.value,
         "height": fresh.height,
         "nodeHeight": fresh.node_height,
         "lagSeconds": 0 if fresh.height >= fresh.node_height else max(0, int(time.time()) - fresh.time),
     }
     if fresh.first_height:
-        shown["firstHeight"] = fresh.first_height
+        content["firstHeight"] = fresh.first_height
     if fresh.is_node_behind:
-        shown["nodeIsBehind"] = True
+        content["nodeIsBehind"] = True
     note = notes.get(fresh.chain)
     if note is not None and note.rate_blocks_s is not None:
-        shown["blocksPerSecond"] = round(note.rate_blocks_s, 1)
+        content["blocksPerSecond"] = round(note.rate_blocks_s, 1)
     if note is not None and note.eta_s is not None:
-        shown["etaSeconds"] = round(note.eta_s)
+        content["etaSeconds"] = round(note.eta_s)
     if note is not None and note.stopped:
-        shown |= {"stopped": note.stopped, "stoppedAt": note.stopped_at, "detail": note.detail}
-    return shown
+        content |= {"stopped": note.stopped, "stoppedAt": note.stopped_at, "detail": note.detail}
+    return content
 
 
 def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Hold the rows of the index against each other, and balances of sampled addresses, supply and balances of L1\n"
-        "validators against what a node says at the same height. The exit code is 1 when something differs."
+        "Verify that the rows of the index are consistent, and that balances of sampled addresses, the supply and the\n"
+        "balances of L1 validators equal those of a node at the same height. The exit code is 1 if anything differs."
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_arguments(parser)
-    parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to draw")
-    parser.add_argument("--address", action="append", default=[], metavar="ADDRESS", help="look at this one, too")
+    parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
+    parser.add_argument(
+        "--address",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="address to verify in addition; may be repeated",
+    )
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -109,7 +108,7 @@ def _verify(args: argparse.Namespace) -> int:
         if finding.fault:
             print(f"WRONG  {finding.subject}: {finding.fault}")
         elif not finding.is_compared:
-            print(f"       {finding.subject}: not compared: the node does not tell, or is at another height")
+            print(f"       {finding.subject}: not compared: the node does not report it, or is at another height")
     wrong = sum(bool(finding.fault) for finding in findings)
     compared = sum(finding.is_compared for finding in findings)
     print(f"{compared} of {len(findings)} compared, {wrong} wrong")

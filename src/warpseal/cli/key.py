@@ -1,4 +1,4 @@
-"""`warpseal key create|list|revoke`: who may use the API with a key of their own; a daemon may run meanwhile."""
+"""`warpseal key create|list|revoke`: the API keys of callers; a daemon may run meanwhile."""
 
 from __future__ import annotations
 
@@ -7,39 +7,48 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from warpseal.cli.store import Command, add_arguments, store_of
+from warpseal.cli.process import Command
+from warpseal.cli.store import add_arguments, resolve_store
 from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only, open_shared
 from warpseal.store.api_key import ApiKey, NameTaken, digest_of, new_key_text
 from warpseal.store.api_keys import add_key, list_keys, revoke_key
 from warpseal.store.migrate import check_version
 
-# The hosted service's for a free account.
+# The limits of a free account of the hosted service.
 DEFAULT_PER_MINUTE: Final = 8_000
 DEFAULT_PER_DAY: Final = 2_000_000
 _HINT_CHARACTERS: Final = 4
 _MAX_NAME_CHARACTERS: Final = 100
 _ABOUT_CREATE: Final = """\
-Make an API key and print it: it is shown this once, and the store keeps its hash only. Callers send it in the header
+Create an API key and print it once: the store keeps only its hash. Callers send the key in the header
 x-service-api-key or x-glacier-api-key.
 """
 
 
 def _add_create_arguments(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser, _ABOUT_CREATE)
-    parser.add_argument("name", metavar="NAME", help="whose key it is, as logs and lists show it")
+    parser.add_argument("name", metavar="NAME", help="name of the caller in logs and lists")
     parser.add_argument(
-        "--per-minute", type=_units, metavar="UNITS", default=DEFAULT_PER_MINUTE, help="compute units; 0: any number"
+        "--per-minute",
+        type=_units,
+        metavar="UNITS",
+        default=DEFAULT_PER_MINUTE,
+        help=f"compute units per minute; 0: no limit (default {DEFAULT_PER_MINUTE})",
     )
     parser.add_argument(
-        "--per-day", type=_units, metavar="UNITS", default=DEFAULT_PER_DAY, help="compute units; 0: any number"
+        "--per-day",
+        type=_units,
+        metavar="UNITS",
+        default=DEFAULT_PER_DAY,
+        help=f"compute units per day; 0: no limit (default {DEFAULT_PER_DAY})",
     )
 
 
 def _create(args: argparse.Namespace) -> int:
     if not args.name.isprintable() or not 0 < len(args.name) <= _MAX_NAME_CHARACTERS:
         raise StartupError(f"a name has 1 to {_MAX_NAME_CHARACTERS} printable characters")
-    url, text = store_of(args), new_key_text()
+    url, text = resolve_store(args), new_key_text()
     digest = digest_of(text)
     assert digest is not None
     key = ApiKey(args.name, digest, text[-_HINT_CHARACTERS:], args.per_minute, args.per_day, time.time())
@@ -48,17 +57,17 @@ def _create(args: argparse.Namespace) -> int:
         try:
             add_key(connection, key)
         except NameTaken:
-            raise StartupError(f"there is, or was, a key of the name {args.name!r}: choose another") from None
+            raise StartupError(f"a key named {args.name!r} exists or existed: choose another name") from None
     print(text)
     return 0
 
 
 def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(parser, "List the API keys: their names, their last characters, their limits.")
+    add_arguments(parser, "List the API keys: name, last characters, limits, dates.")
 
 
 def _list(args: argparse.Namespace) -> int:
-    url = store_of(args)
+    url = resolve_store(args)
     with open_read_only(url) as connection:
         check_version(connection, url.redacted)
         keys = list_keys(connection)
@@ -68,21 +77,21 @@ def _list(args: argparse.Namespace) -> int:
             f"  created {_day(key.created_at)}" + (f"  revoked {_day(key.revoked_at)}" if key.revoked_at else "")
         )
     if not keys:
-        print("there are no keys")
+        print("no API keys")
     return 0
 
 
 def _add_revoke_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(parser, "Revoke an API key. Daemons that run notice within ten seconds.")
-    parser.add_argument("name", metavar="NAME", help="as `warpseal key list` shows it")
+    add_arguments(parser, "Revoke an API key. Running daemons refuse it within ten seconds.")
+    parser.add_argument("name", metavar="NAME", help="name in `warpseal key list`")
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    url = store_of(args)
+    url = resolve_store(args)
     with open_shared(url) as connection:
         check_version(connection, url.redacted)
         if not revoke_key(connection, args.name, time.time()):
-            raise StartupError(f"there is no key of the name {args.name!r}")
+            raise StartupError(f"no key is named {args.name!r}")
     print(f"revoked {args.name}")
     return 0
 
@@ -95,7 +104,7 @@ def _units(text: str) -> int:
 
 
 def _limit(units: int) -> str:
-    return str(units) if units else "any number"
+    return str(units) if units else "unlimited"
 
 
 def _day(at_unix_s: float) -> str:

@@ -16,43 +16,48 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 
   warpseal demo                          see the main job on a simulated network
   warpseal serve --config config.json    run the daemon (the reference aggregator's config file works)
-  warpseal doctor --config config.json   can it sign? what is in the way?
-  warpseal message decode HEX|TXHASH     what does a message or a P-Chain transaction say? who signed it?
-  warpseal index run --config FILE       index the P-, X- and C-Chain (serve does it too, where it is switched on)
-  warpseal store info                    what was signed and is kept; export, import, check
+  warpseal doctor --config config.json   check whether the daemon can sign, with advice
+  warpseal message decode HEX|TXHASH     decode a Warp message or a P-Chain transaction, verify its signature
+  warpseal index run --config FILE       index the P-, X- and C-Chain (serve does it if index-chains is set)
+  warpseal store info                    show the stored signatures; also export, import, check
+
+Documentation: README.md and docs/ of the repository.
 """
 COMMANDS = {
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
-    ("config", "check"): ("config_check", "say what is wrong with a config file, or what it means"),
-    ("message", "decode"): ("message", "say what a Warp message or a P-Chain transaction says, and who signed it"),
-    ("store", "info"): ("store.INFO", "show where the store is, how much is in it, and who uses it"),
+    ("config", "check"): (
+        "config_check",
+        "list the faults of a config file, or its effective settings",
+    ),
+    ("message", "decode"): ("message", "decode a Warp message or a P-Chain transaction, and verify its signature"),
+    ("store", "info"): ("store.INFO", "show the URL, the contents and the users of the store"),
     ("store", "export"): ("store.EXPORT", "write signed messages and shares as JSON Lines"),
-    ("store", "import"): ("store.IMPORT", "verify and keep shares and signatures that were collected elsewhere"),
-    ("store", "upgrade"): ("store.UPGRADE", "bring the store to the schema version of this program"),
-    ("store", "check"): ("store.CHECK", "verify that the store is whole, every signature included"),
-    ("key", "create"): ("key.CREATE", "make an API key for a caller"),
+    ("store", "import"): ("store.IMPORT", "verify and store shares and signatures of an export"),
+    ("store", "upgrade"): ("store.UPGRADE", "upgrade the store to the schema version of this program"),
+    ("store", "check"): ("store.CHECK", "verify the integrity of the store and every signature in it"),
+    ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
-    ("index", "run"): ("index.RUN", "index the primary chains from a node, until it is told to stop"),
-    ("index", "status"): ("index.STATUS", "show how far the index is, and what it waits for"),
-    ("index", "verify"): ("index.VERIFY", "hold the index against itself and against a node"),
-    ("doctor",): ("doctor", "can the nodes and validators be reached, is there weight enough to sign?"),
-    ("simnet",): ("simnet", "run simulated validators and a simulated node on loopback"),
-    ("demo",): ("demo", "show the main job on a simulated network"),
+    ("index", "run"): ("index.RUN", "index the primary chains until SIGTERM or SIGINT"),
+    ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
+    ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
+    ("doctor",): ("doctor", "check nodes, validators, weight and clock, with advice"),
+    ("simnet",): ("simnet", "run a simulated network of validators and nodes on loopback"),
+    ("demo",): ("demo", "demonstrate the aggregation on a simulated network"),
 }
-"""The words of each command -> its module in this room, or a part of one, and what it does."""
+"""Words of each command -> its module in this package, or an attribute of it, and its help."""
 GROUPS = {
-    "index": "the history of the primary chains",
-    "config": "look at a config file",
-    "message": "look at a Warp message",
-    "key": "give callers API keys, and take them away",
-    "store": "look at what was signed, back it up, bring in what was signed elsewhere",
+    "index": "history of the primary chains",
+    "config": "config file",
+    "message": "Warp messages and P-Chain transactions",
+    "key": "API keys of callers",
+    "store": "stored signatures: contents, backup, import, check",
 }
-"""What the commands of two words have in common, by their first word."""
+"""Help of the commands of two words, by their first word."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code: 0 fine, 1 it failed, 2 it was called wrongly."""
+    """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage."""
     arguments = _with_default_command(list(sys.argv[1:] if argv is None else argv))
     args = _parser(arguments).parse_args(arguments)
     try:
@@ -63,14 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left; the interpreter must not complain about it at its end, either.
+        # The reader of our output has closed the pipe; without this the interpreter reports it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
-    """Return a parser that knows all commands, and the flags of the one that is called: others are not even loaded."""
+    """Return a parser of all commands, with the flags of the called one only: the others' modules are not loaded."""
     parser = argparse.ArgumentParser(
         prog="warpseal", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""`warpseal serve`: reads the configuration and runs the daemon."""
+"""`warpseal serve`: read the configuration and run the daemon."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import os
 import sys
 from pathlib import Path
 
-from warpseal.cli.logs import set_up_logging
-from warpseal.cli.loop import run_on_loop
+from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ENVIRONMENT_PREFIX, Loaded, load
 from warpseal.daemon.app import Listening, serve
 
-# A request makes thousands of objects, hardly ever in cycles: to search them as often as by default costs 2 %.
+# A request makes thousands of objects, hardly ever in cycles: the default thresholds of the collector cost 2 %.
 GC_THRESHOLDS = (20_000, 20, 20)
 
 
@@ -42,7 +41,7 @@ def load_config(args: argparse.Namespace) -> Loaded:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the daemon until it is told to stop; return the exit code."""
+    """Run the daemon until SIGTERM or SIGINT; return the exit code."""
     config = load_config(args).config
     loggers = set_up_logging(config.logs.level, config.logs.display_level, config.logs.folder)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -51,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _index_command(args: argparse.Namespace) -> list[str]:
-    """Return the command of the process that fills the index, with what this one was told."""
+    """Return the command of the index process, with the arguments of this process."""
     command = [sys.executable, "-m", "warpseal", "index", "run", "--ends-with-stdin"]
     if args.config:
         command.append(f"--config={args.config}")
@@ -60,6 +59,6 @@ def _index_command(args: argparse.Namespace) -> list[str]:
 
 
 def _announce(listening: Listening) -> None:
-    # In one piece, newline included, also where Python does not buffer: whoever ends the daemon now cuts no line.
+    # One write, newline included: a reader never sees half a line, even if the daemon is killed now.
     sys.stdout.write(f"warpseal is listening: api={listening.api_url} metrics={listening.metrics_url}\n")
     sys.stdout.flush()

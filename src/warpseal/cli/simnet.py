@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from warpseal.cli.loop import run_on_loop
+from warpseal.cli.process import run_on_loop
 from warpseal.simnet import main as simnet
 
 add_arguments = simnet.add_arguments

@@ -1,4 +1,4 @@
-"""`warpseal store info|export|import|upgrade|check`: what operators do with a store from outside a daemon."""
+"""`warpseal store info|export|import|upgrade|check`: operations on a store."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
+from warpseal.cli.process import Command
 from warpseal.cli.serve import add_config_arguments, load_config
 from warpseal.config.keys import default_data_dir
 from warpseal.config.load import ENVIRONMENT_PREFIX
@@ -32,37 +33,30 @@ from warpseal.warp.ids import MalformedID, MessageID, parse_id
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PROGRESS_EVERY_S: Final = 2.0
 _WHERE: Final = """\
-Which store: the one that a daemon with the same --config, --store-url or --data-dir uses, or with the same
+The store is the one that a daemon with the same --config, --store-url or --data-dir uses, or with the same
 environment (WARPSEAL_CONFIG_FILE, WARPSEAL_STORE_URL, WARPSEAL_DATA_DIR).
 """
 _ABOUT_UPGRADE: Final = """\
-Bring the store to the schema version of this program, telling how far it is. Ended in the middle, it goes on there
-when it is called again. No daemon may use the store meanwhile.
+Upgrade the store to the schema version of this program, and report the progress. An interrupted upgrade continues
+at the next call. No daemon may use the store meanwhile.
 """
 _ABOUT_CHECK: Final = """\
-Verify that the store is whole: the database, every id against its bytes, every signature against its keys. The exit
-code is 1 when something is wrong, and it is named. A daemon may run meanwhile.
+Verify the integrity of the database, every id against its bytes, and every signature against its keys. Each fault is
+printed, and the exit code is 1 if there is one. A daemon may run meanwhile.
 """
-
-
-class Command(NamedTuple):
-    """One command: how its arguments are declared, and what it does."""
-
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser, about: str) -> None:
-    """Declare how a command is told which store is meant."""
+    """Declare the flags that name a store."""
     parser.description, parser.epilog = about, _WHERE
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
     parser.add_argument("--store-url", metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/NAME")
-    parser.add_argument("--data-dir", metavar="DIR", help="folder in which a daemon keeps its data")
-    parser.add_argument("--network", type=int, metavar="ID", help="which one, where DIR has stores of several networks")
+    parser.add_argument("--data-dir", metavar="DIR", help="data folder of a daemon")
+    parser.add_argument("--network", type=int, metavar="ID", help="network id, if DIR has stores of several networks")
 
 
-def store_of(args: argparse.Namespace) -> StoreUrl:
+def resolve_store(args: argparse.Namespace) -> StoreUrl:
     """Return the store that a daemon of the same settings uses. Raises StartupError."""
     if args.config or os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG_FILE") or os.environ.get("CONFIG_FILE"):
         config = load_config(args).config
@@ -88,26 +82,26 @@ def _only_store(data_dir: Path, network: int | None) -> Path:
 
 
 def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(parser, "Show where the store is, how much is in it, and who uses it. A daemon may run meanwhile.")
+    add_arguments(parser, "Show URL, contents and users of the store. A daemon may run meanwhile.")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _info(args: argparse.Namespace) -> int:
-    url = store_of(args)
+    url = resolve_store(args)
     with open_read_only(url) as connection:
         version = read_version(connection)
-        shown: dict[str, object] = {
+        content: dict[str, object] = {
             "store": url.redacted,
             "schemaVersion": version,
             "usedBy": find_users(url, connection),
         }
         if version == HEAD:
-            shown |= {_camel(name): count for name, count in asdict(measure(connection)).items()}
+            content |= {_camel(name): count for name, count in asdict(measure(connection)).items()}
     if args.json:
-        print(json.dumps(shown, indent=2))
+        print(json.dumps(content, indent=2))
         return 0
-    for name, value in shown.items():
-        print(f"{name + ':':20} {', '.join(value) or 'nobody' if isinstance(value, tuple) else value}")
+    for name, value in content.items():
+        print(f"{name + ':':20} {', '.join(value) or 'none' if isinstance(value, tuple) else value}")
     if version != HEAD:
         print(f"This program needs schema version {HEAD}.")
     return 0
@@ -120,15 +114,18 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "A daemon may run meanwhile.",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
-    parser.add_argument("--message-id", type=_message_id, metavar="ID", help="of this message only")
+    parser.add_argument("--message-id", type=_message_id, metavar="ID", help="this message only")
     parser.add_argument(
-        "--since", type=_since, metavar="TIME", help="only what was used or changed since 2026-11-21T08:00Z, or for 7d"
+        "--since",
+        type=_since,
+        metavar="TIME",
+        help="rows used or changed since a time, 2026-11-21T08:00Z, or within 7d",
     )
-    parser.add_argument("--for-ever", action="store_true", help="only what is never evicted: messages of L1s")
+    parser.add_argument("--for-ever", action="store_true", help="messages that are never evicted only: those of L1s")
 
 
 def _export(args: argparse.Namespace) -> int:
-    url, moved = store_of(args), TransferStats()
+    url, moved = resolve_store(args), TransferStats()
     selection = Selection(args.message_id, args.since, args.for_ever)
     with ExitStack() as stack:
         connection = stack.enter_context(open_read_only(url))
@@ -146,78 +143,80 @@ def _export(args: argparse.Namespace) -> int:
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     add_arguments(
         parser,
-        "Verify the signatures in a file of `warpseal store export`, or in one made elsewhere in that format\n"
-        "(docs/store.md), and keep those that are right. Lines that are wrong are named and left out; the exit code\n"
-        "is then 1. No daemon may use the store meanwhile.",
+        "Verify the signatures in a file of `warpseal store export` (the format is in docs/store.md), and store the\n"
+        "valid ones. Invalid lines are printed and skipped, and the exit code is 1. No daemon may use the store\n"
+        "meanwhile.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="file to read; - is standard input")
-    parser.add_argument("--for-ever", action="store_true", help="never evict what is imported, whatever the file says")
+    parser.add_argument(
+        "--for-ever", action="store_true", help="never evict the imported messages, whatever the file says"
+    )
 
 
 def _import(args: argparse.Namespace) -> int:
-    url = store_of(args)
+    url = resolve_store(args)
     with ExitStack() as stack:
         file = stack.enter_context(_input(args.file))
         engine = stack.enter_context(open_exclusive(url))
         with engine.connect() as connection:
             check_version(connection, url.redacted)
-        importer = Importer(engine, _complain, for_ever=args.for_ever)
+        importer = Importer(engine, _print_bad_line, for_ever=args.for_ever)
         report = _Reporter()
         try:
             moved = importer.run(file, lambda moved: report(f"{moved} so far"))
         except BadLine as error:
             raise StartupError(f"{args.file}: {error}") from None
-    left_out = f"; {moved.bad_lines} lines were left out" if moved.bad_lines else ""
-    print(f"imported {moved}{left_out}", file=sys.stderr)
+    skipped = f"; {moved.bad_lines} lines were skipped" if moved.bad_lines else ""
+    print(f"imported {moved}{skipped}", file=sys.stderr)
     return 1 if moved.bad_lines else 0
 
 
-def _complain(number: int, reason: str) -> None:
+def _print_bad_line(number: int, reason: str) -> None:
     print(f"line {number}: {reason}", file=sys.stderr)
 
 
 def _upgrade(args: argparse.Namespace) -> int:
-    url, report = store_of(args), _Reporter()
+    url, report = resolve_store(args), _Reporter()
     with open_exclusive(url) as engine:
         with engine.connect() as connection:
             before = read_version(connection)
-        progress = lambda version, done: report(f"version {version}: {done:.0%}", at_once=done >= 1)  # noqa: E731
+        progress = lambda version, done: report(f"version {version}: {done:.0%}", now=done >= 1)  # noqa: E731
         after = upgrade_all(engine, url.redacted, progress)
     print(f"the store has schema version {after}" + (" already" if after == before else f" (before: {before})"))
     return 0
 
 
 def _check(args: argparse.Namespace) -> int:
-    url, report = store_of(args), _Reporter()
+    url, report = resolve_store(args), _Reporter()
     with open_read_only(url) as connection:
         check_version(connection, url.redacted)
-        counted = IntegrityCheck(connection, print, lambda counted: report(_looked_at(counted))).run()
-    print(_looked_at(counted))
-    if counted.wrong_candidates:
-        print(f"{counted.wrong_candidates} shares that nobody has verified so far are wrong; none of them is ever used")
+        counts = IntegrityCheck(connection, print, lambda counts: report(_format_counts(counts))).run()
+    print(_format_counts(counts))
+    if counts.wrong_candidates:
+        print(f"{counts.wrong_candidates} unverified shares are invalid; the daemon never uses them")
     print(
-        f"{counted.faults} faults: see above" if counted.faults else "the store is whole, and every signature is right"
+        f"{counts.faults} faults: see above"
+        if counts.faults
+        else "no faults: the store is intact, every signature is valid"
     )
-    return 1 if counted.faults else 0
+    return 1 if counts.faults else 0
 
 
-def _looked_at(counted: IntegrityReport) -> str:
-    signed = f"{counted.signatures} signed messages, {counted.shares} shares"
-    return (
-        f"{counted.messages} messages, {signed}, {counted.origins} origins, {counted.l1_transactions} L1 transactions"
-    )
+def _format_counts(counts: IntegrityReport) -> str:
+    signed = f"{counts.signatures} signed messages, {counts.shares} shares"
+    return f"{counts.messages} messages, {signed}, {counts.origins} origins, {counts.l1_transactions} L1 transactions"
 
 
 class _Reporter:
-    """Tells people how far something is, every few seconds, where standard error is a terminal or a log."""
+    """Prints the progress to standard error every few seconds."""
 
     def __init__(self) -> None:
-        self._told_at = time.monotonic()
+        self._printed_at = time.monotonic()
 
-    def __call__(self, words: str, *, at_once: bool = False) -> None:
-        if at_once or time.monotonic() - self._told_at >= _PROGRESS_EVERY_S:
-            self._told_at = time.monotonic()
-            print(words, file=sys.stderr, flush=True)
+    def __call__(self, line: str, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._printed_at >= _PROGRESS_EVERY_S:
+            self._printed_at = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

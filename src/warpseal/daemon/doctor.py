@@ -1,4 +1,4 @@
-"""Can this configuration sign? Findings on nodes, validators, clock and weight, each graded and with advice."""
+"""Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions, open files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POLL_S = 0.1
 
 OPEN_PORT = "is the staking port of these validators open, and their public-ip right? Try manually-tracked-peers"
 ADVICE = {
-    "no_address": "nobody knows their address: are they online? Try manually-tracked-peers",
+    "no_address": "no node knows their address: are they online? Try manually-tracked-peers",
     "private_address": "their only addresses are private: set allow-private-ips if you can reach them",
     "not_connected": OPEN_PORT,
     "wrong_identity": "another node answers at their address",
@@ -39,7 +39,7 @@ ADVICE = {
 
 
 class Grade(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -48,69 +48,74 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check, and what to do."""
 
     grade: Grade
     what: str
     advice: str = ""
 
 
-async def run_checks(config: Config, patience_s: float) -> list[Finding]:
-    """Look at everything; connecting to validators may take up to `patience_s`.
+async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
+    """Run all checks; connecting to validators may take up to `timeout_s`.
 
-    Uses an identity of its own, so that it may run beside the daemon.
+    They use an identity of their own, so that they can run while a daemon runs.
     """
     metrics = Metrics()
-    async with open_upstreams(config, metrics) as ground:
-        findings = [*_check_nodes("info-api", await ground.upstream.info.probe())]
-        findings += _check_heights(await ground.upstream.platform.probe())
+    async with open_upstreams(config, metrics) as upstreams:
+        findings = [*_check_nodes("info-api", await upstreams.upstream.info.probe())]
+        findings += _check_heights(await upstreams.upstream.platform.probe())
         try:
-            network_id = await ground.upstream.info.network_id()
+            network_id = await upstreams.upstream.info.network_id()
         except NodeUnavailable:
             return findings
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}"))
         findings.append(await _check_store(config, network_id))
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
             return findings + await _check_peers(
-                _with_own_identity(config, Path(folder)), ground, network_id, patience_s
+                _with_own_identity(config, Path(folder)), upstreams, network_id, timeout_s
             )
 
 
 async def _check_store(config: Config, network_id: int) -> Finding:
-    """Look at the store as it is, which may belong to a running daemon."""
+    """Read the store, which may belong to a running daemon."""
     folder = config.peers.data_dir / str(network_id)
     if config.store.url == OFF:
-        return Finding(Grade.WARNING, "nothing is kept: store-url is off", "what is signed is lost at each restart")
+        return Finding(Grade.WARNING, "store-url is off", "signatures are lost at each restart")
     try:
         url = store_url(config.store, folder)
         if url is not None and url.path is not None and not url.path.exists():
-            return Finding(Grade.GOOD, "there is no store yet: it is made at the first start")
+            return Finding(Grade.GOOD, "no store yet: the first start creates it")
         async with open_store(config.store, folder, read_only=True) as store:
-            kept = await store.measure()
-            return Finding(Grade.GOOD, f"the store {store.status().url} holds {kept.signatures} signed messages")
+            stats = await store.measure()
+            return Finding(Grade.GOOD, f"the store {store.status().url} holds {stats.signatures} signed messages")
     except (StartupError, StoreDown) as error:
-        return Finding(Grade.BAD, str(error), "docs/store.md tells what a store needs")
+        return Finding(Grade.BAD, str(error), "see docs/store.md")
 
 
-async def _check_peers(config: Config, ground: Upstreams, network_id: int, patience_s: float) -> list[Finding]:
+async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, timeout_s: float) -> list[Finding]:
     async with AsyncExitStack() as stack:
-        claim = stack.enter_context(lock_identity(config.peers, network_id))
-        core = await stack.enter_async_context(build_services(config, ground, claim, network_id, Metrics()))
-        running = asyncio.create_task(core.run())
+        identity = stack.enter_context(lock_identity(config.peers, network_id))
+        services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, Metrics()))
+        running = asyncio.create_task(services.run())
         try:
-            await _until_connected(core, patience_s)
-            return [*_check_subnets(core), *_check_clock(core), *_check_versions(config, core), *_check_files(core)]
+            await _until_connected(services, timeout_s)
+            return [
+                *_check_subnets(services),
+                *_check_clock(services),
+                *_check_versions(config, services),
+                *_check_files(services),
+            ]
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def _until_connected(core: Services, patience_s: float) -> None:
-    """Wait until every validator of the followed subnets is connected, or patience ends."""
+async def _until_connected(services: Services, timeout_s: float) -> None:
+    """Wait until every validator of the tracked subnets is connected, or until the timeout."""
     loop = asyncio.get_running_loop()
-    give_up_at = loop.time() + patience_s
-    while loop.time() < give_up_at:
-        readiness = core.followed.readiness()
+    deadline = loop.time() + timeout_s
+    while loop.time() < deadline:
+        readiness = services.followed.readiness()
         if all(subnet.is_known and not subnet.missing for subnet in readiness):
             return
         await asyncio.sleep(_POLL_S)
@@ -125,7 +130,7 @@ def _check_nodes(setting: str, answers: Sequence[NodeResult[int]]) -> Iterator[F
         else:
             yield Finding(Grade.GOOD, f"{where} answers")
     if len(answers) > 1 and all(answer.failure is not None for answer in answers):
-        yield Finding(Grade.BAD, f"no node of {setting} answers", "nothing works without one")
+        yield Finding(Grade.BAD, f"no node of {setting} answers", "the daemon cannot work without one")
 
 
 def _check_heights(answers: Sequence[NodeResult[int]]) -> Iterator[Finding]:
@@ -137,8 +142,8 @@ def _check_heights(answers: Sequence[NodeResult[int]]) -> Iterator[Finding]:
             yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
 
 
-def _check_subnets(core: Services) -> Iterator[Finding]:
-    for subnet in core.followed.readiness():
+def _check_subnets(services: Services) -> Iterator[Finding]:
+    for subnet in services.followed.readiness():
         name = f"subnet {id_text(subnet.subnet_id)}"
         if not subnet.is_known:
             yield Finding(Grade.BAD, f"{name}: its validator set is not known", "look at the p-chain-api nodes above")
@@ -147,16 +152,16 @@ def _check_subnets(core: Services) -> Iterator[Finding]:
         grade = Grade.BAD if subnet.connected < needed else Grade.WARNING if subnet.missing else Grade.GOOD
         share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
         yield Finding(grade, f"{name}: {share:.1f} % of the weight is connected, {READY_PERCENTAGE} % are needed")
-        yield from _check_missing(core, subnet)
+        yield from _check_missing(services, subnet)
         yield from _check_keyless(name, subnet)
 
 
-def _check_missing(core: Services, subnet: SubnetReadiness) -> Iterator[Finding]:
+def _check_missing(services: Services, subnet: SubnetReadiness) -> Iterator[Finding]:
     by_reason: dict[str, list[NodeID]] = {}
     now = asyncio.get_running_loop().time()
     for validator in subnet.missing:
         for node_id in validator.node_ids:
-            reach = core.network.reachability(node_id, subnet.subnet_id, now)
+            reach = services.network.reachability(node_id, subnet.subnet_id, now)
             reason = reach.reason if reach.state is ReachState.UNREACHABLE else "not_connected"
             by_reason.setdefault(reason, []).append(node_id)
     for reason, nodes in by_reason.items():
@@ -174,8 +179,8 @@ def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
         yield Finding(grade, what, "legacy or inactive validators: remove them, or top up their balance")
 
 
-def _check_clock(core: Services) -> Iterator[Finding]:
-    offset_s = core.network.clock_offset_s
+def _check_clock(services: Services) -> Iterator[Finding]:
+    offset_s = services.network.clock_offset_s
     if offset_s is None:
         return
     if abs(offset_s) > CLOCK_TOLERANCE_S:
@@ -185,20 +190,20 @@ def _check_clock(core: Services) -> Iterator[Finding]:
         yield Finding(Grade.GOOD, f"this machine's clock is {offset_s:+.1f} s from its peers' median")
 
 
-def _check_versions(config: Config, core: Services) -> Iterator[Finding]:
+def _check_versions(config: Config, services: Services) -> Iterator[Finding]:
     advertised = config.peers.advertised_version
-    newer = [version for version in core.network.versions() if version > advertised]
+    newer = [version for version in services.network.versions() if version > advertised]
     if newer:
         newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
         what = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
         yield Finding(Grade.WARNING, what, "raise advertised-version before the network asks for it")
 
 
-def _check_files(core: Services) -> Iterator[Finding]:
-    wanted = sum(len(subnet.missing) for subnet in core.followed.readiness()) + len(core.network.connected)
-    needed = core.network.file_limit.needed_for(wanted)
+def _check_files(services: Services) -> Iterator[Finding]:
+    wanted = sum(len(subnet.missing) for subnet in services.followed.readiness()) + len(services.network.connected)
+    needed = services.network.file_limit.needed_for(wanted)
     if needed is not None:
-        limit = core.network.file_limit.files
+        limit = services.network.file_limit.files
         yield Finding(Grade.BAD, f"{limit} files may be open, {needed} are needed", "raise the hard limit (ulimit -Hn)")
 
 

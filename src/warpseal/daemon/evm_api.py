@@ -1,4 +1,4 @@
-"""The composition root of the EVM chains that the daemon forwards calls to: endpoints, health, what is derived."""
+"""The endpoints of the EVM chains whose calls the daemon forwards, their health checks, and their configuration."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from warpseal.node.info import InfoClient
     from warpseal.node.node_view import NodeViewClient
 
-_PATIENCE_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
 
 
 class EvmApi:
-    """Forwards from the start; what needs the network to be derived comes with `open`."""
+    """Forwards from the start; answers that need the network's upgrade times or a genesis come after `open`."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class EvmApi:
         self._opened = asyncio.Event()
 
     def open(self, view: NodeViewClient, info: InfoClient) -> None:
-        """Learn where a chain's genesis and the network's upgrade times are known."""
+        """Set the clients that know a chain's genesis and the network's upgrade times."""
         self._view, self._info = view, info
         self._opened.set()
 
-    async def run(self, health: HealthRegistry, add_evm_chain_id: Callable[[ChainID, int], None]) -> None:
-        """Put up the configured chains and forward to them until cancelled; tell the EVM chain id of each."""
+    async def run(self, health: HealthRegistry, on_chain_id: Callable[[ChainID, int], None]) -> None:
+        """Mount the configured chains and forward calls until cancelled. on_chain_id: called with each EVM chain id."""
         evm_chains, settings = self._config.node.evm_chains, self._config.evm_rpc
         async with open_forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
             for chain in chains:
@@ -59,7 +59,7 @@ class EvmApi:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(run_chains(chains))
                 for chain in chains:
-                    tasks.create_task(_learn(chain, add_evm_chain_id))
+                    tasks.create_task(_report_chain_id(chain, on_chain_id))
 
     def _configured(self, chain: EvmChain) -> LoadChainConfig:
         async def genesis() -> bytes | None:
@@ -69,8 +69,8 @@ class EvmApi:
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await self._opened.wait()  # Whoever calls early waits, as everywhere.
+            async with asyncio.timeout(_TIMEOUT_S):
+                await self._opened.wait()  # Early calls wait, as everywhere.
             found = await self._view.blockchain(chain_id) if self._view is not None else None
         except (NodeUnavailable, TimeoutError):
             return None
@@ -85,8 +85,8 @@ class EvmApi:
         return self._times
 
 
-async def _learn(chain: ForwardedChain, add_evm_chain_id: Callable[[ChainID, int], None]) -> None:
-    """Let the chain's EVM chain id name it, as soon as a node tells."""
+async def _report_chain_id(chain: ForwardedChain, on_chain_id: Callable[[ChainID, int], None]) -> None:
+    """Report the EVM chain id of a chain as soon as a node reports it."""
     while chain.pool.identity is None:  # noqa: ASYNC110 - asked in the background; whoever asks first learns it
         await asyncio.sleep(1.0)
-    add_evm_chain_id(chain.chain_id, chain.pool.identity.chain_id)
+    on_chain_id(chain.chain_id, chain.pool.identity.chain_id)

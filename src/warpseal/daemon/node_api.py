@@ -1,16 +1,15 @@
-"""The composition root of what the daemon shows of itself as a node: `/ext`, its health checks, aliases, loggers."""
+"""The node API of the daemon, under `/ext`: its endpoints, health checks, aliases and loggers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from math import isfinite
-from random import SystemRandom
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.admin import CHAINS, AdminServices
 from warpseal.api.node.app import NodeInterfaces
@@ -42,6 +41,7 @@ from warpseal.ops.plugins.registry import PluginRegistry
 from warpseal.ops.profiles.ipc import ClusterProfiler
 from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.retry import Retrier
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
 
 if TYPE_CHECKING:
@@ -54,15 +54,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-_RETRY: Final = Backoff(first_s=0.5, cap_s=30.0)
+_BACKOFF: Final = Backoff(first_s=0.5, cap_s=30.0)
 
 
 class NodeApi:
-    """Answers from the start; what needs the network comes with `open`.
+    """Answers from the start; the checks that need the network are registered by `open`.
 
-    readiness: how much of each pinned subnet is connected, none while nobody knows.
+    readiness: connected weight of each tracked subnet; empty while the daemon starts.
     """
 
     def __init__(
@@ -91,7 +89,7 @@ class NodeApi:
         )
 
     def mount(self) -> None:
-        """Put up the endpoints, hold the profiler until `run` ends. Raises StartupError naming a file of aliases."""
+        """Mount the endpoints, and hold the profiler until `run` ends. Raises StartupError naming a file of aliases."""
         profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
         own = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
         self._route(P_CHAIN, P_NAMES, PrimaryChain.P)
@@ -109,28 +107,28 @@ class NodeApi:
             ClusterLoggers(self._loggers, self._control_server),
             ClusterProfiler(own, self._control_server),
         )
-        rooms = AdminServices(self.interfaces.router, self.aliases, loggers, self._plugins(), profilers)
-        self.interfaces.add_admin(rooms)
+        admin = AdminServices(self.interfaces.router, self.aliases, loggers, self._plugins(), profilers)
+        self.interfaces.add_admin(admin)
 
-    def open(self, core: Services, node_id: NodeID, index: IndexStatus) -> None:
-        """Begin to look at what is there now, and sign answers with our node id."""
-        config, network = self._config, core.network
+    def open(self, services: Services, node_id: NodeID, index: IndexStatus) -> None:
+        """Register the checks of the services, and add our node id to responses."""
+        config, network = self._config, services.network
         now = asyncio.get_running_loop().time
         self.interfaces.node_id = node_id_text(node_id)
-        if not core.follower.status().is_off:
-            self._followings["P"] = FollowedChain("P", PRIMARY_NETWORK, lambda: _standing(core.follower))
-        self._loggers.know_chains((*self._followings, *(PRIMARY_ALIASES[one] for one in config.indexer.chains)))
+        if not services.follower.status().is_off:
+            self._followings["P"] = FollowedChain("P", PRIMARY_NETWORK, lambda: _standing(services.follower))
+        self._loggers.know_chains((*self._followings, *(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)))
 
         def traffic() -> PeerTraffic:
             return _traffic(network, config.peers.max_outstanding)
 
         def store_fault() -> str | None:
-            status = core.store.status()
+            status = services.store.status()
             return None if status.is_up else f"the store is down: {status.reason}"
 
         chains = (*self._followings.values(), *self._indexed(index))
         self.health.register(
-            *(chain_check(one, self._readiness, config.health.max_lag_s, now) for one in chains),
+            *(chain_check(chain, self._readiness, config.health.max_lag_s, now) for chain in chains),
             database_check(store_fault),
             network_check(traffic, now),
             router_check(traffic, now),
@@ -139,19 +137,19 @@ class NodeApi:
         if config.indexer.chains:
             self.health.register(indexer_check(self._control_server.silence_s, config.health, index.stopped_chains))
         network.subscribe(lambda node_id, connected: self.health.trigger())
-        core.heights.watch(self.health.trigger)
-        core.followed.watch(self.health.trigger)
+        services.heights.watch(self.health.trigger)
+        services.followed.watch(self.health.trigger)
 
-    async def watch_nodes(self, core: Services, upstream: Upstream) -> None:
-        """Look how the nodes do, until cancelled."""
+    async def watch_nodes(self, services: Services, upstream: Upstream) -> None:
+        """Probe the upstream nodes until cancelled."""
         now = asyncio.get_running_loop().time
         probes = (upstream.platform.probe, upstream.info.probe)
-        watch = NodeMonitor(*probes, core.heights, self._config.health, now)
+        watch = NodeMonitor(*probes, services.heights, self._config.health, now)
         self.health.register(watch.check())
         await watch.run(self.health.trigger)
 
     async def run(self) -> None:
-        """Check health, and tell the indexer what it is told, until cancelled; a profile being taken ends with it."""
+        """Run the health checks and the control server of the index process until cancelled."""
         with self._held:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.health.run())
@@ -159,44 +157,44 @@ class NodeApi:
                     tasks.create_task(self._control_server.run())
 
     async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:
-        """Learn which blockchains the aliases X and C are, and the C-Chain's EVM chain id.
-
-        A node that does not tell is asked again.
-        """
+        """Name the X- and C-Chain by their aliases and the C-Chain's EVM chain id; ask nodes until one answers."""
         self._info = info = upstream.info
+        retrier = Retrier(_BACKOFF, {NodeUnavailable: "nodes"})
 
         async def from_nodes() -> PrimaryChains:
             return PrimaryChains(await info.blockchain_id("X"), await info.blockchain_id("C"))
 
         chains, evm_id = PUBLIC_CHAINS.get(network_id), PUBLIC_C_CHAIN_EVM_IDS.get(network_id)
         if chains is None:
-            chains = await _patiently(from_nodes)
+            chains = await retrier.call(from_nodes)
         self.aliases.add_primary_chains(chains.x, chains.c)
         self._route(chains.x, X_NAMES, PrimaryChain.X)
         self._route(chains.c, C_NAMES, PrimaryChain.C)
-        self.add_evm_chain_id(chains.c, await _patiently(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id)
+        self.add_evm_chain_id(
+            chains.c, await retrier.call(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id
+        )
 
     def add_evm_chain_id(self, chain_id: ChainID, evm_id: int) -> None:
-        """Let an EVM chain id name its blockchain, in paths too; where two chains have the same, the first."""
+        """Let an EVM chain id name its blockchain, also in paths; if two chains have the same id, the first one."""
         named = self.aliases.find(str(evm_id))
         if named is None:
             self.aliases.add_chain(chain_id, evm_id)
-            _or_warn(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), f"{CHAINS}{evm_id}"))
+            _add_path(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), f"{CHAINS}{evm_id}"))
         elif named != chain_id:
-            told = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(named)}
-            log.warning("another chain has the same EVM chain id, and is named by it", extra=told)
+            fields = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(named)}
+            log.warning("two chains have the same EVM chain id", extra=fields)
 
     def _indexed(self, index: IndexStatus) -> Iterator[FollowedChain]:
-        """Yield the chains of the index that nothing else follows. Nobody waits for them: they may take days."""
+        """Yield the chains that only the index follows. Readiness does not wait for them: they may take days."""
         for chain in self._config.indexer.chains:
             name = PRIMARY_ALIASES[chain]
             if name not in self._followings:
                 yield FollowedChain(name, PRIMARY_NETWORK, partial(_indexed_standing, index, chain))
 
     def _route(self, chain_id: ChainID, names: Sequence[str], specified: str) -> None:
-        """Let paths name a primary chain as nodes do, /ext/bc/C and /ext/C, and as we do: /ext/bc/c-chain."""
+        """Add the paths of a primary chain: /ext/bc/C and /ext/C, as nodes have them, and our own /ext/bc/c-chain."""
         for path in (*(CHAINS + name for name in (*names, specified)), *names):
-            _or_warn(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))
+            _add_path(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))
 
     def _plugins(self) -> PluginRegistry:
         settings = self._config.plugins
@@ -208,23 +206,12 @@ class NodeApi:
         return PluginRegistry(settings, folder, read_vm_aliases(settings.aliases_file), node_protocol=node_protocol)
 
 
-async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask` returns once a node answers."""
-    delay_s, random = 0.0, SystemRandom()
-    while True:
-        try:
-            return await ask()
-        except NodeUnavailable:
-            delay_s = _RETRY.next_delay(delay_s, random)
-            await asyncio.sleep(delay_s)
-
-
-def _or_warn(act: Callable[[], None]) -> None:
-    """Take a path of the node interfaces; one that an operator has given away already is theirs."""
+def _add_path(act: Callable[[], None]) -> None:
+    """Add a path; a path that an operator gave to another chain stays theirs."""
     try:
         act()
     except CallRefused as error:
-        log.warning("a path of the node interfaces is taken", extra={"reason": str(error)})
+        log.warning("path is taken", extra={"reason": str(error)})
 
 
 def _standing(follower: PChainFollower) -> ChainProgress:
@@ -234,7 +221,8 @@ def _standing(follower: PChainFollower) -> ChainProgress:
 
 def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> ChainProgress:
     index = status.index
-    fresh = next((one for one in index.freshness() if one.chain is chain), None) if index is not None else None
+    freshness = index.freshness() if index is not None else ()
+    fresh = next((found for found in freshness if found.chain is chain), None)
     note = index.chain_statuses().get(chain) if index is not None else None
     stopped = note.stopped if note is not None and note.stopped else None
     if fresh is None:
@@ -245,19 +233,19 @@ def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> ChainProgress
 
 def _traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
     connections = list(network.connected.values())
-    oldest = [moment for one in connections if (moment := one.oldest_request_at) is not None]
+    oldest = [moment for connection in connections if (moment := connection.oldest_request_at) is not None]
     return PeerTraffic(
         peers=len(connections),
-        received_at=_latest(one.received_at for one in connections),
-        sent_at=_latest(one.sent_at for one in connections),
-        sent=sum(one.requests for one in network.statistics.values()),
-        unsent=sum(one.refused for one in network.statistics.values()),
-        outstanding=sum(one.outstanding for one in connections),
+        received_at=_latest(connection.received_at for connection in connections),
+        sent_at=_latest(connection.sent_at for connection in connections),
+        sent=sum(peer.requests for peer in network.statistics.values()),
+        unsent=sum(peer.refused for peer in network.statistics.values()),
+        outstanding=sum(connection.outstanding for connection in connections),
         capacity=max_outstanding * len(connections),
         oldest_request_at=min(oldest, default=None),
     )
 
 
 def _latest(moments: Iterable[float]) -> float | None:
-    """Return the latest moment; None where there was none yet."""
+    """Return the latest moment; None if there was none yet."""
     return max((moment for moment in moments if isfinite(moment)), default=None)

@@ -1,4 +1,4 @@
-"""Everything behind the front doors, built once from the configuration; nothing here decides anything."""
+"""All long-lived services, built once from the configuration, and their numbers for the metrics page."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The long-lived parts, each with one `run`, and the one service that the doors call."""
+    """The long-lived services. background: those that signing does not need."""
 
     heights: ProposedHeight
     sets: ValidatorSets
@@ -74,9 +74,9 @@ class Services:
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            parts: tuple[Service, ...] = (self.heights, self.network, self.followed, *self.background)
-            for part in parts:
-                tasks.create_task(part.run())
+            services: tuple[Service, ...] = (self.heights, self.network, self.followed, *self.background)
+            for service in services:
+                tasks.create_task(service.run())
 
     def background_status(self) -> Mapping[str, Any]:
         """Return the state of the store and of the P-Chain follower, JSON-ready."""
@@ -110,30 +110,30 @@ async def open_upstreams(config: Config, metrics: Metrics) -> AsyncIterator[Upst
 
 @asynccontextmanager
 async def build_services(
-    config: Config, ground: Upstreams, claim: LockedIdentity, network_id: int, metrics: Metrics
+    config: Config, upstreams: Upstreams, identity: LockedIdentity, network_id: int, metrics: Metrics
 ) -> AsyncIterator[Services]:
-    """Build everything behind the front doors, hold its worker threads and the store; nothing runs yet.
+    """Build all services, and hold their worker threads and the store; nothing runs yet.
 
     Raises StartupError where the store cannot be used.
     """
-    settings, upstream, platform = config.validators, ground.upstream, ground.upstream.platform
+    settings, upstream, platform = config.validators, upstreams.upstream, upstreams.upstream.platform
     async with AsyncExitStack() as stack:
-        if claim.folder is not None:
-            delete_waiting_blocks(claim.folder)
+        if identity.folder is not None:
+            delete_waiting_blocks(identity.folder)
         verifying = stack.enter_context(WorkerThreads(1, "verify"))
         hashing = stack.enter_context(WorkerThreads(1, "hash"))
         store = await stack.enter_async_context(
-            open_store(config.store, claim.folder, on_commit=metrics.observe_commit)
+            open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
         leadership = await store.leadership("p-chain")
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
-        sets = ValidatorSets(platform, heights, ground.keys, settings, executor=ground.decoding)
+        sets = ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding)
         chains = ChainLookup(platform)
         epochs = EpochHeights(upstream.proposervm)
-        network = PeerNetwork(config.peers, claim, network_id, address_storage=store.addresses)
-        observed = UptimeRecorder(PeerView(network), store.observed, claim.identity.node_id, config.uptime)
+        network = PeerNetwork(config.peers, identity, network_id, address_storage=store.addresses)
+        observed = UptimeRecorder(PeerView(network), store.observed, identity.identity.node_id, config.uptime)
         followed = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), network, settings)
-        rooms = AggregationDeps(
+        aggregation_deps = AggregationDeps(
             peers=network,
             heights=heights,
             sets=sets,
@@ -146,11 +146,13 @@ async def build_services(
             metrics=metrics,
             archive=store.archive,
         )
-        aggregator = SignatureAggregator(rooms, network_id, config.aggregation, executor=verifying)
+        aggregator = SignatureAggregator(aggregation_deps, network_id, config.aggregation, executor=verifying)
         # Where nothing is kept, there is no use in following.
         is_kept = config.store.url != OFF
-        following = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
-        follower = PChainFollower(_follower_blocks(config, upstream, claim, stack), store.l1, leadership, following)
+        follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
+        follower = PChainFollower(
+            _follower_blocks(config, upstream, identity, stack), store.l1, leadership, follower_settings
+        )
         l1_deps = L1Deps(
             platform=platform,
             x_chain=upstream.x_chain,
@@ -171,18 +173,18 @@ async def build_services(
             network_id,
             config.l1,
         )
-        keeping: tuple[Service, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
-        background: tuple[Service, ...] = (store, observed, *keeping)
+        store_services: tuple[Service, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
+        background: tuple[Service, ...] = (store, observed, *store_services)
         yield Services(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 
 def _follower_blocks(
-    config: Config, upstream: Upstream, claim: LockedIdentity, stack: AsyncExitStack
+    config: Config, upstream: Upstream, identity: LockedIdentity, stack: AsyncExitStack
 ) -> FollowerBlocks:
     """Return where the follower reads blocks: in the index if this daemon has one, and from nodes."""
     if PrimaryChain.P not in config.indexer.chains:
         return upstream.blocks
-    url = index_url(config.index, claim.folder)
+    url = index_url(config.index, identity.folder)
     return stack.enter_context(closing(IndexFirstBlocks(upstream.blocks, url, config.index)))
 
 
@@ -192,19 +194,19 @@ def delete_waiting_blocks(folder: Path) -> None:
         (folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
 
 
-def metric_sources(core: Services, config: Config) -> MetricSources:
+def metric_sources(services: Services, config: Config) -> MetricSources:
     """Return what the metrics page asks at each scrape."""
     return MetricSources(
-        validators=lambda: _validators(core.network),
-        subnets=lambda: _subnets(core.followed),
-        network=lambda: _network(core.network, config.peers.advertised_version, config.peers.slot_timeout_s),
+        validators=lambda: _validators(services.network),
+        subnets=lambda: _subnets(services.followed),
+        network=lambda: _network(services.network, config.peers.advertised_version, config.peers.slot_timeout_s),
         caches=lambda: (
-            *core.aggregator.caches(),
-            CacheSample("validator_sets", core.sets.hits, core.sets.misses, core.sets.held_bytes),
+            *services.aggregator.caches(),
+            CacheSample("validator_sets", services.sets.hits, services.sets.misses, services.sets.held_bytes),
         ),
-        proposed_height=lambda: core.heights.last,
-        followers=lambda: (_follower("p", core.follower),),
-        store=lambda: _store(core.store),
+        proposed_height=lambda: services.heights.last,
+        followers=lambda: (_follower("p", services.follower),),
+        store=lambda: _store(services.store),
     )
 
 

@@ -1,4 +1,4 @@
-"""The composition root of what `/ext` says of the validators of chains: which chains, who answers, who is watched."""
+"""The validators endpoints under `/ext/bc/<chain>`: which chains have one, and which validations are observed."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ log = logging.getLogger(__name__)
 
 
 class ValidatorsApi:
-    """Serves the blockchains of tracked subnets, from when they are known, and the configured chains."""
+    """Serves the configured chains, and the chains of tracked subnets as soon as they are known."""
 
     def __init__(self, config: Config, interfaces: NodeInterfaces) -> None:
         self._config = config
         self._interfaces = interfaces
         self._chains: dict[ChainID, ChainValidatorList] = {}
 
-    async def run(self, core: Services, upstream: Upstream) -> None:
-        """Put up chains, and keep watching who validates them, until cancelled."""
+    async def run(self, services: Services, upstream: Upstream) -> None:
+        """Mount the chains, and refresh their validators until cancelled."""
         settings = self._config.validators
         chains = ChainLookup(upstream.platform)
-        current = CurrentValidations(upstream.platform, core.observed.watch, ttl_s=2 * settings.current_refresh_s)
-        known = LocalView(chains, current, core.network.is_connected, core.observed.uptime)
+        current = CurrentValidations(upstream.platform, services.observed.watch, ttl_s=2 * settings.current_refresh_s)
+        known = LocalView(chains, current, services.network.is_connected, services.observed.uptime)
 
         def appeared(chain_id: ChainID) -> None:
             if chain_id not in self._chains:
-                self._put_up(chain_id, ChainValidatorsClient(()), known)
+                self._mount(chain_id, ChainValidatorsClient(()), known)
 
         for chain_id, nodes in upstream.validators.items():
-            self._put_up(chain_id, nodes, known)
-        following = TemporaryTracking(core.followed, core.heights, core.sets)
+            self._mount(chain_id, nodes, known)
+        following = TemporaryTracking(services.followed, services.heights, services.sets)
         rounds = ValidatorRefresher(chains, current, following, settings, appeared)
         await rounds.run(tuple(self._chains.values()))
 
-    def _put_up(self, chain_id: ChainID, nodes: ChainValidatorsClient, known: LocalView) -> None:
+    def _mount(self, chain_id: ChainID, nodes: ChainValidatorsClient, known: LocalView) -> None:
         chain = self._chains[chain_id] = ChainValidatorList(chain_id, nodes, known)
         routes = ValidatorsEndpoint(chain, self._config.api).routes()
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.eventually import until
 from tests.ops.plugins.machines import install, is_alive, no_node, open_files, registry, told, vm_id
-from warpseal.cli.loop import run_on_loop
+from warpseal.cli.process import run_on_loop
 from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id
 from warpseal.ops.plugins.errors import InvalidVMID, PluginDirUnreadable
 from warpseal.ops.plugins.registry import LoadedVMs, PluginRegistry

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.ops.profiles.read_profile import go_rows, go_top, read_profile
-from warpseal.cli.loop import run_on_loop
+from warpseal.cli.process import run_on_loop
 from warpseal.ops.profiles import profiler as profiler_module
 from warpseal.ops.profiles import stalls as stalls_module
 from warpseal.ops.profiles.cpu import NATIVE, PROFILER
