@@ -1,4 +1,4 @@
-"""Of which sites browsers' pages may read what is answered.
+"""The origins whose browser pages may read responses.
 
 Source of truth: the node's `http-allowed-origins`: names in any case, each with at most one `*` for any characters.
 """
@@ -11,7 +11,7 @@ from warpseal.api.data.settings import ANY_ORIGIN
 
 
 class AllowedOrigins:
-    """The sites that are allowed. is_any: all are."""
+    """is_any: all origins are allowed."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         names = [origin.rstrip("/").lower() for origin in origins]
@@ -20,7 +20,7 @@ class AllowedOrigins:
         self._patterns = tuple(name.partition("*") for name in names if "*" in name)
 
     def allow(self, origin: str) -> bool:
-        """Tell whether pages of this site may read answers."""
+        """Return whether pages of this origin may read responses."""
         name = origin.lower()
         return (
             self.is_any or name in self._exact or any(_fits(name, before, after) for before, _, after in self._patterns)

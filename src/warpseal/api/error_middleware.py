@@ -1,4 +1,4 @@
-"""The edge where errors become answers: whatever goes wrong inside leaves as JSON, by the table of api/errors.py."""
+"""The middleware that turns every error into a response, by the table of api/errors.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("warpseal.api")
 
 
 class ErrorMiddleware:
-    """Wraps an app: its errors are answered in the dialect of the path; nothing is answered to who has left."""
+    """Wraps an app and answers its errors in the dialect of the path; a disconnected client gets no answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -39,7 +39,7 @@ class ErrorMiddleware:
         except ClientDisconnected:
             return
         except asyncio.CancelledError:
-            if started or not _cut_short(scope):
+            if started or not _is_shutdown(scope):
                 raise
             await _answer(ShuttingDown(), scope, send)
         except Exception as error:  # noqa: BLE001 - this is the edge
@@ -48,8 +48,8 @@ class ErrorMiddleware:
                 await _answer(known, scope, send)
 
 
-def _cut_short(scope: Scope) -> bool:
-    """Tell whether it was the server that cancelled the request, because its grace period is over."""
+def _is_shutdown(scope: Scope) -> bool:
+    """Return whether the server cancelled the request because its grace period ended."""
     event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
     return event is not None and event.is_set()
 
@@ -57,7 +57,7 @@ def _cut_short(scope: Scope) -> bool:
 def _translate(error: Exception) -> WarpsealError:
     if isinstance(error, WarpsealError):
         return error
-    log.error("request failed by a fault of the daemon", exc_info=error)
+    log.error("internal error, request failed", exc_info=error)
     return InternalError(f"internal error; the log tells more about request {request_id.get()}")
 
 
@@ -66,12 +66,12 @@ async def _answer(error: WarpsealError, scope: Scope, send: Send) -> None:
     await send_error(error_response(error, dialect_of(scope["path"])), send)
 
 
-async def send_error(said: ErrorResponse, send: Send) -> None:
-    """Send an error answer whole."""
+async def send_error(response: ErrorResponse, send: Send) -> None:
+    """Send an error response."""
     headers = [
-        (b"content-type", said.content_type),
-        (b"content-length", str(len(said.body)).encode()),
-        *said.headers,
+        (b"content-type", response.content_type),
+        (b"content-length", str(len(response.body)).encode()),
+        *response.headers,
     ]
-    await send({"type": "http.response.start", "status": said.status, "headers": headers})
-    await send({"type": "http.response.body", "body": said.body})
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})

@@ -24,12 +24,12 @@ _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
 _DAY_S: Final = 86_400
 TEXT_PLAIN: Final = b"text/plain; charset=utf-8"
-# What the specification's versions are paths of, served or not.
-_OF_THE_SPECIFICATION: Final = ("/v1/", "/v2/")
+# Paths of the specification, served or not.
+_SPECIFICATION_PATHS: Final = ("/v1/", "/v2/")
 
 
 class Dialect(StrEnum):
-    """How a front door words its answers."""
+    """The form of the error responses of a group of paths."""
 
     V1 = "/v1"
     KEBAB = "/aggregate-signatures"
@@ -38,7 +38,7 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponseRule:
-    """How one type of error is answered; the node interfaces say its own text, with the kebab status.
+    """The response to one type of error; the node API sends its own text with the kebab status.
 
     v1, kebab: HTTP statuses. late: the kebab status when the caller's own deadline has passed. text: what the
     kebab dialect says in place of the error's own text (a text of the reference). retry_after_s: None means
@@ -119,7 +119,7 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """What goes out for an error; headers are those beyond content type and length."""
+    """headers: those beyond content type and length."""
 
     status: int
     body: bytes
@@ -134,10 +134,10 @@ def error_response(error: errors.WarpsealError, dialect: Dialect) -> ErrorRespon
     if dialect is Dialect.NODE:
         return ErrorResponse(status, f"{error_text(error)}\n".encode(), _headers(error, rule), TEXT_PLAIN)
     if dialect is Dialect.V1:
-        shown = {"message": error_text(error), "error": HTTPStatus(status).phrase, "statusCode": status}
+        content = {"message": error_text(error), "error": HTTPStatus(status).phrase, "statusCode": status}
     else:
-        shown = {"error": rule.text or error_text(error)}
-    body = json.dumps({**shown, "code": error.code, "detail": dict(error.detail())}, separators=(",", ":"))
+        content = {"error": rule.text or error_text(error)}
+    body = json.dumps({**content, "code": error.code, "detail": dict(error.detail())}, separators=(",", ":"))
     return ErrorResponse(status, body.encode("ascii"), _headers(error, rule))
 
 
@@ -177,6 +177,6 @@ def _retry_after_s(error: errors.WarpsealError, rule: ErrorResponseRule, default
 
 def dialect_of(path: str) -> Dialect:
     """Return the dialect that clients of `path` speak."""
-    if path.startswith(_OF_THE_SPECIFICATION) or path in ("/v1", "/v2"):
+    if path.startswith(_SPECIFICATION_PATHS) or path in ("/v1", "/v2"):
         return Dialect.V1
     return Dialect.NODE if path.startswith("/ext/") else Dialect.KEBAB

@@ -63,7 +63,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._header_bytes = 0
         self._raw_bytes = 0
         self._refusal: WarpsealError | None = None
-        self._deaf = False
+        self._closing = False
         self._upgrading = False
         self._resuming = False
 
@@ -77,15 +77,15 @@ class LimitedHttp(HttpToolsProtocol):
             self._start_receiving()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deaf = True
+        self._closing = True
         self._stop_receiving()
         self._unset_keepalive_if_required()
         self.pipeline.clear()
-        self._leave(self._answering)
+        self._disconnect(self._answering)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self._closing:
             return
         self._unset_keepalive_if_required()
         if self._receive_timer is None and self._complete:
@@ -98,7 +98,7 @@ class LimitedHttp(HttpToolsProtocol):
             return
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
-                self._become_socket()
+                self._become_websocket()
             else:
                 self._decline_upgrade(data[upgrade.args[0] :])
             return
@@ -106,15 +106,15 @@ class LimitedHttp(HttpToolsProtocol):
             self._count_raw(len(data))
 
     def _should_upgrade_to_ws(self) -> bool:
-        """Tell whether a request may become a WebSocket: only where there are any, and after all answers are out."""
+        """Return whether a request may become a WebSocket: only on their paths, and after all responses are sent."""
         path = self.url.partition(b"?")[0]
         has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
         is_for_sockets = path.startswith(_SOCKET_START) and path.endswith(_SOCKET_END)
         return is_for_sockets and not has_body and self._answering is None and not self.pipeline
 
-    def _become_socket(self) -> None:
-        """Give the connection to the protocol of WebSockets, which has limits of its own."""
-        self._deaf = True
+    def _become_websocket(self) -> None:
+        """Hand the connection over to the WebSocket protocol, which has its own limits."""
+        self._closing = True
         self._stop_receiving()
         self.handle_websocket_upgrade()
 
@@ -191,35 +191,35 @@ class LimitedHttp(HttpToolsProtocol):
         self._raw_bytes += size
         if self._in_header and self._raw_bytes > self._settings.max_header_bytes:
             self._refuse(HeaderTooLarge(self._settings.max_header_bytes))
-        elif self._raw_bytes > self._most_bytes:
-            self._cut()
+        elif self._raw_bytes > self._max_bytes:
+            self._abort()
 
     @property
-    def _most_bytes(self) -> int:
-        """How many bytes of the message may come before nobody means to stop."""
+    def _max_bytes(self) -> int:
+        """The limit of bytes of one message."""
         is_for_node = dialect_of(self.url.decode("latin-1")) is Dialect.NODE
         return max(self._max_message_bytes, MAX_NODE_MESSAGE_BYTES if is_for_node else 0)
 
     def _start_receiving(self) -> None:
         self._receive_by = self.loop.time() + self._settings.receive_timeout_s
-        self._receive_timer = self.loop.call_at(self._receive_by, self._on_overdue)
+        self._receive_timer = self.loop.call_at(self._receive_by, self._on_receive_timeout)
 
     def _stop_receiving(self) -> None:
         if self._receive_timer is not None:
             self._receive_timer.cancel()
             self._receive_timer = None
 
-    def _on_overdue(self) -> None:
+    def _on_receive_timeout(self) -> None:
         """End a request that did not arrive in time; while an earlier one is being answered it could not.
 
-        Who waits for a body gives up by itself at that moment, and is given a while to say so.
+        The reader of a body times out at the same moment, and has a while to send its error.
         """
         if self._in_body:
-            self._receive_timer = self.loop.call_later(LINGER_S, self._cut)
+            self._receive_timer = self.loop.call_later(LINGER_S, self._abort)
         elif self._answering is not None:
             self._start_receiving()
         else:
-            self._cut()
+            self._abort()
 
     @property
     def _in_body(self) -> bool:
@@ -230,51 +230,51 @@ class LimitedHttp(HttpToolsProtocol):
         """The request that is being answered."""
         return None if self._running is None or self._running.response_complete else self._running
 
-    def _cut(self) -> None:
-        """Close the connection; a request that has begun and was not answered is told why."""
+    def _abort(self) -> None:
+        """Close the connection; a request that has begun and was not answered gets an error response."""
         if self._complete or (self._in_body and self.cycle.response_started):
-            self._deaf = True
+            self._closing = True
             self._stop_receiving()
-            self._leave(self._answering)
+            self._disconnect(self._answering)
             self.transport.close()
         else:
             self._refuse(ReceiveTimeout(self._settings.receive_timeout_s))
 
     @staticmethod
-    def _leave(cycle: RequestResponseCycle | None) -> None:
-        """Tell who answers a request that nobody listens any more. (uvicorn tells the latest request only.)"""
+    def _disconnect(cycle: RequestResponseCycle | None) -> None:
+        """Mark the client of a request as disconnected. (uvicorn does so for the latest request only.)"""
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
 
     def _refuse(self, error: WarpsealError) -> None:
-        """Answer what cannot be read any further, after the answers to what came before it; then close."""
-        self._deaf = True
+        """Answer a request that cannot be read further, after the responses to earlier ones; then close."""
+        self._closing = True
         self._stop_receiving()
         self.pipeline.clear()
         answering = self._answering
         if answering is not None and not (self._in_body and answering is self.cycle):
             answering.keep_alive = False
             return
-        self._leave(answering)
+        self._disconnect(answering)
         if self._in_body and self.cycle.response_started:
             self.transport.close()
             return
         token = request_id.set(new_request_id())
-        log.info("refused", extra={"code": error.code, "client": self.client[0] if self.client else ""})
+        log.info("request refused", extra={"code": error.code, "client": self.client[0] if self.client else ""})
         self.transport.write(_response(error, getattr(self, "url", b"")))
         self.transport.close()
         request_id.reset(token)
 
 
 def _response(error: WarpsealError, url: bytes) -> bytes:
-    said = error_response(error, dialect_of(url.decode("latin-1")))
+    response = error_response(error, dialect_of(url.decode("latin-1")))
     headers = [
-        (b"content-type", said.content_type),
-        (b"content-length", str(len(said.body)).encode()),
+        (b"content-type", response.content_type),
+        (b"content-length", str(len(response.body)).encode()),
         (b"x-request-id", request_id.get().encode()),
         (b"connection", b"close"),
-        *(header for header in said.headers if header[0] != b"connection"),
+        *(header for header in response.headers if header[0] != b"connection"),
     ]
-    status = f"HTTP/1.1 {said.status} {HTTPStatus(said.status).phrase}\r\n".encode()
-    return status + b"".join(name + b": " + value + b"\r\n" for name, value in headers) + b"\r\n" + said.body
+    status = f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}\r\n".encode()
+    return status + b"".join(name + b": " + value + b"\r\n" for name, value in headers) + b"\r\n" + response.body

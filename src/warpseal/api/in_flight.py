@@ -1,4 +1,4 @@
-"""How many requests are under way, in all and from each client address."""
+"""The limit of concurrent requests, in total and per client address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class InFlight:
 
     @contextmanager
     def slot(self, client: str) -> Iterator[None]:
-        """Hold a place for one request of `client`. Raises TooManyRequests where there is none."""
+        """Hold a place for one request of `client`. Raises TooManyRequests if there is none."""
         if self.total >= self._limit:
             raise TooManyRequests(self._limit, per_client=False)
         if self._by_client[client] >= self._limit_per_client:

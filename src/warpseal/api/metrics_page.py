@@ -1,4 +1,4 @@
-"""GET /metrics, on the metrics port only: a snapshot taken on the loop, written in a worker thread."""
+"""GET /metrics, on the metrics port only: a snapshot taken on the event loop, encoded in a worker thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a request body within its size and its time, and throws away what nobody wanted to read."""
+"""Reading a request body within its limits of size and time, and discarding an unread body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> by
     """Return the whole body. Raises BodyTooLarge (without reading on), ReceiveTimeout or ClientGone."""
     if declared_length(scope) > settings.max_body_bytes:
         raise BodyTooLarge(settings.max_body_bytes)
-    if IS_COMPLETE in scope.get("state", ()):  # Mostly so; and a timeout costs more than reading.
+    if IS_COMPLETE in scope.get("state", ()):  # The common case; a timeout costs more than reading.
         return await _read(receive, settings.max_body_bytes)
     try:
         async with asyncio.timeout_at(_receive_by(scope)):
@@ -41,7 +41,7 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
 
 
 def declared_length(scope: Scope) -> int:
-    """Return the bytes that Content-Length promises; 0 where it is not there."""
+    """Return the value of Content-Length; 0 if the header is missing."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
             return int(value[:_MAX_LENGTH_DIGITS])
@@ -54,10 +54,10 @@ def _receive_by(scope: Scope) -> float | None:
 
 
 class DiscardUnread:
-    """Reads on after an early answer, so that a client that is still sending sees it and not a broken connection.
+    """Discards the body after an early response: a client that is still sending sees it, not a broken connection.
 
-    The answer is complete for the client (its length is known) before the rest of the body is thrown away. Who
-    asked first whether to send the body at all (Expect: 100-continue) is answered, and the connection closed.
+    The answer is complete for the client (its length is known) before the rest of the body is thrown away. A
+    client that asked whether to send the body (Expect: 100-continue) gets the response and a closed connection.
     """
 
     def __init__(self, app: ASGIApp, settings: ApiSettings, limit_bytes: int = 0) -> None:
@@ -91,7 +91,7 @@ class DiscardUnread:
         await self._app(scope, watched_receive, held_send)
 
     async def _discard(self, scope: Scope, receive: Receive) -> None:
-        """Read on until the body or its time is over, or so much has come that nobody means to stop."""
+        """Discard until the body or its time ends, or until the limit of discarded bytes."""
         left = self._limit_bytes
         try:
             async with asyncio.timeout_at(_receive_by(scope)):

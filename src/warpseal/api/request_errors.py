@@ -1,4 +1,4 @@
-"""What a request can get wrong before any service sees it: its HTTP, its size, its pace, its spelling."""
+"""Errors of a request before it reaches a service: its HTTP, size, timing and spelling."""
 
 from __future__ import annotations
 
@@ -104,4 +104,4 @@ class TooManyConnections(WarpsealError):
 
 
 class ClientDisconnected(Exception):
-    """The client closed its connection before it was answered: nobody is left to answer."""
+    """The client closed its connection before the response."""

@@ -1,4 +1,4 @@
-"""Gives every request its id, on all its log lines and on its answer, and writes one line about it at the end."""
+"""The middleware that gives every request its id, on its log lines and its response, and logs one line about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger("warpseal.api")
 
 HEADER: Final = b"x-request-id"
 CLIENT_GONE: Final = 499
-"""Logged as the status of a request whose client left before it was answered."""
+"""Logged as the status of a request whose client disconnected before the response."""
 
 _FIELDS: Final = "warpseal.log"
 _NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/liveness", "/ext/health/readiness")
@@ -24,16 +24,16 @@ _SHOWN_CHARACTERS: Final = 200
 
 
 def log_fields(scope: Scope) -> dict[str, Any]:
-    """Return the fields that the line about this request will carry; callers add to them."""
+    """Return the fields of the log line of this request; callers add to them."""
     fields: dict[str, Any] = scope.setdefault(_FIELDS, {})
     return fields
 
 
 class HttpObserver(Protocol):
-    """Who counts answers."""
+    """Counts responses."""
 
     def observe_http(self, route: str, status: int) -> None:
-        """Count one answer. route: the template of the path, or "unknown"."""
+        """Count one response. route: the template of the path, or "unknown"."""
 
 
 class RequestLog:

@@ -40,18 +40,18 @@ class ApiEndpoints:
     data: DataApi
 
 
-def api_app(doors: ApiEndpoints, settings: ApiSettings, observer: HttpObserver) -> Starlette:
+def api_app(endpoints: ApiEndpoints, settings: ApiSettings, observer: HttpObserver) -> Starlette:
     """Return the app of the API port."""
-    keyed, health = doors.data.access.require_key, doors.health
+    keyed, health = endpoints.data.access.require_key, endpoints.health
     routes = [
-        Route(V1_AGGREGATE, keyed(doors.aggregator.v1), methods=["POST"]),
-        Route(V1_L1_MESSAGE, keyed(doors.l1_messages.get), methods=["GET"]),
-        Route(KEBAB_AGGREGATE, doors.aggregator.kebab, methods=()),  # Every method: the door answers them all.
+        Route(V1_AGGREGATE, keyed(endpoints.aggregator.v1), methods=["POST"]),
+        Route(V1_L1_MESSAGE, keyed(endpoints.l1_messages.get), methods=["GET"]),
+        Route(KEBAB_AGGREGATE, endpoints.aggregator.kebab, methods=()),  # All methods: the endpoint answers each.
         Route("/health", health.health),
         Route("/ready", health.ready),
-        *doors.data.routes(),
+        *endpoints.data.routes(),
     ]
-    return _app(routes, settings, observer, Middleware(CorsMiddleware, settings=doors.data.settings))
+    return _app(routes, settings, observer, Middleware(CorsMiddleware, settings=endpoints.data.settings))
 
 
 def metrics_app(page: MetricsPage, settings: ApiSettings, observer: HttpObserver) -> Starlette:
@@ -59,25 +59,25 @@ def metrics_app(page: MetricsPage, settings: ApiSettings, observer: HttpObserver
     return _app([Route("/metrics", page.show)], settings, observer)
 
 
-def _app(routes: Sequence[Route], settings: ApiSettings, observer: HttpObserver, *edges: Middleware) -> Starlette:
+def _app(routes: Sequence[Route], settings: ApiSettings, observer: HttpObserver, *inner: Middleware) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[
             Middleware(RequestLog, observer=observer, paths={route.endpoint: route.path for route in routes}),
             Middleware(DiscardUnread, settings=settings),
-            *edges,
+            *inner,
             Middleware(ErrorMiddleware),
         ],
-        exception_handlers={404: _no_such_route, 405: _no_such_method},
+        exception_handlers={404: _not_found, 405: _method_not_allowed},
     )
     app.router.redirect_slashes = False
     return app
 
 
-async def _no_such_route(request: Request, error: Exception) -> NoReturn:
+async def _not_found(request: Request, error: Exception) -> NoReturn:
     raise NotFound("no such path")
 
 
-async def _no_such_method(request: Request, error: Exception) -> NoReturn:
+async def _method_not_allowed(request: Request, error: Exception) -> NoReturn:
     headers = (error.headers if isinstance(error, HTTPException) else None) or {}
     raise MethodNotAllowed(request.method, sorted(headers.get("Allow", "").split(", ")))

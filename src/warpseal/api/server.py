@@ -1,4 +1,4 @@
-"""Listens on one port and serves one ASGI app over HTTP/1.1 until told to stop; signals belong to app.py."""
+"""A server of one ASGI app on one port, over HTTP/1.1, until it is stopped; signals belong to daemon/app.py."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HttpServer:
         self._state = ServerState()
         self._socket: socket.socket | None = None
         self._stopping = asyncio.Event()
-        self._cut_short = asyncio.Event()
+        self._shutdown_event = asyncio.Event()
 
     def bind(self) -> None:
         """Take the port and listen, unless that was done; connections wait until `run`. Raises StartupError."""
@@ -63,19 +63,19 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that was taken, also where 0 was asked for."""
+        """The bound port, also if 0 was requested."""
         port: int = self._bound().getsockname()[1]
         return port
 
     @property
     def url(self) -> str:
-        """Where clients on this machine reach the server."""
+        """The URL for clients on this machine."""
         reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}
         host = reachable.get(self._host, f"[{self._host}]" if ":" in self._host else self._host)
         return f"http://{host}:{self.port}"
 
     def stop(self) -> None:
-        """Take no new connections, finish what is in flight within the grace period, then let `run` return."""
+        """Accept no new connections, finish requests in flight within the grace period, then let `run` return."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -96,11 +96,11 @@ class HttpServer:
         return self._socket
 
     def _connection(self) -> LimitedHttp:
-        app_state: dict[str, Any] = {SHUTDOWN_EVENT: self._cut_short}
+        app_state: dict[str, Any] = {SHUTDOWN_EVENT: self._shutdown_event}
         return LimitedHttp(self._settings, self._config, self._state, app_state)
 
     async def _serve(self) -> None:
-        """Keep the Date header true until told to stop."""
+        """Update the Date header every second until stopped."""
         while not self._stopping.is_set():
             self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
             try:
@@ -110,28 +110,28 @@ class HttpServer:
                 continue
 
     async def _finish(self) -> None:
-        """Let requests in flight be answered within the grace period; tell those that were not."""
+        """Wait for requests in flight until the grace period ends; then cancel them, so that they get an answer."""
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._until_idle(self._settings.grace_period_s)
         if self._state.tasks:
-            self._cut_requests_short()
+            self._cancel_requests()
             await self._until_idle(_DRAIN_S)
 
-    async def _until_idle(self, at_most_s: float) -> None:
+    async def _until_idle(self, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + at_most_s
+        deadline = loop.time() + timeout_s
         while (  # noqa: ASYNC110 - uvicorn's sets have no event
             self._state.tasks or self._state.connections
-        ) and loop.time() < give_up_at:
+        ) and loop.time() < deadline:
             await asyncio.sleep(_POLL_S)
 
-    def _cut_requests_short(self) -> None:
-        self._cut_short.set()
+    def _cancel_requests(self) -> None:
+        self._shutdown_event.set()
         for task in list(self._state.tasks):
             task.cancel()
 
     def _abort(self) -> None:
-        self._cut_requests_short()
+        self._cancel_requests()
         for connection in list(self._state.connections):
             connection.transport.abort()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from warpseal.errors.base import (
+    CallRefused,
+    IndexDamaged,
+    IndexMoved,
     InternalError,
     ShuttingDown,
     StartupError,
     StillStarting,
+    StoreDown,
     WarpsealError,
 )
-from warpseal.errors.calls import CallRefused
 from warpseal.errors.data import (
     ApiKeyRefused,
     ApiKeyRequired,
@@ -58,7 +61,6 @@ from warpseal.errors.requests import (
     UnusableJustification,
     WrongNetwork,
 )
-from warpseal.errors.store import IndexDamaged, IndexMoved, StoreDown
 from warpseal.errors.transactions import (
     MalformedTransactionHash,
     MessageSuperseded,

@@ -1,4 +1,4 @@
-"""What every error that reaches a caller is made of, and those that say nothing of a request."""
+"""The base of all errors that reach a caller, and the errors of the process."""
 
 from __future__ import annotations
 
@@ -27,15 +27,48 @@ class ShuttingDown(WarpsealError):
 
 
 class StillStarting(WarpsealError):
-    """The daemon is starting, and no node has told the network yet."""
+    """The daemon is starting, and no node has reported the network id yet."""
 
     code = "starting"
 
     def __init__(self) -> None:
-        super().__init__("the daemon is starting; no node has told the network id yet")
+        super().__init__("the daemon is starting; no node has reported the network id yet")
 
 
 class InternalError(WarpsealError):
-    """A fault of the daemon itself."""
+    """An internal error of the daemon."""
 
     code = "internal_error"
+
+
+class CallRefused(Exception):
+    """A refused call of the node API; its text is the error of the JSON-RPC reply, whose status is 200."""
+
+
+class StoreDown(WarpsealError):
+    """The database cannot be read or written now."""
+
+    code = "store_down"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the store is not available: {reason}")
+        self.reason = reason
+
+
+class IndexDamaged(StoreDown):
+    """The content of the index contradicts itself or the blocks in it: its rows must be rebuilt from them."""
+
+    code = "index_damaged"
+
+
+class IndexMoved(StoreDown):
+    """Another process has written to the index meanwhile; it must be opened again.
+
+    chain: whose blocks it wrote.
+    """
+
+    code = "index_moved"
+
+    def __init__(self, chain: str) -> None:
+        super().__init__(f"another process has written blocks of the {chain}")
+        self.chain = chain

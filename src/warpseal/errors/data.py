@@ -1,4 +1,4 @@
-"""What callers of the Data API can get wrong, and why there may be no answer for them."""
+"""Errors of the Data API."""
 
 from __future__ import annotations
 

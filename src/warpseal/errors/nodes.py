@@ -1,4 +1,4 @@
-"""That no upstream node gave a usable answer, and how each of them failed."""
+"""The error of all upstream nodes, and how each of them failed."""
 
 from __future__ import annotations
 

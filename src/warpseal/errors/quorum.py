@@ -1,4 +1,4 @@
-"""That not enough weight signed: who is missing, why, and whether waiting helps."""
+"""Errors of a missed quorum: the missing validators, the reasons, and whether waiting helps."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class MissingValidator:
     error_message: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+        content: dict[str, Any] = {
             "nodeIds": list(self.node_ids),
             "weight": str(self.weight),
             "reason": self.reason,
         }
         if self.public_key is not None:
-            shown["publicKey"] = "0x" + self.public_key.hex()
+            content["publicKey"] = "0x" + self.public_key.hex()
         if self.error_code is not None:
-            shown["errorCode"] = self.error_code
+            content["errorCode"] = self.error_code
         if self.error_message:
-            shown["errorMessage"] = self.error_message
-        return shown
+            content["errorMessage"] = self.error_message
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class QuorumShortfall:
     hints: tuple[str, ...] = field(default=())
 
     def as_json(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+        content: dict[str, Any] = {
             "verdict": self.verdict.value,
             "signedWeight": str(self.signed_weight),
             "requiredWeight": str(self.required_weight),
@@ -73,8 +73,8 @@ class QuorumShortfall:
             "validators": [validator.as_json() for validator in self.missing],
         }
         if self.hints:
-            shown["hints"] = list(self.hints)
-        return shown
+            content["hints"] = list(self.hints)
+        return content
 
 
 class QuorumNotReached(WarpsealError):

@@ -1,4 +1,4 @@
-"""What is wrong with a request itself, or with what it names."""
+"""Errors of a request itself, or of the objects that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why there is no signed message of a P-Chain transaction, or not yet, or never any more."""
+"""Errors of signed messages of P-Chain transactions: missing, not yet, or never again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MalformedTransactionHash(InvalidRequest):
 
 
 class ProofMismatch(InvalidRequest):
-    """What the caller names as the beginning of a validation is none, or that of another validation."""
+    """The registration that the caller names is none, or that of another validation."""
 
     code = "proof_mismatch"
 
@@ -31,8 +31,8 @@ class TransactionNotFound(WarpsealError):
     code = "transaction_not_found"
 
     def __init__(self, tx_id: str, status: str | None = None) -> None:
-        told = f"is not accepted yet ({status})" if status else "is not known to the P-Chain (yet)"
-        super().__init__(f"transaction {tx_id} {told}")
+        status_text = f"is not accepted yet ({status})" if status else "is not known to the P-Chain (yet)"
+        super().__init__(f"transaction {tx_id} {status_text}")
         self.tx_id = tx_id
         self.status = status
 
@@ -82,8 +82,8 @@ class MessageSuperseded(WarpsealError):
 
     def __init__(self, tx_id: str, superseded: Mapping[str, Any]) -> None:
         super().__init__(
-            f"the message of transaction {tx_id} is not true any more, so that nobody signs it, "
-            "and too little of what was signed before is stored"
+            f"the message of transaction {tx_id} is not true any more, so that no validator signs it, "
+            "and too few of its signatures are stored"
         )
         self.tx_id = tx_id
         self.superseded = superseded

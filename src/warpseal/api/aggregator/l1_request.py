@@ -39,7 +39,7 @@ _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class L1MessageQuery:
-    """What a request asks for. explain: tell how the answer would come about, and make none."""
+    """A parsed request. explain: describe how the message would be made, and make none."""
 
     request: L1Request
     explain: bool
@@ -50,7 +50,7 @@ def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: Api
 
     A missing quorum is 67 percent. Of the height, missing means the epoch's, 0 and 2^64-1 the proposed one.
     """
-    given = _given(query, ignore_unknown=settings.ignore_unknown_fields)
+    given = _read_parameters(query, ignore_unknown=settings.ignore_unknown_fields)
     quorum, buffer = percentages(
         _number("quorumPercentage", given, plain_uint64) or 0,
         _number("quorumPercentageBuffer", given, plain_uint64) or 0,
@@ -68,7 +68,7 @@ def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: Api
     return L1MessageQuery(request, _flag("explain", given.get("explain", "false")))
 
 
-def _given(query: Iterable[tuple[str, str]], *, ignore_unknown: bool) -> dict[str, str]:
+def _read_parameters(query: Iterable[tuple[str, str]], *, ignore_unknown: bool) -> dict[str, str]:
     given: dict[str, str] = {}
     for key, value in query:
         field = _FIELDS.get(key.casefold())
@@ -92,12 +92,12 @@ def _hash(field: str, text: str) -> bytes:
         raise MalformedTransactionHash(field, str(error)) from None
 
 
-def _number(field: str, given: Mapping[str, str], shape: Callable[[str, str], T]) -> T | None:
+def _number(field: str, given: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:
     """Return a parameter as a number, None where it was not given. Raises InvalidRequest."""
     if field not in given:
         return None
     try:
-        return shape(field, given[field])
+        return convert(field, given[field])
     except UndecodableBody as error:
         raise InvalidRequest(field, error.reason) from None
 

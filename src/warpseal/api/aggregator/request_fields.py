@@ -1,4 +1,4 @@
-"""The fields of an aggregation request body: which names they go by, and which JSON values they take.
+"""The fields of an aggregation request body: their spellings and their JSON values.
 
 Source of truth: the spellings found in published clients (camelCase, kebab-case, four of the height); the
 reference aggregator's decoder for what counts as not given (null, an empty text) and for names in any case.
@@ -56,7 +56,7 @@ def read_fields(body: bytes, *, ignore_unknown: bool) -> RequestFields:
             raise unknown_field(key, tuple(_SPELLINGS.values()))
         if value is None or value == "":
             continue
-        plain = field.shape(field.name, value)
+        plain = field.convert(field.name, value)
         if given.setdefault(field.attribute, plain) != plain:
             raise ConflictingSpellings(field.name, "given more than once, with different values")
     return RequestFields(**given)
@@ -90,11 +90,11 @@ _DECODER: Final = json.JSONDecoder(object_pairs_hook=_Pairs, parse_float=Decimal
 
 def unknown_field(key: str, known: Iterable[str]) -> UnknownField:
     """Return the refusal of a name that is none of the `known` ones; it shows the nearest of them."""
-    shown = key[:_SHOWN_CHARACTERS]
+    displayed = key[:_SHOWN_CHARACTERS]
     spellings = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(shown.casefold(), spellings, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(displayed.casefold(), spellings, n=1, cutoff=0.5)
     hint = f"; did you mean {spellings[near[0]]}?" if near else ""
-    return UnknownField(ascii(shown)[1:-1], f"no such field{hint}")
+    return UnknownField(ascii(displayed)[1:-1], f"no such field{hint}")
 
 
 def _text(name: str, value: Any) -> str:
@@ -146,7 +146,7 @@ def _number(name: str, value: Any) -> Decimal:
 class _Field:
     name: str
     attribute: str
-    shape: Converter
+    convert: Converter
 
 
 _NAMES: Final[Mapping[_Field, tuple[str, ...]]] = {

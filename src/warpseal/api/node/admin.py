@@ -76,12 +76,12 @@ class AdminServices:
 class AdminMethods:
     """The methods of `admin`."""
 
-    def __init__(self, rooms: AdminServices) -> None:
-        self._router = rooms.router
-        self._aliases = rooms.aliases
-        self._loggers = rooms.loggers
-        self._plugins = rooms.plugins
-        self._profiler = rooms.profiler
+    def __init__(self, services: AdminServices) -> None:
+        self._router = services.router
+        self._aliases = services.aliases
+        self._loggers = services.loggers
+        self._plugins = services.plugins
+        self._profiler = services.profiler
 
     def methods(self) -> Mapping[str, Method[Any]]:
         """Return them by name."""
@@ -121,8 +121,10 @@ class AdminMethods:
     async def logger_level(self, params: LoggerParams) -> Done:
         """Return the levels of one logger, or of all. Raises CallRefused."""
         levels = self._loggers.levels(params.logger_name)
-        shown = {name: {"logLevel": one.log_level, "displayLevel": one.display_level} for name, one in levels.items()}
-        return {"loggerLevels": shown}
+        content = {
+            name: {"logLevel": level.log_level, "displayLevel": level.display_level} for name, level in levels.items()
+        }
+        return {"loggerLevels": content}
 
     async def set_logger_level(self, params: LevelParams) -> Done:
         """Change the levels of one logger, or of all. Raises CallRefused."""
@@ -135,10 +137,10 @@ class AdminMethods:
     async def load_vms(self, params: NoParams) -> Done:
         """Load the plugins that are new. Raises CallRefused."""
         loaded = await self._plugins.load()
-        shown: dict[str, Any] = {"newVMs": {vm_id: list(aliases) for vm_id, aliases in loaded.new_vms.items()}}
+        content: dict[str, Any] = {"newVMs": {vm_id: list(aliases) for vm_id, aliases in loaded.new_vms.items()}}
         if loaded.failed_vms:
-            shown["failedVMs"] = dict(loaded.failed_vms)
-        return shown
+            content["failedVMs"] = dict(loaded.failed_vms)
+        return content
 
 
 def _profiling(profiler: ProfilerControl) -> dict[str, Method[Any]]:

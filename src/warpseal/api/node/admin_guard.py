@@ -1,4 +1,4 @@
-"""Who may use the administration endpoint: with a token who has it, without one this machine only."""
+"""The guard of the administration endpoint: callers with the token, or without a token this machine only."""
 
 from __future__ import annotations
 

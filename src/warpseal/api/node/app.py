@@ -1,4 +1,4 @@
-"""All that is under `/ext`, as one ASGI app, and the fork in the road that leads there.
+"""The node API: all paths under `/ext` as one ASGI app, and the switch between it and the other paths.
 
 Source of truth: avalanchego `api/server`: who may call, which path is whose, what every answer carries.
 """
@@ -70,13 +70,13 @@ class NodeInterfaces:
         self._origins = AllowedOrigins(data.http_allowed_origins)
         within = ErrorMiddleware(self._dispatch)
         discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
-        self._app = RequestLog(self._signed(discarding), observer, _Templates())
+        self._app = RequestLog(self._with_node_id(discarding), observer, _Templates())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
     def add(self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None) -> None:
-        """Put up an endpoint that pages of the allowed origins may read. Raises CallRefused where it is taken.
+        """Mount an endpoint that pages of the allowed origins may read. Raises CallRefused if it is taken.
 
         template: how metrics name it, where its name holds an id.
         """
@@ -84,18 +84,18 @@ class NodeInterfaces:
         self.router.add(endpoint, shared, template)
 
     def add_health(self, registry: Health) -> None:
-        """Put up the health endpoint, unless it is switched off."""
+        """Mount the health endpoint, unless it is disabled."""
         if self._node.health_enabled:
             self.add(HEALTH, HealthEndpoint(registry, self._settings).routes())
 
-    def add_admin(self, rooms: AdminServices) -> None:
-        """Put up the administration endpoint behind its guard, if it is switched on."""
+    def add_admin(self, services: AdminServices) -> None:
+        """Mount the administration endpoint behind its guard, if it is enabled."""
         if self._node.admin_enabled:
-            rpc = JsonRpcEndpoint(ADMIN, AdminMethods(rooms).methods(), self._settings)
+            rpc = JsonRpcEndpoint(ADMIN, AdminMethods(services).methods(), self._settings)
             self.router.add(ADMIN, {"": AdminGuard(rpc, self._node.admin_token or None)})
 
     def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
-        """Put up an EVM chain: its `/rpc`, and its `/ws` where its nodes have one."""
+        """Mount an EVM chain: its `/rpc`, and its `/ws` if its nodes have one."""
         endpoint = EvmEndpoint(chain.forwarder, admission, self._settings)
         routes: dict[str, ASGIApp] = {"/rpc": endpoint}
         if chain.sockets.is_configured:
@@ -118,7 +118,7 @@ class NodeInterfaces:
         await app(scope, receive, send)
 
     async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Browsers let any page open a WebSocket, so it is for us to look where the page is from."""
+        """Check the origin as well: browsers let any page open a WebSocket."""
         given = dict(scope["headers"])
         found = self.router.find(scope["path"])
         if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
@@ -132,18 +132,18 @@ class NodeInterfaces:
             return
         await WebSocket(scope, receive, send).send_denial_response(denial)
 
-    def _signed(self, app: ASGIApp) -> ASGIApp:
-        """Return the app with our node id on all its answers, as soon as there is one."""
+    def _with_node_id(self, app: ASGIApp) -> ASGIApp:
+        """Return the app with the daemon's node id in the headers of its responses, once it is known."""
 
-        async def signed(scope: Scope, receive: Receive, send: Send) -> None:
-            async def send_signed(message: Message) -> None:
+        async def with_node_id(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_with_node_id(message: Message) -> None:
                 if message["type"] in _STARTS and self.node_id:
                     message["headers"] = [*message.get("headers", ()), (_NODE_ID, self.node_id.encode())]
                 await send(message)
 
-            await app(scope, receive, send_signed)
+            await app(scope, receive, send_with_node_id)
 
-        return signed
+        return with_node_id
 
 
 class _Templates(dict[Callable[..., object], str]):

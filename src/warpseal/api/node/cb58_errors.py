@@ -21,8 +21,8 @@ def chain_id_of(text: str) -> ChainID:
         raw = cb58_decode(text)
     except MalformedID as error:
         is_short = "too short" in error.reason
-        told = "input string is smaller than the checksum size" if is_short else "invalid input checksum"
-        raise CallRefused(told) from None
+        reason = "input string is smaller than the checksum size" if is_short else "invalid input checksum"
+        raise CallRefused(reason) from None
     if len(raw) != ID_BYTES:
         raise CallRefused(f"invalid hash length: expected {ID_BYTES} bytes but got {len(raw)}")
     return ChainID(raw)

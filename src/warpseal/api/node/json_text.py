@@ -43,9 +43,9 @@ def kind_of(value: bytes) -> str:
 
 def _first_of_several(text: bytes) -> bytes:
     try:
-        shown = text.decode()
-        _, end = _DECODER.raw_decode(shown)
-        value = shown[:end].encode()
+        decoded = text.decode()
+        _, end = _DECODER.raw_decode(decoded)
+        value = decoded[:end].encode()
         msgspec.json.decode(value, type=msgspec.Raw)
     except RecursionError:
         raise InvalidJson(f"nesting is deeper than {MAX_NESTING}") from None

@@ -64,7 +64,7 @@ class JsonRpcEndpoint:
         await response(scope, receive, send)
 
     async def reply(self, body: bytes, scope: Scope) -> bytes:
-        """Return the reply to a body; empty where nobody is to be answered."""
+        """Return the reply to a body; empty for a notification."""
         request: JsonRpcRequest | None = None
         try:
             request = parse(body)
@@ -91,7 +91,7 @@ class JsonRpcEndpoint:
             log.warning("a call failed", extra={"method_called": request.method, "reason": str(error)})
             raise JsonRpcError(SERVER_ERROR, error.strerror or str(error)) from None
         except Exception as error:
-            log.error("a call failed by a fault of the daemon", exc_info=error)
+            log.error("internal error, call failed", exc_info=error)
             raise JsonRpcError(SERVER_ERROR, "internal error; the log tells more") from None
 
     def _refusal(self, scope: Scope) -> Response | None:

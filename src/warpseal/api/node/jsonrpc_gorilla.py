@@ -42,7 +42,7 @@ class JsonRpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JsonRpcRequest:
-    """One request. id, params: JSON as it came. id is None in a notification, which nobody is answered to."""
+    """One request. id, params: JSON as it came. id is None in a notification, which gets no reply."""
 
     version: str
     method: str

@@ -1,4 +1,4 @@
-"""What the node interfaces call: each a small face of another room."""
+"""The services that the node API calls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Health(Protocol):
         ...
 
     def readiness(self, tags: Sequence[str] = ()) -> Report:
-        """Return the same of the checks that tell whether the daemon has started up."""
+        """Return the report of the checks of readiness."""
         ...
 
     def liveness(self) -> Report:
