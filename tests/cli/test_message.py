@@ -162,7 +162,7 @@ async def test_a_transaction_needs_a_node_that_has_it(capsys: pytest.CaptureFixt
 async def test_what_is_neither_ends_with_1(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = await decoded(capsys, words)
     assert code == 1
-    assert "neither hex of a message nor the hash of a transaction" in err
+    assert "expected the hex of a message or the hash of a transaction" in err
 
 
 async def test_bytes_of_nothing_known_are_shown_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,7 +104,7 @@ def test_what_is_exported_to_a_file_is_imported_elsewhere(
     assert "imported 2 messages, 1 signed messages, 3 shares" in capsys.readouterr().err
     assert kept(target).keys() == kept(place).keys()
     assert store("check", "--store-url", second) == 0
-    assert "every signature is right" in capsys.readouterr().out
+    assert "every signature is valid" in capsys.readouterr().out
 
 
 def test_an_export_goes_to_standard_output_and_may_be_of_a_part(
