@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -159,7 +160,7 @@ def test_beside_a_daemon_reading_works_and_writing_is_refused_naming_its_pid(
             assert f"pid {pid}".encode() in capfdbinary.readouterr().err.replace(b"process ", b"pid ")
     assert store("import", str(file), *where) == 0
     assert store("info", *where) == 0
-    assert b"unverified" in capfdbinary.readouterr().out
+    assert re.search(rb"usedBy: +none\n", capfdbinary.readouterr().out)
 
 
 def test_what_a_killed_daemon_left_in_the_write_ahead_log_is_read(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ GC_THRESHOLDS = (20_000, 20, 20)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `warpseal serve`: the config file, and one flag for each key of it."""
-    parser.usage = "warpseal serve [--config FILE] [--KEY VALUE ...]"
+    parser.usage = "%(prog)s [--config FILE] [--KEY VALUE ...]"
     add_config_arguments(parser)
     for key in KEYS:
         if not key.setting.is_secret:
