@@ -67,4 +67,4 @@ async def test_names_are_given_once_and_must_be_known(any_store_url: str, capsys
 
 def test_without_a_store_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert key("list", "--store-url", "sqlite:////nowhere/store.db") == 1
-    assert "a daemon makes it" in capsys.readouterr().err
+    assert "a daemon creates it" in capsys.readouterr().err

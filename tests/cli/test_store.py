@@ -244,7 +244,7 @@ def test_the_store_is_found_as_a_daemon_finds_it(
     ("url", "words"),
     [
         ("sqlite:////nowhere/store.db", "there is no such file"),
-        ("off", "nothing is kept"),
+        ("off", "store-url is off"),
         ("mysql://x", 'expected "sqlite:///PATH"'),
         ("postgresql://user:s3cr3t@127.0.0.1:1/name", "cannot be used"),
     ],
@@ -283,7 +283,7 @@ def test_an_export_that_fails_leaves_the_file_of_the_last_one(
     file.write_text("the last backup")
     changed(place, lambda connection: connection.execute(MESSAGES.update().values(raw=b"damaged")))
     assert store("export", "--store-url", place.text, "--output", str(file)) == 1
-    assert "`warpseal store check` tells more" in capsys.readouterr().err
+    assert "`warpseal store check` shows more" in capsys.readouterr().err
     assert file.read_text() == "the last backup"
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.jsonl"]
 

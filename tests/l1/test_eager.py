@@ -247,7 +247,7 @@ async def test_who_does_not_lead_does_nothing(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
         assert running.messages.asked == []
         assert await running.planned() == []
-        lead._take()
+        lead._acquire()
         await running.until_asked(1)
 
 

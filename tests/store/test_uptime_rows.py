@@ -30,7 +30,7 @@ async def test_what_was_observed_is_there_after_a_restart(any_store_url: str) ->
     async with store_at(any_store_url, **PATIENT) as store:
         found = await recalled(store)
     assert found.validations == (VALIDATION,)
-    assert found.met == {NODE, OTHER}
+    assert found.recent_nodes == {NODE, OTHER}
     assert set(found.hours) == {HOUR, replace(HOUR, node_id=OTHER)}
 
 
@@ -67,7 +67,7 @@ async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_ur
         await store.observed.keep(OURS, [], [*reversed(hours), replace(HOUR, hour=104, node_id=OTHER)])
         assert await store.observed.hours(OURS, NODE, 103, 106) == hours[3:7]
         assert (await recalled(store, first_hour=109)).hours == (hours[9],)
-        assert (await store.observed.load(OURS, 0, 105)).met == {NODE}
+        assert (await store.observed.load(OURS, 0, 105)).recent_nodes == {NODE}
 
 
 async def test_thousands_of_rows_are_written_in_pieces(any_store_url: str) -> None:

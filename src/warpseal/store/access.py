@@ -1,4 +1,4 @@
-"""How commands come to a store: to read beside whoever uses it, or to write while nobody does."""
+"""Access of commands to a store: to read it beside a daemon, or to write it with or without one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
 
 _MAX_PID_DIGITS: Final = 20
-_SERVER_PATIENCE_S: Final = 1.0
-_ASK_AGAIN_AFTER_S: Final = 0.05
+_SERVER_TIMEOUT_S: Final = 1.0
+_RETRY_S: Final = 0.05
 _USERS: Final = text(
     "SELECT DISTINCT application_name FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name LIKE 'warpseal %'"
@@ -38,10 +38,10 @@ def stores_below(data_dir: Path) -> list[Path]:
 
 @contextmanager
 def open_read_only(url: StoreUrl) -> Iterator[Connection]:
-    """Hold a connection that reads, beside a daemon or not. Raises StoreUnusable, for what fails within too."""
+    """Open a connection that reads; a daemon may run meanwhile. Raises StoreUnusable, also for errors inside."""
     _check_file(url)
-    with _told(url):
-        engine = _patient(reading_engine(url, connections=1))
+    with _translate_errors(url):
+        engine = _without_time_limit(reading_engine(url, connections=1))
         try:
             with engine.connect() as connection:
                 yield connection
@@ -51,9 +51,9 @@ def open_read_only(url: StoreUrl) -> Iterator[Connection]:
 
 @contextmanager
 def open_shared(url: StoreUrl) -> Iterator[Connection]:
-    """Hold one short transaction that writes, beside a daemon or not. Raises StoreUnusable, for what fails within."""
+    """Open one short transaction that writes beside a daemon. Raises StoreUnusable, also for errors inside."""
     _check_file(url)
-    with _told(url):
+    with _translate_errors(url):
         engine = writing_engine(url)
         try:
             with engine.begin() as connection:
@@ -64,39 +64,39 @@ def open_shared(url: StoreUrl) -> Iterator[Connection]:
 
 @contextmanager
 def open_exclusive(url: StoreUrl) -> Iterator[Engine]:
-    """Hold the store to write to it, with nobody else. Raises StoreInUse naming who uses it, and StoreUnusable."""
+    """Lock the store to write to it. Raises StoreInUse, which names its users, and StoreUnusable."""
     _check_file(url)
-    # The loop runs in these two moments only, so that an interrupt ends the work between them at once.
-    with _told(url), asyncio.Runner() as runner:
-        hold = runner.run(_held(url))
-        engine = _patient(writing_engine(url))
+    # The loop runs only to lock and to release, so an interrupt ends the work in between at once.
+    with _translate_errors(url), asyncio.Runner() as runner:
+        lock = runner.run(_lock(url))
+        engine = _without_time_limit(writing_engine(url))
         try:
             yield engine
         finally:
             engine.dispose()
-            runner.run(hold.__aexit__(None, None, None))
+            runner.run(lock.__aexit__(None, None, None))
 
 
-async def _held(url: StoreUrl) -> AbstractAsyncContextManager[StoreLock]:
-    """Hold a store; a server may need a moment to notice that the process that used it last has ended."""
+async def _lock(url: StoreUrl) -> AbstractAsyncContextManager[StoreLock]:
+    """Lock a store; a server needs a moment to notice that its last user has ended."""
     parameters = {} if url.kind is StoreKind.SQLITE else server_parameters(url)
-    patience_s = 0.0 if url.kind is StoreKind.SQLITE else _SERVER_PATIENCE_S
+    left_s = 0.0 if url.kind is StoreKind.SQLITE else _SERVER_TIMEOUT_S
     while True:
-        hold = hold_store(url, parameters, alone=True)
+        lock = hold_store(url, parameters, exclusive=True)
         try:
-            await hold.__aenter__()
+            await lock.__aenter__()
         except StoreInUse:
-            if patience_s <= 0:
+            if left_s <= 0:
                 raise
         else:
-            return hold
-        patience_s -= _ASK_AGAIN_AFTER_S
-        await asyncio.sleep(_ASK_AGAIN_AFTER_S)
+            return lock
+        left_s -= _RETRY_S
+        await asyncio.sleep(_RETRY_S)
 
 
 @contextmanager
 def read_snapshot(connection: Connection) -> Iterator[None]:
-    """Let all reads within see the store as of one moment; keep it short."""
+    """Let all reads inside the block see the store at one moment; keep the block short."""
     mode = " ISOLATION LEVEL REPEATABLE READ READ ONLY" if connection.dialect.name == "postgresql" else ""
     connection.exec_driver_sql("BEGIN" + mode)
     try:
@@ -106,14 +106,14 @@ def read_snapshot(connection: Connection) -> Iterator[None]:
 
 
 def find_users(url: StoreUrl, connection: Connection) -> tuple[str, ...]:
-    """Return which other processes use the store now, as far as that can be told."""
+    """Return the other processes that use the store now, as far as they are known."""
     if url.path is None:
         return tuple(connection.execute(_USERS).scalars())
-    pid = _holder_of(url.path)
+    pid = _read_holder(url.path)
     return () if pid is None else (f"process {pid}",)
 
 
-def _holder_of(path: Path) -> str | None:
+def _read_holder(path: Path) -> str | None:
     with suppress(OSError):
         descriptor = os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -125,32 +125,32 @@ def _holder_of(path: Path) -> str | None:
     return None
 
 
-def _patient(engine: Engine) -> Engine:
-    """Let statements take their time: those of a daemon are bounded, a command looks at everything."""
+def _without_time_limit(engine: Engine) -> Engine:
+    """Remove the time limit of statements: a command may read everything."""
     if engine.dialect.name == "postgresql":
-        event.listen(engine, "connect", _unbounded)
+        event.listen(engine, "connect", _remove_time_limit)
     return engine
 
 
-def _unbounded(session: Any, _: object) -> None:
+def _remove_time_limit(session: Any, _: object) -> None:
     session.execute("SET statement_timeout = 0")
     session.commit()
 
 
 def _check_file(url: StoreUrl) -> None:
     if url.kind is StoreKind.OFF:
-        raise StoreUnusable(url.redacted, "with store-url off nothing is kept")
+        raise StoreUnusable(url.redacted, "store-url is off, so there is no store")
     if url.path is not None and not url.path.is_file():
-        raise StoreUnusable(str(url.path), "there is no such file; a daemon makes it when it starts")
+        raise StoreUnusable(str(url.path), "there is no such file; a daemon creates it when it starts")
 
 
 @contextmanager
-def _told(url: StoreUrl) -> Iterator[None]:
-    """Turn what the database says into StoreUnusable, without secrets; damaged bytes in it too."""
+def _translate_errors(url: StoreUrl) -> Iterator[None]:
+    """Raise errors of the database, and damaged messages in it, as StoreUnusable without secrets."""
     try:
         yield
     except MalformedMessage as error:
-        reason = f"a message in it is damaged ({error}); `warpseal store check` tells more"
+        reason = f"a message in it is damaged ({error}); `warpseal store check` shows more"
         raise StoreUnusable(url.redacted, reason) from None
     except DBAPIError as error:
         raise StoreUnusable(url.redacted, redacted_reason(url, error)) from None

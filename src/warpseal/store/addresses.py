@@ -1,4 +1,4 @@
-"""Where each node may be reached, remembered beyond the life of the process; only what changed is written."""
+"""The addresses of nodes, which outlive the process; only changed rows are written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warpseal.warp.ids import NodeID
 
 log = logging.getLogger(__name__)
 
-_Place = tuple[NodeID, AddressKind]
+_RowKey = tuple[NodeID, AddressKind]
 _KEEP: Final = Prepared(
     lambda into: _replacing(into(ADDRESSES)),
     "node_id", "kind", "ip", "port", "worked_at", "signed_at", "kept_at",
@@ -41,50 +41,50 @@ def _replacing(statement: Insert) -> Insert:
 
 
 class Addresses:
-    """The remembered addresses; a store that is down neither gives nor takes any, and raises nothing."""
+    """The stored addresses. While the store is down none are loaded or written, and no method raises."""
 
     def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
         self._reads = reads
         self._writes = writes
         self._settings = settings
-        # What is kept, by hash, and when it was written: rows that stay the same are written once a day.
-        self._kept: dict[_Place, tuple[int, float]] = {}
+        # The hash and time of each written row: a row that stays the same is written once a day.
+        self._kept: dict[_RowKey, tuple[int, float]] = {}
 
     async def load(self) -> list[AddressRow]:
-        """Return what is remembered, the nodes reached last at the end; nothing while the store is down."""
+        """Return the stored addresses, those reached last at the end; none while the store is down."""
         if not self._writes.is_up:
             return []
         try:
             rows = await self._reads.read(_all_rows, self._settings.address_timeout_s)
         except StoreDown as error:
-            log.warning("the remembered addresses cannot be read", extra={"reason": error.reason})
+            log.warning("cannot load addresses of peers", extra={"reason": error.reason})
             return []
         self._kept |= {(row.node_id, row.kind): (hash(row), kept_at) for row, kept_at in rows}
         return [row for row, _ in rows]
 
     async def keep(self, rows: Iterable[AddressRow]) -> bool:
-        """Remember exactly these, apart from what other daemons keep in the same database; tell whether that worked."""
+        """Store exactly these addresses beside those of other daemons; return whether that succeeded."""
         now = time.time()
         wanted = {(row.node_id, row.kind): row for row in rows}
-        changed = [row for place, row in wanted.items() if self._is_due(place, row, now)]
-        gone = [place for place in self._kept if place not in wanted]
+        changed = [row for key, row in wanted.items() if self._is_due(key, row, now)]
+        gone = [key for key in self._kept if key not in wanted]
         if not changed and not gone:
             return True
         try:
             written = asyncio.wrap_future(self._writes.call(_writing(changed, gone, now)))
             await asyncio.wait_for(written, self._settings.address_timeout_s)
         except (StoreDown, TimeoutError) as error:
-            log.debug("addresses are not written now", extra={"reason": str(error)})
+            log.debug("cannot write addresses of peers", extra={"reason": str(error)})
             return False
-        self._note(wanted, changed, now)
+        self._remember(wanted, changed, now)
         return True
 
-    def _is_due(self, place: _Place, row: AddressRow, now: float) -> bool:
-        known, kept_at = self._kept.get(place, (0, 0.0))
-        return known != hash(row) or now - kept_at > DAY_S
+    def _is_due(self, key: _RowKey, row: AddressRow, now: float) -> bool:
+        written_hash, kept_at = self._kept.get(key, (0, 0.0))
+        return written_hash != hash(row) or now - kept_at > DAY_S
 
-    def _note(self, wanted: Mapping[_Place, AddressRow], changed: Iterable[AddressRow], now: float) -> None:
-        self._kept = {place: kept for place, kept in self._kept.items() if place in wanted}
+    def _remember(self, wanted: Mapping[_RowKey, AddressRow], changed: Iterable[AddressRow], now: float) -> None:
+        self._kept = {key: kept for key, kept in self._kept.items() if key in wanted}
         self._kept |= {(row.node_id, row.kind): (hash(row), now) for row in changed}
 
 
@@ -99,7 +99,7 @@ def _all_rows(connection: Connection) -> list[tuple[AddressRow, float]]:
     ]
 
 
-def _writing(changed: Iterable[AddressRow], gone: Iterable[_Place], now: float) -> Callable[[Connection], None]:
+def _writing(changed: Iterable[AddressRow], gone: Iterable[_RowKey], now: float) -> Callable[[Connection], None]:
     def write(connection: Connection) -> None:
         _FORGET.run(connection, [(node_id, kind.value) for node_id, kind in sorted(gone)])
         _KEEP.run(connection, sorted(_tuples(changed, now)))

@@ -1,4 +1,7 @@
-"""API keys of callers, kept as hashes, and the keys that daemons on one store share to seal page tokens."""
+"""API keys of callers, stored as hashes, and the keys by which the daemons of one store seal page tokens.
+
+An API key has 24 random bytes, so one SHA-256 of its text protects it as well as a slower hash.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ class ApiKeys:
         self._wait_s = settings.call_timeout_s
 
     async def key_of(self, digest: bytes) -> ApiKey | None:
-        """Return the key of this digest, revoked or not; None where there is none. Raises StoreDown."""
+        """Return the key of this digest, revoked or not; None if there is none. Raises StoreDown."""
         return await self._reads.read(lambda connection: find_key(connection, digest), self._wait_s)
 
     async def token_keys(self) -> Sequence[bytes]:
-        """Return the keys of 32 bytes that seal page tokens, newest first; makes the first one. Raises StoreDown."""
+        """Return the keys of 32 bytes that seal page tokens, newest first; create the first one. Raises StoreDown."""
         found = await self._reads.read(_token_keys, self._wait_s)
         return found or await self._write(_ensure_token_key)
 
@@ -49,7 +52,7 @@ class ApiKeys:
 
 
 def add_key(connection: Connection, key: ApiKey) -> None:
-    """Keep a new key. Raises NameTaken."""
+    """Store a new key. Raises NameTaken."""
     if connection.execute(select(API_KEYS.c.name).where(API_KEYS.c.name == key.name)).first() is not None:
         raise NameTaken(key.name)
     connection.execute(
@@ -77,7 +80,7 @@ def list_keys(connection: Connection) -> tuple[ApiKey, ...]:
 
 
 def revoke_key(connection: Connection, name: str, now_unix_s: float) -> bool:
-    """Revoke a key by its name, if it is not yet; tell whether there is one of this name."""
+    """Revoke a key by its name; return whether there is a key of this name."""
     of_name = API_KEYS.c.name == name
     connection.execute(update(API_KEYS).where(of_name, API_KEYS.c.revoked_at.is_(None)).values(revoked_at=now_unix_s))
     return connection.execute(select(API_KEYS.c.name).where(of_name)).first() is not None
@@ -93,7 +96,7 @@ def _token_keys(connection: Connection) -> tuple[bytes, ...]:
 
 
 def _ensure_token_key(connection: Connection) -> tuple[bytes, ...]:
-    """Make the first key, unless another daemon was faster."""
+    """Create the first key, unless another daemon was faster."""
     first = insert_for(connection)(SECRETS).values(
         kind=_PAGE_TOKENS, number=1, value=os.urandom(_SECRET_BYTES), created_at=time.time()
     )

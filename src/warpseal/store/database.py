@@ -60,7 +60,7 @@ class ReadWriteDatabase:
     async def open(self) -> None:
         """Lock it, upgrade it and start the writer; a server that does not answer is retried. Raises StartupError."""
         async with AsyncExitStack() as stack:
-            self._lock = await stack.enter_async_context(hold_store(self._url, self._parameters(), alone=False))
+            self._lock = await stack.enter_async_context(hold_store(self._url, self._parameters(), exclusive=False))
             stack.callback(self._reader.close)
             await asyncio.to_thread(self._open)
             self._writer.start()

@@ -1,7 +1,7 @@
-"""Engines for the two databases: how a connection is opened, and what a transaction is there.
+"""Engines for the two databases: their connections and transactions.
 
 Source of truth: SQLite `pragma.html` and `wal.html`, libpq's connection parameters. Python's sqlite3 begins and commits
-by itself around some statements, so that it is told not to, and every transaction begins here, in so many words.
+by itself around some statements. That is turned off, and every transaction begins with an explicit statement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreKind, StoreUrl
 
-# Nobody else writes to a file, since its lock keeps them away.
+# No other process writes to a file, because it is locked.
 BUSY_TIMEOUT_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 3
 _STATEMENT_TIMEOUT_MS: Final = 30_000
@@ -28,7 +28,7 @@ _PRAGMAS: Final = (
     "foreign_keys = ON",
     f"journal_size_limit = {_WAL_LIMIT_BYTES}",
 )
-# A server that vanishes is noticed within six seconds, by us and, of us, by the server.
+# Each side notices within six seconds that the other has vanished.
 _CLIENT_KEEPALIVE: Final = {
     "keepalives_idle": "2",
     "keepalives_interval": "1",
@@ -46,13 +46,13 @@ def writing_engine(url: StoreUrl) -> Engine:
         return _postgresql(url, connections=1)
     assert url.path is not None
     engine = _sqlite(url.path, connections=1, mode="rwc")
-    # Where SQLAlchemy leaves it to the driver; an error there is translated as any other.
+    # SQLAlchemy leaves this to the driver; errors in it are translated like others.
     engine.dialect.do_begin = _begin_immediate  # type: ignore[assignment, method-assign]
     return engine
 
 
 def reading_engine(url: StoreUrl, connections: int) -> Engine:
-    """Return an engine that reads, statement by statement, on at most so many connections."""
+    """Return an engine that reads, each statement by itself, on at most `connections` connections."""
     if url.kind is StoreKind.POSTGRESQL:
         return _postgresql(url, connections).execution_options(isolation_level="AUTOCOMMIT")
     assert url.path is not None
@@ -60,13 +60,13 @@ def reading_engine(url: StoreUrl, connections: int) -> Engine:
 
 
 def server_parameters(url: StoreUrl) -> dict[str, Any]:
-    """Return what psycopg connects to a server with."""
+    """Return the parameters by which psycopg connects to a server."""
     engine = _postgresql(url, connections=1)
     return {**engine.dialect.create_connect_args(engine.url)[1], **_connect_arguments(url)}
 
 
 def create_private(path: Path) -> None:
-    """Create a database file that only its owner may read, where there is none yet. Raises OSError."""
+    """Create a database file that only its owner may read, if it does not exist. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
@@ -88,7 +88,7 @@ def _sqlite(path: Path, connections: int, mode: str) -> Engine:
         poolclass=QueuePool,
         pool_size=connections,
         max_overflow=0,
-        # Each connection has a cache of pages of its own: the one used last has the most of what is wanted next.
+        # Each connection has its own cache of pages; that of the last used connection is the most useful one.
         pool_use_lifo=True,
         pool_reset_on_return="rollback" if mode == "rwc" else None,
         hide_parameters=True,
@@ -110,19 +110,19 @@ def _postgresql(url: StoreUrl, connections: int) -> Engine:
 
 
 def _connect_arguments(url: StoreUrl) -> dict[str, Any]:
-    """Return what the operator's url leaves open. The name tells other daemons who holds the store."""
+    """Return the parameters that the operator's url does not set. The name shows other daemons who uses the store."""
     given = make_url(url.text).query
     options = f"{_SERVER_KEEPALIVE} -c statement_timeout={_STATEMENT_TIMEOUT_MS} {given.get('options', '')}".strip()
-    own: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": process_name(),
         **_CLIENT_KEEPALIVE,
     }
-    return {name: value for name, value in own.items() if name not in given} | {"options": options}
+    return {name: value for name, value in defaults.items() if name not in given} | {"options": options}
 
 
 def process_name() -> str:
-    """Return how this process calls itself towards a server: its pid and host, at most 63 characters."""
+    """Return the name of this process at a server: its pid and host, at most 63 characters."""
     return f"warpseal pid {os.getpid()} on {os.uname().nodename}"[:63]
 
 

@@ -1,4 +1,4 @@
-"""Why a store cannot be opened or used; what a caller may see of it is `StoreDown` in warpseal/errors.py."""
+"""Errors of opening and using a store; callers of the API see only `StoreDown` of warpseal/errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["BlockRangesMismatch", "StoreDown", "StoreInUse", "StoreNeedsUpgrade"
 
 
 class StoreUnusable(StartupError):
-    """The store cannot be opened, and waiting will not help. where: its url without secrets, or its path."""
+    """The store cannot be opened, and waiting does not help. where: its url without secrets, or its path."""
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"the store {where} cannot be used: {reason}")
@@ -17,7 +17,7 @@ class StoreUnusable(StartupError):
 
 
 class StoreTooNew(StartupError):
-    """A newer program has upgraded the store; an older one must not touch it."""
+    """A newer program has upgraded the store, which an older program must not touch."""
 
     def __init__(self, where: str, version: str, known: str) -> None:
         super().__init__(
@@ -30,7 +30,7 @@ class StoreTooNew(StartupError):
 
 
 class StoreNeedsUpgrade(StartupError):
-    """The store's schema is older than the program's, and the upgrade is not for the start of a daemon."""
+    """The store's schema is older than the program's, and the upgrade is too slow for the start of a daemon."""
 
     def __init__(self, where: str, version: str, known: str) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class StoreNeedsUpgrade(StartupError):
 
 
 class StoreInUse(StartupError):
-    """Another process holds the store. holders: who they are, as text; pid: of the first, where it is known."""
+    """Another process uses the store. holders: the processes as text; pid: of the first, if it is known."""
 
     def __init__(self, where: str, holders: tuple[str, ...], pid: int | None = None) -> None:
         named = ", ".join(holders) or "another process"
@@ -54,4 +54,4 @@ class StoreInUse(StartupError):
 
 
 class BlockRangesMismatch(Exception):
-    """Blocks that were read do not join those that were read before: they are of another chain, or forged."""
+    """Blocks do not continue the blocks read before: they are of another chain, or forged."""

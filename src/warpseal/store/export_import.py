@@ -1,16 +1,17 @@
-"""Export of what was signed, and import of what was signed elsewhere, each signature verified before it is kept.
+"""Export of messages with shares and signatures, and import of them; each signature is verified before it is stored.
 
-The import is the way out for an L1 whose validators cannot be reached. The format is that of lines.py.
+An L1 whose validators cannot be reached can sign elsewhere and import the shares. The format is in `jsonl.py`.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import BinaryIO, Final
 
+from cachetools import LRUCache
 from sqlalchemy import Connection, Engine, Row, Select, select
 
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
@@ -36,15 +37,15 @@ from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
-_MESSAGES_AT_ONCE: Final = 100
-_RECORDS_AT_ONCE: Final = 500
-_REMEMBERED_MESSAGES: Final = 64
-_REMEMBERED_KEYS: Final = 20_000
+_MESSAGES_PER_PAGE: Final = 100
+_RECORDS_PER_WRITE: Final = 500
+_MAX_CACHED_MESSAGES: Final = 64
+_MAX_CACHED_KEYS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is exported. message_id: of this message only; since_unix_s: used or changed since; for_ever: only such."""
+    """The messages to export. message_id: only this one; since_unix_s: used or changed since; for_ever: only those."""
 
     message_id: MessageID | None = None
     since_unix_s: float | None = None
@@ -59,12 +60,12 @@ class Selection:
             chosen = chosen.where(MESSAGES.c.used_at >= self.since_unix_s)
         if self.for_ever:
             chosen = chosen.where(MESSAGES.c.for_ever == 1)
-        return chosen.order_by(MESSAGES.c.key).limit(_MESSAGES_AT_ONCE)
+        return chosen.order_by(MESSAGES.c.key).limit(_MESSAGES_PER_PAGE)
 
 
 @dataclass(slots=True)
 class TransferStats:
-    """How much was exported or imported; bad_lines: left out."""
+    """The numbers of exported or imported records; bad_lines: skipped."""
 
     messages: int = 0
     shares: int = 0
@@ -79,20 +80,20 @@ class TransferStats:
 def export_lines(
     connection: Connection, schema_version: str, selection: Selection, stats: TransferStats
 ) -> Iterator[bytes]:
-    """Yield the lines of an export, a page of messages in memory at a time; `moved` counts along."""
+    """Yield the lines of an export, with one page of messages in memory at a time; `stats` counts them."""
     yield header_line(schema_version)
     after_key = 0
     while True:
         with read_snapshot(connection):
             page = connection.execute(selection.query(after_key)).all()
-            lines = [line for row in page for line in _lines_of(connection, row, stats)]
+            lines = [line for row in page for line in _message_lines(connection, row, stats)]
         yield from lines
-        if len(page) < _MESSAGES_AT_ONCE:
+        if len(page) < _MESSAGES_PER_PAGE:
             return
         after_key = page[-1].key
 
 
-def _lines_of(connection: Connection, row: Row[tuple[int, bytes, int]], stats: TransferStats) -> Iterator[bytes]:
+def _message_lines(connection: Connection, row: Row[tuple[int, bytes, int]], stats: TransferStats) -> Iterator[bytes]:
     message = UnsignedMessage.parse(row.raw)
     stats.messages += 1
     yield message_line(message, for_ever=row.for_ever == 1)
@@ -106,85 +107,68 @@ def _lines_of(connection: Connection, row: Row[tuple[int, bytes, int]], stats: T
         yield share_line(message.id, StoredShare(public_key, signature, verified == 1))
 
 
-class PublicKeys:
-    """The keys parsed last, by their 48 bytes."""
-
-    def __init__(self) -> None:
-        self._keys: OrderedDict[bytes, PublicKey] = OrderedDict()
-
-    def parse(self, raw: bytes) -> PublicKey:
-        """Return a key. Raises BadLine."""
-        key = self._keys.get(raw)
-        if key is None:
-            try:
-                key = self._keys[raw] = parse_public_key(raw)
-            except MalformedKey as error:
-                raise BadLine(f"publicKey: {error}") from None
-            if len(self._keys) > _REMEMBERED_KEYS:
-                self._keys.popitem(last=False)
-        return key
+@lru_cache(_MAX_CACHED_KEYS)
+def parse_key(raw: bytes) -> PublicKey:
+    """Return a public key (48 bytes). Raises BadLine."""
+    try:
+        return parse_public_key(raw)
+    except MalformedKey as error:
+        raise BadLine(f"publicKey: {error}") from None
 
 
 @dataclass(slots=True)
 class Importer:
-    """Verifies line by line and writes what is right, some hundred records in one transaction.
+    """Verifies each line and writes the valid records, some hundred in one transaction.
 
-    complain: called with the number of a line and what is wrong with it. for_ever: keep every message so.
-    What was written when it is ended in the middle stays; the same file may be imported again.
+    on_bad_line: called with the number of a line and its error. for_ever: keep every message for ever.
+    Records that were written before an interruption stay; the same file may be imported again.
     """
 
     engine: Engine
     on_bad_line: Callable[[int, str], None]
     for_ever: bool = False
     stats: TransferStats = field(default_factory=TransferStats)
-    _keys: PublicKeys = field(default_factory=PublicKeys)
-    _messages: OrderedDict[MessageID, MessageLine] = field(default_factory=OrderedDict)
+    _messages: LRUCache[MessageID, MessageLine] = field(default_factory=lambda: LRUCache(_MAX_CACHED_MESSAGES))
     _batch: WriteBatch = field(default_factory=WriteBatch)
-    _last_kept: MessageID | None = None
+    _last_message: MessageID | None = None
 
     def run(self, file: BinaryIO, progress: Callable[[TransferStats], None]) -> TransferStats:
-        """Import a file; `progress` is called after each transaction. Raises BadLine for a file of another format."""
+        """Import a file; `progress` is called after each transaction. Raises BadLine if the file has another format."""
         lines = numbered_lines(file)
         _, first = next(lines, (1, b""))
         check_header(first)
         for number, raw in lines:
             try:
-                self._take(raw)
+                self._add(raw)
             except BadLine as error:
                 self.stats.bad_lines += 1
                 self.on_bad_line(number, str(error))
-            if self._batch.writes >= _RECORDS_AT_ONCE:
+            if self._batch.writes >= _RECORDS_PER_WRITE:
                 self._write()
                 progress(self.stats)
         self._write()
         progress(self.stats)
         return self.stats
 
-    def _take(self, raw: bytes | None) -> None:
+    def _add(self, raw: bytes | None) -> None:
         match read_line(raw):
             case MessageLine() as line:
-                self._remember(line)
+                self._messages[line.message.id] = line
             case ShareLine(message, share):
-                self._take_share(self._known(message), share)
+                self._add_share(self._find_message(message), share)
             case SignatureLine(message, signed):
-                self._take_signature(self._known(message), signed)
+                self._add_signature(self._find_message(message), signed)
 
-    def _remember(self, line: MessageLine) -> None:
-        self._messages[line.message.id] = line
-        self._messages.move_to_end(line.message.id)
-        if len(self._messages) > _REMEMBERED_MESSAGES:
-            self._messages.popitem(last=False)
-
-    def _known(self, named: UnsignedMessage | MessageID) -> MessageLine:
-        """Return the message that a line names: given with it, by a line above, or in the store. Raises BadLine."""
+    def _find_message(self, named: UnsignedMessage | MessageID) -> MessageLine:
+        """Return the message that a line names: from the line, an earlier line, or the store. Raises BadLine."""
         message_id = named.id if isinstance(named, UnsignedMessage) else named
         line = self._messages.get(MessageID(message_id))
         if line is None:
-            line = MessageLine(named if isinstance(named, UnsignedMessage) else self._stored(named), False)
-            self._remember(line)
+            line = MessageLine(named if isinstance(named, UnsignedMessage) else self._load_message(named), False)
+            self._messages[line.message.id] = line
         return line
 
-    def _stored(self, message_id: MessageID) -> UnsignedMessage:
+    def _load_message(self, message_id: MessageID) -> UnsignedMessage:
         with self.engine.connect() as connection:
             raw = connection.execute(select(MESSAGES.c.raw).where(MESSAGES.c.message_id == message_id)).scalar()
         if raw is None:
@@ -194,26 +178,26 @@ class Importer:
         except MalformedMessage:
             raise BadLine("messageId: the store holds damaged bytes of this message") from None
 
-    def _take_share(self, line: MessageLine, share: StoredShare) -> None:
-        if not verify(self._keys.parse(share.public_key), line.message.raw, share.signature):
+    def _add_share(self, line: MessageLine, share: StoredShare) -> None:
+        if not verify(parse_key(share.public_key), line.message.raw, share.signature):
             raise BadLine("the signature is not the one of this key over this message")
         verified = StoredShare(share.public_key, share.signature, verified=True)
         self._batch.updates.append(AddShares(line.message, (verified,)))
         self.stats.shares += 1
-        self._keep(line)
+        self._count_message(line)
 
-    def _take_signature(self, line: MessageLine, signed: StoredSignature) -> None:
-        keys = [self._keys.parse(key) for key in signed.public_keys]
+    def _add_signature(self, line: MessageLine, signed: StoredSignature) -> None:
+        keys = [parse_key(key) for key in signed.public_keys]
         if not verify_aggregate(keys, line.message.raw, signed.signature):
             raise BadLine("the signature is not the one of exactly these keys over this message")
         self._batch.signatures.append(AddSignature(line.message, signed, done=lambda: None))
         self.stats.signatures += 1
-        self._keep(line)
+        self._count_message(line)
 
-    def _keep(self, line: MessageLine) -> None:
-        """Let a message be kept for ever where that is wanted: only one of which something verifies."""
-        self.stats.messages += line.message.id != self._last_kept
-        self._last_kept = line.message.id
+    def _count_message(self, line: MessageLine) -> None:
+        """Count a message, of which a signature has been verified, and keep it for ever if that is wanted."""
+        self.stats.messages += line.message.id != self._last_message
+        self._last_message = line.message.id
         if self.for_ever or line.for_ever:
             self._batch.for_ever[line.message.id] = line.message
 

@@ -1,4 +1,4 @@
-"""Whether a store is whole: the database itself, every id against its bytes, every signature against its keys."""
+"""Check of a store: the database itself, every id against its bytes, every signature against its keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from warpseal.bls import verify, verify_aggregate
 from warpseal.store.access import read_snapshot
 from warpseal.store.archive_rows import split_keys
-from warpseal.store.export_import import PublicKeys
+from warpseal.store.export_import import parse_key
 from warpseal.store.jsonl import BadLine
 from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, METADATA, ORIGINS, SHARES, SIGNATURES
 from warpseal.warp.codec import MalformedMessage
@@ -21,13 +21,13 @@ from warpseal.warp.ids import ID_BYTES, SubnetID, id_text
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
 from warpseal.warp.message import UnsignedMessage
 
-_MESSAGES_AT_ONCE: Final = 20
-_ROWS_AT_ONCE: Final = 1_000
+_MESSAGES_PER_PAGE: Final = 20
+_ROWS_PER_PAGE: Final = 1_000
 
 
 @dataclass(slots=True)
 class IntegrityReport:
-    """What was looked at. wrong_candidates: shares that nobody has verified alone so far, and that are not right."""
+    """The numbers of checked rows. wrong_candidates: shares that were never verified alone and are not valid."""
 
     messages: int = 0
     signatures: int = 0
@@ -40,7 +40,7 @@ class IntegrityReport:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A message's row with all that hangs on it, read at one moment."""
+    """A message's row with its signatures and shares, read at one moment."""
 
     row: Row[Any]
     signatures: Sequence[Row[Any]]
@@ -48,22 +48,21 @@ class _Message:
 
     @property
     def name(self) -> str:
-        """How the message is called in a fault."""
+        """The message's name in a fault."""
         return f"message {id_text(self.row.message_id)}"
 
 
 @dataclass(slots=True)
 class IntegrityCheck:
-    """One look at everything, beside a daemon or not. tell: called for each fault; progress: with the counts so far."""
+    """One check of all rows; a daemon may run meanwhile. on_fault: called with each fault; progress: with counts."""
 
     connection: Connection
     on_fault: Callable[[str], None]
     progress: Callable[[IntegrityReport], None] = lambda _: None
     report: IntegrityReport = field(default_factory=IntegrityReport)
-    _keys: PublicKeys = field(default_factory=PublicKeys)
 
     def run(self) -> IntegrityReport:
-        """Look at everything; a fault does not end it."""
+        """Check everything; a fault does not end the check."""
         for check in (
             self._check_database,
             self._check_messages,
@@ -78,19 +77,19 @@ class IntegrityCheck:
         return self.report
 
     def _check_database(self) -> None:
-        for fault in _faults_of_database(self.connection):
+        for fault in _database_faults(self.connection):
             self._report(fault)
 
     def _check_messages(self) -> None:
         for message in self._messages():
             self._check_message(message)
 
-    def _report(self, what: str) -> None:
+    def _report(self, fault: str) -> None:
         self.report.faults += 1
-        self.on_fault(what)
+        self.on_fault(fault)
 
     def _messages(self) -> Iterator[_Message]:
-        query = select(MESSAGES).order_by(MESSAGES.c.key).limit(_MESSAGES_AT_ONCE)
+        query = select(MESSAGES).order_by(MESSAGES.c.key).limit(_MESSAGES_PER_PAGE)
         after_key = 0
         while True:
             with read_snapshot(self.connection):
@@ -98,7 +97,7 @@ class IntegrityCheck:
                 page = [self._whole(row) for row in rows]
             yield from page
             self.progress(self.report)
-            if len(page) < _MESSAGES_AT_ONCE:
+            if len(page) < _MESSAGES_PER_PAGE:
                 return
             after_key = rows[-1].key
 
@@ -126,7 +125,7 @@ class IntegrityCheck:
     def _check_signature(self, message: _Message, row: Row[Any]) -> None:
         self.report.signatures += 1
         try:
-            keys = [self._keys.parse(key) for key in split_keys(row.public_keys)]
+            keys = [parse_key(key) for key in split_keys(row.public_keys)]
             fault = None if verify_aggregate(keys, message.row.raw, row.signature) else "it does not verify"
         except BadLine as error:
             fault = str(error)
@@ -136,7 +135,7 @@ class IntegrityCheck:
     def _check_share(self, message: _Message, row: Row[Any]) -> None:
         self.report.shares += 1
         try:
-            is_right = verify(self._keys.parse(row.public_key), message.row.raw, row.signature)
+            is_right = verify(parse_key(row.public_key), message.row.raw, row.signature)
         except BadLine:
             is_right = False
         if is_right:
@@ -155,12 +154,12 @@ class IntegrityCheck:
     def _check_origins(self) -> None:
         for row in self._rows(select(ORIGINS).order_by(ORIGINS.c.validation_id), ORIGINS.c.validation_id):
             self.report.origins += 1
-            if _began(row) != row.validation_id:
-                self._report(f"origin of validation 0x{row.validation_id.hex()}: it is that of another one, or none")
+            if _origin_validation(row) != row.validation_id:
+                self._report(f"origin of validation 0x{row.validation_id.hex()}: it proves another validation, or none")
 
     def _rows(self, query: Select[Any], key: Any) -> Iterator[Row[Any]]:
         after = b""
-        while page := self.connection.execute(query.where(key > after).limit(_ROWS_AT_ONCE)).all():
+        while page := self.connection.execute(query.where(key > after).limit(_ROWS_PER_PAGE)).all():
             yield from page
             after = getattr(page[-1], key.name)
 
@@ -170,12 +169,12 @@ class IntegrityCheck:
         for row in self.connection.execute(query).all():
             overlaps = before is not None and before.chain_id == row.chain_id and before.high >= row.low
             if overlaps or row.high < row.low:
-                self._report(f"blocks {row.low} to {row.high} of a chain are noted twice, or not in order")
+                self._report(f"blocks {row.low} to {row.high} of a chain are stored twice, or not in order")
             before = row
 
 
-def _began(row: Row[Any]) -> bytes | None:
-    """Return the validation that an origin's row proves."""
+def _origin_validation(row: Row[Any]) -> bytes | None:
+    """Return the validation that an origin's row proves; None if it proves none."""
     if row.registration is not None:
         try:
             return RegisterL1Validator.parse(row.registration).validation_id
@@ -186,12 +185,12 @@ def _began(row: Row[Any]) -> bytes | None:
     return bootstrap_validation_id(SubnetID(row.subnet_id), row.bootstrap_index or 0)
 
 
-def _faults_of_database(connection: Connection) -> Iterator[str]:
-    """Yield what the database itself finds wrong. A server checks pages as they are read, so all are."""
+def _database_faults(connection: Connection) -> Iterator[str]:
+    """Yield the faults that the database itself finds. A server checks pages as it reads them, so all are read."""
     if connection.dialect.name == "sqlite":
-        for (said,) in connection.exec_driver_sql("PRAGMA integrity_check").all():
-            if said != "ok":
-                yield f"the file is damaged: {said}"
+        for (line,) in connection.exec_driver_sql("PRAGMA integrity_check").all():
+            if line != "ok":
+                yield f"the file is damaged: {line}"
         for row in connection.exec_driver_sql("PRAGMA foreign_key_check").all():
             yield f"a row of {row[0]} belongs to no message"
         return

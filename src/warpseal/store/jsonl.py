@@ -1,6 +1,6 @@
 """Signed messages and shares as JSON Lines: one record a line, the first line saying which format it is.
 
-Source of truth: docs/store.md, "Export and import". Bytes are hex, with or without 0x; ids may be base58-check too.
+Source of truth: docs/store.md, "Export and import". Bytes are hex, with or without 0x; ids may also be base58-check.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from warpseal.warp.message import UnsignedMessage
 
 FORMAT: Final = "warpseal-store"
 VERSION: Final = 1
-# A signature names all its keys: 40,000 of them fit.
+# A signature names all its keys, of which 40,000 fit.
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 128 * 1024
 _KEY_BYTES: Final = 48
@@ -26,7 +26,7 @@ _SIGNATURE_BYTES: Final = 96
 
 
 class BadLine(ValueError):
-    """A line that is left out; the text says why."""
+    """A line that is skipped; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class MessageLine:
 
 @dataclass(frozen=True, slots=True)
 class ShareLine:
-    """One validator's signature over a message, which is named by its id or given whole."""
+    """One validator's signature of a message, which is given by its id or in full."""
 
     message: UnsignedMessage | MessageID
     share: StoredShare
@@ -47,7 +47,7 @@ class ShareLine:
 
 @dataclass(frozen=True, slots=True)
 class SignatureLine:
-    """An aggregate over a message, and exactly whose keys it is of."""
+    """An aggregate signature of a message, and the keys of its signers."""
 
     message: UnsignedMessage | MessageID
     signed: StoredSignature
@@ -79,25 +79,25 @@ def header_line(schema_version: str) -> bytes:
 
 def message_line(message: UnsignedMessage, *, for_ever: bool) -> bytes:
     """Return the line of a message."""
-    shown = {"type": "message", "messageId": _hex(message.id), "unsignedMessage": _hex(message.raw)}
-    return _encoded(shown | {"forEver": for_ever})
+    record = {"type": "message", "messageId": _hex(message.id), "unsignedMessage": _hex(message.raw)}
+    return _encoded(record | {"forEver": for_ever})
 
 
 def share_line(message_id: MessageID, share: StoredShare) -> bytes:
     """Return the line of a share."""
-    shown = {"type": "share", "messageId": _hex(message_id), "publicKey": _hex(share.public_key)}
-    return _encoded(shown | {"signature": _hex(share.signature), "verified": share.verified})
+    record = {"type": "share", "messageId": _hex(message_id), "publicKey": _hex(share.public_key)}
+    return _encoded(record | {"signature": _hex(share.signature), "verified": share.verified})
 
 
 def signature_line(message_id: MessageID, signed: StoredSignature) -> bytes:
     """Return the line of a signed message."""
     keys = [_hex(key) for key in signed.public_keys]
-    shown = {"type": "signature", "messageId": _hex(message_id), "publicKeys": keys}
-    return _encoded(shown | {"signature": _hex(signed.signature)})
+    record = {"type": "signature", "messageId": _hex(message_id), "publicKeys": keys}
+    return _encoded(record | {"signature": _hex(signed.signature)})
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield each line that is not blank with its number, from 1; None for one that is longer than MAX_LINE_BYTES."""
+    """Yield each line that is not blank with its number, from 1; None for a line longer than MAX_LINE_BYTES."""
     number = 0
     while raw := file.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -110,7 +110,7 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 
 def check_header(raw: bytes | None) -> None:
-    """Check the first line. Raises BadLine where the file is of another format or of a newer version."""
+    """Check the first line. Raises BadLine if the file has another format or a newer version."""
     try:
         record = _record(raw)
     except BadLine:
@@ -122,10 +122,10 @@ def check_header(raw: bytes | None) -> None:
 
 
 def read_line(raw: bytes | None) -> Line:
-    """Return what a line after the first holds; nothing of it is verified but its shape. Raises BadLine."""
+    """Parse a line after the first; signatures are not verified here. Raises BadLine."""
     record = _record(raw)
     if record.type == "message":
-        return MessageLine(_whole_message(record), record.for_ever)
+        return MessageLine(_full_message(record), record.for_ever)
     if record.type == "share":
         share = StoredShare(_key(record.public_key), _signature(record), record.verified)
         return ShareLine(_message(record), share)
@@ -148,13 +148,13 @@ def _record(raw: bytes | None) -> _Record:
 
 def _message(record: _Record) -> UnsignedMessage | MessageID:
     if record.unsigned_message is not None:
-        return _whole_message(record)
+        return _full_message(record)
     if record.message_id is None:
         raise BadLine("messageId or unsignedMessage is needed")
     return _message_id(record.message_id)
 
 
-def _whole_message(record: _Record) -> UnsignedMessage:
+def _full_message(record: _Record) -> UnsignedMessage:
     raw = _bytes("unsignedMessage", record.unsigned_message)
     if len(raw) > MAX_MESSAGE_BYTES:
         raise BadLine(f"unsignedMessage: longer than {MAX_MESSAGE_BYTES} bytes")
@@ -198,5 +198,5 @@ def _hex(raw: bytes) -> str:
     return "0x" + raw.hex()
 
 
-def _encoded(shown: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(shown) + b"\n"
+def _encoded(record: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(record) + b"\n"

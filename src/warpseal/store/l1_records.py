@@ -1,7 +1,7 @@
-"""L1 transactions that were found, where validations began, what was read of each chain, and eager work to do.
+"""L1 transactions, origins of validations, the block ranges read of each chain, and the tasks of eager signing.
 
-Every method raises StoreDown; those that serve callers, who have other sources, within a second. What a chain's
-ranges say was read is committed together with its rows.
+Every method raises StoreDown; those that serve callers, which have other sources, within a second. A block range is
+committed in one transaction with the rows found in its blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class L1Records:
-    """What the follower found and what serves the signed messages of L1 transactions."""
+    """The rows that the follower writes, and that serve the signed messages of L1 transactions."""
 
     def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
         self._reads = reads
@@ -41,26 +41,26 @@ class L1Records:
         self._settings = settings
 
     async def transaction(self, tx_id: bytes) -> L1Transaction | None:
-        """Return an L1 transaction by its id; None where it was not found (yet)."""
-        return await self._look_up(lambda connection: transaction(connection, tx_id))
+        """Return an L1 transaction by its id; None if it was not found (yet)."""
+        return await self._read_for_caller(lambda connection: find_transaction(connection, tx_id))
 
     async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
         """Return the known transactions about a validation, newest first."""
-        return await self._look_up(lambda connection: changes(connection, validation_id))
+        return await self._read_for_caller(lambda connection: list_changes(connection, validation_id))
 
     async def newest(self, limit: int) -> tuple[L1Transaction, ...]:
         """Return the L1 transactions of the highest blocks, newest first."""
-        return await self._read(lambda connection: newest(connection, limit))
+        return await self._read(lambda connection: list_newest(connection, limit))
 
     async def origin(self, validation_id: ValidationID) -> Origin | None:
-        """Return where a validation began, as far as it is known."""
-        return await self._look_up(lambda connection: origin(connection, validation_id))
+        """Return the origin of a validation; None if it is not known."""
+        return await self._read_for_caller(lambda connection: find_origin(connection, validation_id))
 
     async def keep_origin(self, origin: Origin, source: str) -> None:
-        """Keep where a validation began; source: who says so, such as "bootstrap", "caller", "manager_chain".
+        """Store the origin of a validation; source: such as "bootstrap", "caller", "manager_chain".
 
-        Returns when it is committed. The first one stands. Raises MalformedMessage for a registration that is none,
-        StoreDown after a second at most, though it may be written all the same.
+        Returns when it is committed; the first origin of a validation stays. Raises MalformedMessage for a malformed
+        registration, and StoreDown after a second at most, although it may be written later.
         """
         row = origin_row(origin, source, time.time())
         if self._writes.is_stuck or self._reads.is_stuck:
@@ -68,8 +68,8 @@ class L1Records:
         await self._write(lambda connection: add_origins(connection, [row]), self._settings.commit_timeout_s)
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
-        """Return what was read of a chain: disjoint, newest first."""
-        return await self._read(lambda connection: ranges(connection, chain_id))
+        """Return the block ranges read of a chain: disjoint, newest first."""
+        return await self._read(lambda connection: list_ranges(connection, chain_id))
 
     async def append(
         self,
@@ -78,9 +78,9 @@ class L1Records:
         transactions: Iterable[L1Transaction],
         origins: Iterable[Origin],
     ) -> None:
-        """Commit blocks that were read, with all that was found in them, in one transaction.
+        """Commit a range of blocks that were read, with the rows found in them, in one transaction.
 
-        Ranges that touch or overlap become one. Raises RangesDisagree where they touch and do not join.
+        Ranges that touch or overlap become one. Raises BlockRangesMismatch if their block ids do not match.
         """
         rows = [transaction_row(transaction) for transaction in transactions]
         began = [origin_row(origin, FOLLOWER, time.time()) for origin in origins]
@@ -94,20 +94,20 @@ class L1Records:
 
     async def eager_due(self, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
         """Return the tasks that are due, longest due first."""
-        return await self._read(lambda connection: eager_due(connection, now_unix_s, limit))
+        return await self._read(lambda connection: list_due_tasks(connection, now_unix_s, limit))
 
     async def eager_schedule(self, tx_id: bytes, at_unix_s: float, attempts: int) -> None:
-        """Have a transaction aggregated at `at_unix_s`, in place of what was scheduled for it."""
-        await self._write(lambda connection: schedule(connection, EagerTask(tx_id, at_unix_s, attempts)))
+        """Schedule the aggregation of a transaction at `at_unix_s`, in place of its current task."""
+        await self._write(lambda connection: replace_task(connection, EagerTask(tx_id, at_unix_s, attempts)))
 
     async def eager_done(self, tx_id: bytes) -> None:
-        """Forget the task of a transaction."""
+        """Delete the task of a transaction."""
         await self._write(
             lambda connection: connection.execute(delete(EAGER_TASKS).where(EAGER_TASKS.c.tx_id == tx_id))
         )
 
-    async def _look_up(self, query: Callable[[Connection], T]) -> T:
-        """Read for a caller who has other sources."""
+    async def _read_for_caller(self, query: Callable[[Connection], T]) -> T:
+        """Read for a caller that has other sources."""
         return await self._reads.read(query, self._settings.load_timeout_s)
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
@@ -137,13 +137,11 @@ _ADD_ORIGIN: Final = Prepared(
 
 def transaction_row(transaction: L1Transaction) -> tuple[Any, ...]:
     """Return the row of a transaction."""
-    one = transaction
-    place = (one.tx_id, one.height, one.position, one.block_id, one.time)
-    return (*place, one.kind, one.raw, one.subnet_id, one.validation_id)
+    return tuple(getattr(transaction, name) for name in L1Transaction.__dataclass_fields__)
 
 
 def origin_row(origin: Origin, source: str, found_at_unix_s: float) -> tuple[Any, ...]:
-    """Return the row of an origin. Raises MalformedMessage for a registration that is none."""
+    """Return the row of an origin. Raises MalformedMessage for a malformed registration."""
     if isinstance(origin, BootstrapOrigin):
         return origin.validation_id, origin.subnet_id, origin.index, None, source, found_at_unix_s
     return origin.validation_id, None, None, origin.payload, source, found_at_unix_s
@@ -159,28 +157,28 @@ def add_origins(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None
     _ADD_ORIGIN.run(connection, rows)
 
 
-def transaction(connection: Connection, tx_id: bytes) -> L1Transaction | None:
+def find_transaction(connection: Connection, tx_id: bytes) -> L1Transaction | None:
     """Return a transaction by its id."""
     row = connection.execute(select(L1_TRANSACTIONS).where(L1_TRANSACTIONS.c.tx_id == tx_id)).first()
     return _transaction(row) if row is not None else None
 
 
-def changes(connection: Connection, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
+def list_changes(connection: Connection, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
     """Return the transactions about a validation, newest first."""
     newest_first = (L1_TRANSACTIONS.c.height.desc(), L1_TRANSACTIONS.c.position.desc())
     query = select(L1_TRANSACTIONS).where(L1_TRANSACTIONS.c.validation_id == validation_id).order_by(*newest_first)
     return tuple(map(_transaction, connection.execute(query)))
 
 
-def newest(connection: Connection, limit: int) -> tuple[L1Transaction, ...]:
+def list_newest(connection: Connection, limit: int) -> tuple[L1Transaction, ...]:
     """Return the transactions of the highest blocks, newest first."""
     newest_first = (L1_TRANSACTIONS.c.height.desc(), L1_TRANSACTIONS.c.position.desc())
     query = select(L1_TRANSACTIONS).order_by(*newest_first).limit(limit)
     return tuple(map(_transaction, connection.execute(query)))
 
 
-def origin(connection: Connection, validation_id: ValidationID) -> Origin | None:
-    """Return where a validation began."""
+def find_origin(connection: Connection, validation_id: ValidationID) -> Origin | None:
+    """Return the origin of a validation."""
     row = connection.execute(select(ORIGINS).where(ORIGINS.c.validation_id == validation_id)).first()
     if row is None:
         return None
@@ -189,35 +187,35 @@ def origin(connection: Connection, validation_id: ValidationID) -> Origin | None
     return BootstrapOrigin(SubnetID(row.subnet_id), row.bootstrap_index)
 
 
-def ranges(connection: Connection, chain_id: ChainID) -> tuple[BlockRange, ...]:
-    """Return what was read of a chain, newest first."""
+def list_ranges(connection: Connection, chain_id: ChainID) -> tuple[BlockRange, ...]:
+    """Return the block ranges read of a chain, newest first."""
     return tuple(map(_range, connection.execute(_ranges_of(chain_id))))
 
 
 def merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) -> None:
-    """Add a range to those of a chain, as one with all that it touches. Raises RangesDisagree."""
+    """Add a range to those of a chain, merged with all that it touches. Raises BlockRangesMismatch."""
     if read.low > read.high:
-        raise BlockRangesMismatch(f"blocks {read.low} to {read.high} are none")
+        raise BlockRangesMismatch(f"blocks {read.low} to {read.high} are no range")
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_RANGES_LOCK, crc32(chain_id) & 0x7FFFFFFF)))
     merged = read
     for known in map(_range, connection.execute(_ranges_of(chain_id)).all()):
         if known.low <= merged.high + 1 and merged.low <= known.high + 1:
-            merged = _joined(known, merged)
+            merged = _join(known, merged)
             gone = (BLOCK_RANGES.c.chain_id == chain_id, BLOCK_RANGES.c.low == known.low)
             connection.execute(delete(BLOCK_RANGES).where(*gone))
     row = {"low": merged.low, "high": merged.high, "low_parent_id": merged.low_parent_id}
     connection.execute(BLOCK_RANGES.insert().values(chain_id=chain_id, high_block_id=merged.high_block_id, **row))
 
 
-def eager_due(connection: Connection, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
+def list_due_tasks(connection: Connection, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
     """Return the tasks that are due, longest due first."""
     due = select(EAGER_TASKS).where(EAGER_TASKS.c.due_at <= now_unix_s).order_by(EAGER_TASKS.c.due_at).limit(limit)
     return tuple(EagerTask(row.tx_id, row.due_at, row.attempts) for row in connection.execute(due))
 
 
-def schedule(connection: Connection, task: EagerTask) -> None:
-    """Replace what is scheduled for a transaction."""
+def replace_task(connection: Connection, task: EagerTask) -> None:
+    """Replace the task of a transaction."""
     new = {"due_at": task.due_at_unix_s, "attempts": task.attempts}
     statement = insert_for(connection)(EAGER_TASKS).values(tx_id=task.tx_id, **new)
     connection.execute(statement.on_conflict_do_update(index_elements=["tx_id"], set_=new))
@@ -227,10 +225,10 @@ def _ranges_of(chain_id: ChainID) -> Select[Any]:
     return select(BLOCK_RANGES).where(BLOCK_RANGES.c.chain_id == chain_id).order_by(BLOCK_RANGES.c.low.desc())
 
 
-def _joined(one: BlockRange, other: BlockRange) -> BlockRange:
-    """Return two ranges that touch or overlap as one. Raises RangesDisagree where their ids do not join."""
-    lower, upper = sorted((one, other), key=lambda part: part.low)
-    highest = max(one, other, key=lambda part: part.high)
+def _join(first: BlockRange, second: BlockRange) -> BlockRange:
+    """Return two ranges that touch or overlap as one. Raises BlockRangesMismatch if their ids do not match."""
+    lower, upper = sorted((first, second), key=lambda part: part.low)
+    highest = max(first, second, key=lambda part: part.high)
     joins = (
         lower.high_block_id == upper.low_parent_id
         if lower.high + 1 == upper.low
@@ -238,7 +236,9 @@ def _joined(one: BlockRange, other: BlockRange) -> BlockRange:
         and (lower.high != upper.high or lower.high_block_id == upper.high_block_id)
     )
     if not joins:
-        raise BlockRangesMismatch(f"blocks {one.low} to {one.high} and {other.low} to {other.high} are of two chains")
+        raise BlockRangesMismatch(
+            f"blocks {first.low} to {first.high} and {second.low} to {second.high} are of two chains"
+        )
     return BlockRange(lower.low, highest.high, lower.low_parent_id, highest.high_block_id)
 
 

@@ -1,6 +1,6 @@
-"""Which of several daemons does what only one need do: an advisory lock of the server, held by a session of its own.
+"""Leader election among the daemons of one store, by an advisory lock of the server in a session of its own.
 
-A session that ends loses its locks, on the server as here, at the same moment or before; a SQLite file has one daemon.
+The server releases the locks of a session when it ends. A SQLite file has one daemon, which always leads.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 2.0
 ANSWER_WAIT_S: Final = 3.0
 CONNECT_WAIT_S: Final = 5.0
-# The first of the two numbers of our advisory locks; the second tells what is locked.
-_OURS: Final = 0x57_41_52_50
+# The first of the two numbers of Warpseal's advisory locks; the second is a hash of the lock's name.
+_LOCK_CLASS: Final = 0x57_41_52_50
 
 _HOLDERS: Final = """
 SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -31,7 +31,7 @@ ORDER BY a.backend_start
 
 
 class Leadership:
-    """Whether this process leads. This one always does, as the only daemon of a SQLite file."""
+    """The leadership of a process. This class always leads, unless it is made with `held=False`."""
 
     def __init__(self, *, held: bool = True) -> None:
         self._held = asyncio.Event()
@@ -48,14 +48,14 @@ class Leadership:
         await self._held.wait()
 
     async def wait_until_lost(self) -> None:
-        """Return as soon as this process does not lead (any more)."""
+        """Return as soon as this process does not lead."""
         await self._lost.wait()
 
     async def run(self) -> None:
-        """Contend until cancelled; nothing is held behind."""
+        """Take part in the election until cancelled, and release the leadership then."""
         await asyncio.Event().wait()
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         self._lost.clear()
         self._held.set()
 
@@ -73,13 +73,13 @@ class ServerLeadership(Leadership):
         self._name = name
 
     async def run(self) -> None:
-        """Contend until cancelled: taken within two seconds of becoming free, lost with the session."""
+        """Take part until cancelled: a free leadership is acquired within two seconds, and lost with the session."""
         try:
             while True:
                 with suppress(psycopg.Error, OSError, TimeoutError):
                     await self._contend()
                 if self.is_leader:
-                    log.warning("the leadership is lost", extra={"leadership": self._name})
+                    log.warning("lost leadership", extra={"leadership": self._name})
                 self._lose()
                 await self._lock.close()
                 await asyncio.sleep(POLL_S)
@@ -88,10 +88,10 @@ class ServerLeadership(Leadership):
             await self._lock.close()
 
     async def _contend(self) -> None:
-        while not await self._lock.take():
+        while not await self._lock.acquire():
             await self._lock.watch(POLL_S)
-        log.info("this daemon leads", extra={"leadership": self._name})
-        self._take()
+        log.info("acquired leadership", extra={"leadership": self._name})
+        self._acquire()
         while True:
             await self._lock.watch(POLL_S)
 
@@ -99,39 +99,39 @@ class ServerLeadership(Leadership):
 class AdvisoryLock:
     """One lock of the server and the session that holds it. parameters: what psycopg connects with.
 
-    All methods raise psycopg.Error, OSError or TimeoutError when the server does not answer.
+    All methods raise psycopg.Error, OSError or TimeoutError if the server does not answer.
     """
 
     def __init__(self, parameters: dict[str, Any], name: str) -> None:
         self._parameters = parameters
-        self._key = (_OURS, crc32(name.encode()) & 0x7FFFFFFF)
+        self._key = (_LOCK_CLASS, crc32(name.encode()) & 0x7FFFFFFF)
         self._session: psycopg.AsyncConnection[Any] | None = None
 
-    async def take(self, *, shared: bool = False) -> bool:
-        """Try to take it, shared with others who share it or alone; tell whether it is held."""
-        taker = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
-        rows = await self._ask(f"SELECT {taker}(%s, %s)", self._key)
+    async def acquire(self, *, shared: bool = False) -> bool:
+        """Try to acquire it, shared or exclusively; return whether that succeeded."""
+        function = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
+        rows = await self._query(f"SELECT {function}(%s, %s)", self._key)
         return bool(rows[0][0])
 
     async def holders(self) -> tuple[str, ...]:
-        """Return how the others who hold it call themselves, oldest session first."""
-        return tuple(row[0] for row in await self._ask(_HOLDERS, self._key))
+        """Return the application names of its other holders, oldest session first."""
+        return tuple(row[0] for row in await self._query(_HOLDERS, self._key))
 
     async def watch(self, wait_s: float) -> None:
-        """Wait; return when the session still lives then, raise as soon as it does not."""
+        """Wait, and check that the session is still alive; raise as soon as it is not."""
         session = await self._connected()
         async for _ in session.notifies(timeout=wait_s):
             pass
-        await self._ask("SELECT 1", ())
+        await self._query("SELECT 1", ())
 
     async def close(self) -> None:
-        """End the session, and with it what it holds."""
+        """End the session, which releases the lock."""
         session, self._session = self._session, None
         if session is not None:
             with suppress(psycopg.Error, OSError):
                 await session.close()
 
-    async def _ask(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    async def _query(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         session = await self._connected()
         async with asyncio.timeout(ANSWER_WAIT_S):
             return await (await session.execute(query.encode(), values)).fetchall()

@@ -1,4 +1,7 @@
-"""Who holds a store: one process the SQLite file, any number of daemons a PostgreSQL database, one for an upgrade."""
+"""Locks of a store: exclusive for a SQLite file, shared among the daemons of a PostgreSQL database.
+
+An upgrade or an import locks either exclusively. A SQLite file has a lock file beside it with the pid of its holder.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _NO_ANSWER: Final = (psycopg.Error, OSError, TimeoutError)
 
 
 class StoreLock:
-    """A hold on a store; `run` keeps it alive."""
+    """A held lock of a store; `run` keeps it."""
 
     async def run(self) -> None:
         """Keep it until cancelled."""
@@ -34,67 +37,67 @@ class StoreLock:
 
 
 class ServerStoreLock(StoreLock):
-    """A hold on a PostgreSQL database, shared among daemons; a server that does not answer is asked again later."""
+    """A lock of a PostgreSQL database, shared among daemons unless exclusive; `run` acquires it again if it is lost."""
 
-    def __init__(self, lock: AdvisoryLock, redacted: str, *, alone: bool) -> None:
+    def __init__(self, lock: AdvisoryLock, redacted: str, *, exclusive: bool) -> None:
         self._lock = lock
-        self._shown = redacted
-        self._alone = alone
+        self._name = redacted
+        self._exclusive = exclusive
 
-    async def take(self) -> None:
-        """Take it. Raises StoreInUse, naming the others, and what the lock raises."""
-        if await self._lock.take(shared=not self._alone):
+    async def acquire(self) -> None:
+        """Acquire it. Raises StoreInUse with the holders, and the errors of AdvisoryLock."""
+        if await self._lock.acquire(shared=not self._exclusive):
             return
         names = await self._lock.holders()
         pid = _PID.search(names[0]) if names else None
-        raise StoreInUse(self._shown, names, int(pid[1]) if pid else None)
+        raise StoreInUse(self._name, names, int(pid[1]) if pid else None)
 
     async def run(self) -> None:
-        """Take it again whenever the session is lost, until cancelled."""
+        """Acquire it again whenever the session is lost, until cancelled."""
         while True:
             with suppress(*_NO_ANSWER):
                 while True:
                     await self._lock.watch(POLL_S)
             await self._lock.close()
             await asyncio.sleep(POLL_S)
-            await self._try_to_take()
+            await self._try_to_acquire()
 
-    async def _try_to_take(self) -> None:
+    async def _try_to_acquire(self) -> None:
         try:
-            await self.take()
+            await self.acquire()
         except StoreInUse as error:
-            log.warning("the store is held by an upgrade or an import", extra={"reason": str(error)})
+            log.warning("store is locked by an upgrade or an import", extra={"reason": str(error)})
         except _NO_ANSWER as error:
-            log.debug("the store cannot be held now", extra={"reason": str(error)})
+            log.debug("store cannot be locked now", extra={"reason": str(error)})
 
 
-def hold_store(url: StoreUrl, parameters: dict[str, Any], *, alone: bool) -> AbstractAsyncContextManager[StoreLock]:
-    """Hold a store inside the block; `alone`: against daemons too. parameters: how its server is reached.
+def hold_store(url: StoreUrl, parameters: dict[str, Any], *, exclusive: bool) -> AbstractAsyncContextManager[StoreLock]:
+    """Lock a store inside the block. exclusive: against daemons as well; parameters: of the server's connection.
 
     Raises StoreInUse and StoreUnusable.
     """
-    return _held_file(url) if url.kind is StoreKind.SQLITE else _held_server(url, parameters, alone)
+    return _lock_file(url) if url.kind is StoreKind.SQLITE else _lock_server(url, parameters, exclusive)
 
 
 @asynccontextmanager
-async def _held_file(url: StoreUrl) -> AsyncIterator[StoreLock]:
+async def _lock_file(url: StoreUrl) -> AsyncIterator[StoreLock]:
     assert url.path is not None
     with locked_file(url.path):
         yield StoreLock()
 
 
 @asynccontextmanager
-async def _held_server(url: StoreUrl, parameters: dict[str, Any], alone: bool) -> AsyncIterator[StoreLock]:
-    lock = AdvisoryLock(parameters, _NAME)
-    hold = ServerStoreLock(lock, url.redacted, alone=alone)
+async def _lock_server(url: StoreUrl, parameters: dict[str, Any], exclusive: bool) -> AsyncIterator[StoreLock]:
+    session = AdvisoryLock(parameters, _NAME)
+    lock = ServerStoreLock(session, url.redacted, exclusive=exclusive)
     try:
         try:
-            await hold.take()
+            await lock.acquire()
         except _NO_ANSWER:
-            await lock.close()
-        yield hold
+            await session.close()
+        yield lock
     finally:
-        await lock.close()
+        await session.close()
 
 
 LOCK_SUFFIX: Final = ".lock"
@@ -103,10 +106,10 @@ _MAX_PID_DIGITS: Final = 20
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """Hold the store at `path` against every other process that writes. Raises StoreInUse, StoreUnusable."""
-    descriptor = _open(path)
+    """Lock the store at `path` against every other process that writes. Raises StoreInUse, StoreUnusable."""
+    descriptor = _open_lock_file(path)
     try:
-        _lock(descriptor, path)
+        _flock(descriptor, path)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         yield
@@ -114,7 +117,7 @@ def locked_file(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -122,16 +125,16 @@ def _open(path: Path) -> int:
         raise StoreUnusable(str(path), error.strerror or str(error)) from error
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def _flock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        pid = _pid_in(descriptor)
+        pid = _read_pid(descriptor)
         raise StoreInUse(str(path), (f"process {pid}",) if pid else (), pid) from None
     except OSError:
-        log.warning("this file system has no locks: make sure that no second daemon uses %s", path)
+        log.warning("file system has no locks: make sure that no second daemon uses %s", path)
 
 
-def _pid_in(descriptor: int) -> int | None:
+def _read_pid(descriptor: int) -> int | None:
     text = os.pread(descriptor, _MAX_PID_DIGITS, 0).strip()
     return int(text) if text.isdigit() else None

@@ -1,6 +1,6 @@
-"""Brings a database to the schema version of this program; the source of truth is migrations/, run by Alembic.
+"""Upgrades of a database to the schema version of this program; the source of truth is migrations/, run by Alembic.
 
-All quick versions are made in one transaction, their DDL included, so that a crash leaves the version before.
+All quick versions are made in one transaction with their DDL, so a crash leaves the version before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
-# Alembic is loaded only where there is something to make; a test holds this to the newest module of versions/.
+# Alembic is loaded only for an upgrade; a test compares this with the newest module of versions/.
 HEAD: Final = "0004"
 VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
 _VERSION_TABLE: Final = "alembic_version"
@@ -27,12 +27,12 @@ _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
 _ALEMBIC: Final = ThreadLock()
 
 Progress = Callable[[str, float], None]
-"""Called with a version and the fraction of it that is done."""
+"""Called with a version and the fraction of its upgrade that is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migrations:
-    """All versions: those of the program, and in tests more of them. head: the newest."""
+    """The schema versions: the program's, and more in tests. head: the newest."""
 
     folders: tuple[Path, ...] = (VERSIONS,)
     head: str = HEAD
@@ -47,7 +47,7 @@ def read_version(connection: Connection) -> str | None:
 
 
 def check_version(connection: Connection, where: str, migrations: Migrations = Migrations()) -> str:
-    """Return the version where it is the newest. Raises StoreTooNew, StoreNeedsUpgrade."""
+    """Return the version if it is the newest. Raises StoreTooNew, StoreNeedsUpgrade."""
     version = read_version(connection)
     if version == migrations.head:
         return version
@@ -56,24 +56,24 @@ def check_version(connection: Connection, where: str, migrations: Migrations = M
 
 
 def upgrade_at_start(engine: Engine, where: str, migrations: Migrations = Migrations()) -> str:
-    """Upgrade where that is quick, in one transaction; return the version. Raises StoreTooNew, StoreNeedsUpgrade."""
+    """Make quick upgrades in one transaction; return the version. Raises StoreTooNew, StoreNeedsUpgrade."""
     with engine.begin() as connection:
         if read_version(connection) == migrations.head:
             return migrations.head
     with engine.begin() as connection:
-        _take_turn(connection)
+        _lock_upgrades(connection)
         version = read_version(connection)
         pending = _pending(version, where, migrations)
         if any(revision.is_slow for revision in pending):
             raise StoreNeedsUpgrade(where, version or "none", migrations.head)
-        _make(connection, pending, migrations)
+        _upgrade(connection, pending, migrations)
     return migrations.head
 
 
 def upgrade_all(engine: Engine, where: str, progress: Progress, migrations: Migrations = Migrations()) -> str:
-    """Upgrade, slow versions step by step, each step in a transaction of its own: what is done stays done.
+    """Make all upgrades, slow ones step by step, each step in its own transaction.
 
-    Returns the version. Raises StoreTooNew. Ended in the middle, it goes on there when called again.
+    Returns the version. Raises StoreTooNew. An interrupted upgrade continues with the next call.
     """
     with engine.begin() as connection:
         pending = _pending(read_version(connection), where, migrations)
@@ -81,8 +81,8 @@ def upgrade_all(engine: Engine, where: str, progress: Progress, migrations: Migr
         for done in _steps(engine, revision):
             progress(revision.name, done)
         with engine.begin() as connection:
-            _take_turn(connection)
-            _make(connection, [revision], migrations)
+            _lock_upgrades(connection)
+            _upgrade(connection, [revision], migrations)
         progress(revision.name, 1.0)
     return migrations.head
 
@@ -96,14 +96,14 @@ class _Revision:
 
 
 def _pending(version: str | None, where: str, migrations: Migrations) -> Sequence[_Revision]:
-    """Return what lies between `version` and the newest, oldest first. Raises StoreTooNew for an unknown one."""
-    known = list(_revisions(migrations))
-    names = [revision.name for revision in known]
+    """Return the versions after `version`, oldest first. Raises StoreTooNew for an unknown one."""
+    revisions = list(_revisions(migrations))
+    names = [revision.name for revision in revisions]
     if version is None:
-        return known
+        return revisions
     if version not in names:
         raise StoreTooNew(where, version, migrations.head)
-    return known[names.index(version) + 1 :]
+    return revisions[names.index(version) + 1 :]
 
 
 def _revisions(migrations: Migrations) -> Iterator[_Revision]:
@@ -118,12 +118,12 @@ def _steps(engine: Engine, revision: _Revision) -> Iterator[float]:
     while done < 1.0:
         assert revision.step is not None
         with engine.begin() as connection:
-            _take_turn(connection)
+            _lock_upgrades(connection)
             done = revision.step(connection)
         yield min(done, 0.99)
 
 
-def _make(connection: Connection, revisions: Sequence[_Revision], migrations: Migrations) -> None:
+def _upgrade(connection: Connection, revisions: Sequence[_Revision], migrations: Migrations) -> None:
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
 
@@ -142,7 +142,7 @@ def _script(migrations: Migrations) -> ScriptDirectory:
     return ScriptDirectory(str(VERSIONS.parent), version_locations=[str(folder) for folder in migrations.folders])
 
 
-def _take_turn(connection: Connection) -> None:
-    """Let no other process upgrade at the same time, until the transaction ends."""
+def _lock_upgrades(connection: Connection) -> None:
+    """Keep other processes from upgrading until the transaction ends."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})

@@ -1,6 +1,6 @@
-"""The tables as the newest schema version has them; how they came to be is in migrations/.
+"""The tables of the newest schema version; migrations/ has the way to it.
 
-A test holds that all migrations together make exactly this. Times are Unix seconds.
+A test compares these tables with the result of all migrations. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sqlalchemy import (
 METADATA: Final = MetaData()
 # The key of a message within one database, so that its 32-byte id is stored once.
 _Key = BigInteger().with_variant(Integer(), "sqlite")
-# Flags are 0 or 1 and compared as literal text: only then does a partial index serve a query in both databases.
+# Flags are 0 or 1 and compared as literal text, because both databases use a partial index only then.
 EVICTABLE: Final = text("for_ever = 0")
 UNAUDITED: Final = text("for_ever = 1 AND candidates > 0")
 
@@ -36,7 +36,7 @@ def _of_message() -> ForeignKey:
     return ForeignKey("messages.key", ondelete="CASCADE")
 
 
-# size_bytes: of the message with all that hangs on it, about; candidates: shares of it that are not verified.
+# size_bytes: approximate, with the message's shares and signatures; candidates: its shares that are not verified.
 MESSAGES: Final = Table(
     "messages",
     METADATA,
@@ -148,7 +148,7 @@ API_KEYS: Final = Table(
     Column("revoked_at", Double, nullable=True),
 )
 
-# What the daemons of one store must agree on and nobody else may know.
+# Secrets that the daemons of one store share.
 SECRETS: Final = Table(
     "secrets",
     METADATA,
@@ -158,7 +158,7 @@ SECRETS: Final = Table(
     Column("created_at", Double, nullable=False),
 )
 
-# observer: the node id of the daemon that observed. first_at: when it was first watched; seen_at: last under way.
+# observer: the node id of the observing daemon. first_at: first observed; seen_at: last known to be active.
 OBSERVED_VALIDATIONS: Final = Table(
     "observed_validations",
     METADATA,
@@ -172,7 +172,7 @@ OBSERVED_VALIDATIONS: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# hour: hours since 1970. It comes first so that what is written each minute, and what is pruned, lies together.
+# hour: hours since 1970. It comes first so that rows written each minute, and rows pruned, lie together.
 OBSERVED_HOURS: Final = Table(
     "observed_hours",
     METADATA,

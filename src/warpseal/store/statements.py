@@ -1,7 +1,6 @@
-"""Statements that SQLAlchemy writes once for each database, and that are then run with plain tuples.
+"""Statements that SQLAlchemy compiles once for each database, and that then run with plain tuples.
 
-The hundred shares of one message are written for every aggregation: turning rows into dictionaries and values into
-bound parameters costs more there than the database itself.
+Every aggregation writes about a hundred shares. Dictionaries and bound parameters would cost more than the database.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ _POSITIONAL: Final[dict[str, Dialect]] = {
 
 
 def insert_for(connection: Connection) -> InsertInto:
-    """Return what begins an INSERT for the database of a connection."""
+    """Return the function that begins an INSERT for the database of a connection."""
     return _inserter(connection.dialect.name)
 
 
 class Prepared:
     """A statement with positional parameters.
 
-    build: makes it, given what begins an INSERT. names: its parameters in the order of the tuples; of an INSERT the
-    columns, in the order of the table.
+    build: makes the statement, given the function that begins an INSERT. names: its parameters in the order of the
+    tuples; of an INSERT the columns, in the order of the table.
     """
 
     def __init__(self, build: Callable[[InsertInto], Executable], *names: str) -> None:
@@ -51,11 +50,11 @@ class Prepared:
             connection.exec_driver_sql(self.text(connection.dialect.name), list(rows))
 
     def fetch(self, connection: Connection, row: tuple[Any, ...]) -> Sequence[Any]:
-        """Run it once and return all that it gives."""
+        """Run it once and return all rows."""
         return connection.exec_driver_sql(self.text(connection.dialect.name), row).fetchall()
 
     def text(self, database: str) -> str:
-        """Return it as "sqlite" or "postgresql" takes it."""
+        """Return its text for "sqlite" or "postgresql"."""
         text = self._texts.get(database)
         if text is None:
             text = self._texts[database] = self._compile(database)

@@ -1,16 +1,29 @@
-"""How much is kept, counted row by row: for people who ask, since it takes a look at everything."""
+"""The numbers of stored rows and the sizes of the database. `measure` reads every table."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, FromClause, func, select
+from typing import Final
 
-from warpseal.store.eviction import evictable_bytes, size_bytes
-from warpseal.store.schema import ADDRESSES, EAGER_TASKS, L1_TRANSACTIONS, MESSAGES, ORIGINS, SHARES, SIGNATURES
+from sqlalchemy import Connection, FromClause, func, select, text
+
+from warpseal.store.schema import (
+    ADDRESSES,
+    EAGER_TASKS,
+    EVICTABLE,
+    L1_TRANSACTIONS,
+    MESSAGES,
+    ORIGINS,
+    SHARES,
+    SIGNATURES,
+)
 from warpseal.store.values import StoreContents
+
+_PAGES: Final = text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+_DATABASE_SIZE: Final = text("SELECT pg_database_size(current_database())")
 
 
 def measure(connection: Connection) -> StoreContents:
-    """Return how much is kept."""
+    """Count the rows of every table."""
 
     def count(table: FromClause, *which: object) -> int:
         query = select(func.count()).select_from(table).where(*which)  # type: ignore[arg-type]
@@ -29,3 +42,15 @@ def measure(connection: Connection) -> StoreContents:
         size_bytes=size_bytes(connection),
         evictable_bytes=evictable_bytes(connection),
     )
+
+
+def evictable_bytes(connection: Connection) -> int:
+    """Return the approximate size of the evictable messages."""
+    total = select(func.coalesce(func.sum(MESSAGES.c.size_bytes), 0)).where(EVICTABLE)
+    return int(connection.execute(total).scalar_one())
+
+
+def size_bytes(connection: Connection) -> int:
+    """Return the size of the database."""
+    query = _PAGES if connection.dialect.name == "sqlite" else _DATABASE_SIZE
+    return int(connection.execute(query).scalar_one())

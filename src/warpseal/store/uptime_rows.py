@@ -1,4 +1,4 @@
-"""What daemons observed of their peers, each under its own node id; rows are absolute and never become less."""
+"""Uptime that daemons observed of their peers, each under its own node id; counters are absolute and never decrease."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from warpseal.store.statements import Insert, Prepared
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.warp.ids import NodeID
 
-# Signatures that are to be committed go in between.
-_ROWS_AT_ONCE: Final = 1_000
-_HOURS_PRUNED_AT_ONCE: Final = 24
+# Signatures are committed between two of these writes.
+_ROWS_PER_WRITE: Final = 1_000
+_HOURS_PER_PRUNE: Final = 24
 _MAX_HOURS_READ: Final = 24 * 366
 
 
 def _growing(statement: Insert, table: Table, *key: str) -> Insert:
-    """Replace a row unless it has more: the clock was set back, or two daemons share an identity."""
+    """Replace a row unless it has larger counters, because the clock was set back or two daemons share an identity."""
     new = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=list(key),
@@ -44,31 +44,31 @@ _Write = Callable[[Connection], None]
 
 
 class UptimeRows:
-    """The observations of all daemons of one store; observer: the node id of who observed."""
+    """The observed uptime of all daemons of one store; observer: the node id of the observing daemon."""
 
     def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
         self._reads = reads
         self._writes = writes
         self._settings = settings
 
-    async def load(self, observer: NodeID, first_hour: int, met_since_hour: int) -> StoredUptime:
-        """Return what a process of this observer begins with: hours from `first_hour` on. Raises StoreDown."""
+    async def load(self, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
+        """Return the uptime with which this observer starts: hours from `first_hour` on. Raises StoreDown."""
         return await self._reads.read(
             lambda connection: StoredUptime(
                 _validations(connection, observer),
                 _hours_since(connection, observer, first_hour),
-                _met(connection, observer, met_since_hour),
+                _recent_nodes(connection, observer, recent_since_hour),
             ),
             self._settings.call_timeout_s,
         )
 
     async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
-        """Write rows, some at a time; returns when they are committed. Raises StoreDown."""
+        """Write rows in several transactions; return when they are committed. Raises StoreDown."""
         for write in _writes_of(observer, validations, hours):
             await asyncio.wrap_future(self._writes.call(write))
 
     def keep_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
-        """Have rows written before the store is closed; where it is down they are lost."""
+        """Write rows before the store closes; they are lost if it is down."""
         for write in _writes_of(observer, validations, hours):
             self._writes.call(write)
 
@@ -83,23 +83,25 @@ class UptimeRows:
         )
 
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
-        """Delete some of what is older, whoever observed it; tell whether there is more. Raises StoreDown."""
+        """Delete some older rows of all observers; return whether there are more. Raises StoreDown."""
         write = self._writes.call(lambda connection: _prune(connection, before_hour, unseen_since_unix_s))
         return await asyncio.wrap_future(write)
 
 
 def _writes_of(observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> Iterator[_Write]:
-    """Yield writes of a bounded size; rows in the order of their keys, as two daemons on one server need it."""
+    """Yield writes of bounded size, rows in the order of their keys so that two daemons cannot deadlock."""
     yield from _pieces(_KEEP_VALIDATION, sorted(_validation_tuple(observer, row) for row in validations))
-    yield from _pieces(_KEEP_HOUR, sorted((r.hour, observer, r.node_id, r.observed_ms, r.connected_ms) for r in hours))
+    yield from _pieces(
+        _KEEP_HOUR, sorted((row.hour, observer, row.node_id, row.observed_ms, row.connected_ms) for row in hours)
+    )
 
 
 def _pieces(statement: Prepared, rows: Sequence[tuple[Any, ...]]) -> Iterator[_Write]:
     def writing(piece: Sequence[tuple[Any, ...]]) -> _Write:
         return lambda connection: statement.run(connection, piece)
 
-    for begin in range(0, len(rows), _ROWS_AT_ONCE):
-        yield writing(rows[begin : begin + _ROWS_AT_ONCE])
+    for begin in range(0, len(rows), _ROWS_PER_WRITE):
+        yield writing(rows[begin : begin + _ROWS_PER_WRITE])
 
 
 def _validation_tuple(observer: NodeID, row: ValidationRow) -> tuple[Any, ...]:
@@ -129,7 +131,7 @@ def _hours_since(connection: Connection, observer: NodeID, first_hour: int) -> t
     return tuple(HourRow(row.hour, NodeID(bytes(row.node_id)), row.observed_ms, row.connected_ms) for row in rows)
 
 
-def _met(connection: Connection, observer: NodeID, since_hour: int) -> frozenset[NodeID]:
+def _recent_nodes(connection: Connection, observer: NodeID, since_hour: int) -> frozenset[NodeID]:
     table = OBSERVED_HOURS
     which = (table.c.hour >= since_hour, table.c.observer == observer)
     found = connection.execute(select(table.c.node_id).distinct().where(*which)).scalars()
@@ -137,7 +139,7 @@ def _met(connection: Connection, observer: NodeID, since_hour: int) -> frozenset
 
 
 def _hours_of(connection: Connection, observer: NodeID, node_id: NodeID, hours: range) -> list[HourRow]:
-    """Look each hour up by its key: they lie far apart, since each hour's rows of all nodes are written together."""
+    """Read each hour by its key, because the rows of one node lie far apart: each hour is written together."""
     table = OBSERVED_HOURS
     which = (table.c.hour.in_(list(hours)), table.c.observer == observer, table.c.node_id == node_id)
     rows = connection.execute(select(table).where(*which).order_by(table.c.hour))
@@ -150,6 +152,6 @@ def _prune(connection: Connection, before_hour: int, unseen_since_unix_s: float)
     oldest: int | None = connection.execute(select(func.min(hours.c.hour))).scalar()
     if oldest is None or oldest >= before_hour:
         return False
-    until_hour = min(before_hour, oldest + _HOURS_PRUNED_AT_ONCE)
+    until_hour = min(before_hour, oldest + _HOURS_PER_PRUNE)
     connection.execute(delete(hours).where(hours.c.hour < until_hour))
     return until_hour < before_hour

@@ -1,4 +1,4 @@
-"""Where the store is: `store-url` taken apart, and shown without its secrets. Loads no database library."""
+"""The location of a store: `store-url`, parsed, and printed without its secrets. Loads no database library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HIDDEN: Final = "***"
 
 
 class StoreKind(StrEnum):
-    """What keeps the store."""
+    """The kind of database."""
 
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
@@ -25,12 +25,12 @@ class StoreKind(StrEnum):
 
 
 class MalformedStoreUrl(ValueError):
-    """Text that names no store. The message holds none of it, for it may hold a password."""
+    """Text that is no store url. The error does not contain the text, which may contain a password."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
-    """One store. path: of a SQLite file. text: with its secrets, never to be shown; `shown` is without."""
+    """One store. path: of a SQLite file. text: with its secrets, never printed; `redacted` is without them."""
 
     kind: StoreKind
     text: str
@@ -38,7 +38,7 @@ class StoreUrl:
 
     @classmethod
     def parse(cls, text: str) -> StoreUrl:
-        """Return what a `store-url` names; "" is not one. Raises MalformedStoreUrl."""
+        """Parse a `store-url`, which is not empty. Raises MalformedStoreUrl."""
         if text == OFF:
             return cls(StoreKind.OFF, OFF)
         if text.startswith(_SQLITE_PREFIX):
@@ -57,7 +57,7 @@ class StoreUrl:
 
     @property
     def redacted(self) -> str:
-        """The url fit for logs and pages: no password, and of a server's options none but the host."""
+        """The url for logs and pages: without passwords, and without a server's options but the host."""
         if self.kind is not StoreKind.POSTGRESQL:
             return self.text
         parts = _split(self.text)
@@ -77,7 +77,7 @@ class StoreUrl:
 
 
 def redacted_url(text: str) -> str:
-    """Return a `store-url` fit for a page; what is malformed is not shown at all."""
+    """Return a `store-url` without secrets; a malformed one is hidden completely."""
     try:
         return StoreUrl.parse(text).redacted if text else ""
     except MalformedStoreUrl:
@@ -101,7 +101,7 @@ def _split(text: str) -> SplitResult:
 
 
 def _secrets(text: str) -> set[str]:
-    """Return the passwords in a url, as they stand there and as they are meant."""
+    """Return the passwords in a url, encoded and decoded."""
     parts = _split(text)
     secrets = [parts.netloc.rpartition("@")[0].partition(":")[2]]
     secrets += [option.partition("=")[2] for option in parts.query.split("&") if "password" in option.partition("=")[0]]

@@ -1,4 +1,4 @@
-"""What the store keeps and gives back: values of plain bytes, numbers and text, without any SQL in them.
+"""The values that the store writes and loads: plain bytes, numbers and text, without SQL.
 
 Source of truth for origins: `L1ValidatorRegistrationJustification`, as `warp/justification.py` reads it.
 """
@@ -17,7 +17,7 @@ from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_
 class StoredShare:
     """One validator's signature (96 bytes) by its key (48 bytes).
 
-    verified: checked alone; else a candidate, decoded or checked inside a sum at most.
+    verified: checked alone; otherwise a candidate, which was at most decoded or checked in a sum.
     """
 
     public_key: bytes
@@ -27,7 +27,7 @@ class StoredShare:
 
 @dataclass(frozen=True, slots=True)
 class StoredSignature:
-    """An aggregate (96 bytes) and exactly whose keys (48 bytes each) it is of, in the order given."""
+    """An aggregate signature (96 bytes) and the keys of its signers (48 bytes each), in the given order."""
 
     public_keys: tuple[bytes, ...]
     signature: bytes
@@ -35,7 +35,7 @@ class StoredSignature:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """What is kept of one message; signatures newest first. is_unread: there may be more, which could not be read."""
+    """The stored signatures, newest first, and shares of one message. is_incomplete: they could not all be read."""
 
     signatures: tuple[StoredSignature, ...] = ()
     shares: tuple[StoredShare, ...] = ()
@@ -83,12 +83,12 @@ class BootstrapOrigin:
 
     @property
     def validation_id(self) -> ValidationID:
-        """The validation that this is the origin of."""
+        """The validation with this origin."""
         return bootstrap_validation_id(self.subnet_id, self.index)
 
     @property
     def justification(self) -> bytes:
-        """The proof's bytes, as a signer of "not registered" asks for it."""
+        """The bytes of the proof that a signer of "not registered" needs."""
         return L1ValidatorRegistrationJustification.bootstrap(self.subnet_id, self.index).raw
 
 
@@ -96,7 +96,7 @@ class BootstrapOrigin:
 class RegistrationOrigin:
     """A validation that began with a registration; payload: the bytes of its RegisterL1Validator message.
 
-    The properties raise MalformedMessage where `payload` is none.
+    The properties raise MalformedMessage if `payload` is malformed.
     """
 
     payload: bytes
@@ -108,12 +108,12 @@ class RegistrationOrigin:
 
     @property
     def validation_id(self) -> ValidationID:
-        """The validation that this is the origin of."""
+        """The validation with this origin."""
         return RegisterL1Validator.parse(self.payload).validation_id
 
     @property
     def justification(self) -> bytes:
-        """The proof's bytes, as a signer of "not registered" asks for it."""
+        """The bytes of the proof that a signer of "not registered" needs."""
         return L1ValidatorRegistrationJustification.registered(RegisterL1Validator.parse(self.payload)).raw
 
 
@@ -122,7 +122,7 @@ Origin = BootstrapOrigin | RegistrationOrigin
 
 @dataclass(frozen=True, slots=True)
 class EagerTask:
-    """An L1 transaction that is to be aggregated unasked, not before `due_at_unix_s`; attempts: so far."""
+    """An L1 transaction to be aggregated without a request, not before `due_at_unix_s`; attempts: so far."""
 
     tx_id: bytes
     due_at_unix_s: float
@@ -130,7 +130,7 @@ class EagerTask:
 
 
 class AddressKind(StrEnum):
-    """Why an address is remembered: the node answered there, or the node signed it."""
+    """Why an address is stored: the node answered there, or the node signed it."""
 
     WORKED = "worked"
     SIGNED = "signed"
@@ -154,7 +154,7 @@ class AddressRow:
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """How much is kept, counted one by one. size_bytes: on disk; evictable_bytes: of it, what may go, about."""
+    """The numbers of stored rows. size_bytes: on disk; evictable_bytes: the approximate part that may be evicted."""
 
     messages: int = 0
     messages_for_ever: int = 0
@@ -171,11 +171,11 @@ class StoreContents:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """How the store is, without asking it. url: without secrets; "off" when nothing is kept.
+    """The status of the store. url: without secrets; "off" if the store is off.
 
     reason, down_since_unix_s: of a store that is down. waiting_writes, waiting_bytes: in memory, not committed yet;
-    dropped_writes: given up for want of memory while it was down. size_bytes, evictable_bytes: as of the latest
-    half minute, 0 before; evicted: messages and addresses deleted since the start.
+    dropped_writes: dropped for want of memory while it was down. size_bytes, evictable_bytes: at most about half a
+    minute old, 0 before; evicted: messages and addresses deleted since the start.
     """
 
     url: str
@@ -195,7 +195,7 @@ class StoreStatus:
 class ValidationRow:
     """Counters of one validation (id of 32 bytes), in milliseconds. first_at, seen_at: unix seconds.
 
-    first_at: when it was first watched; seen_at: when it was last known to be under way.
+    first_at: when it was first observed; seen_at: when it was last known to be active.
     """
 
     validation_id: bytes
@@ -218,8 +218,8 @@ class HourRow:
 
 @dataclass(frozen=True, slots=True)
 class StoredUptime:
-    """What a process begins with. met: nodes that were observed lately."""
+    """The uptime with which a process starts. recent_nodes: nodes that were observed lately."""
 
     validations: tuple[ValidationRow, ...] = ()
     hours: tuple[HourRow, ...] = ()
-    met: frozenset[NodeID] = frozenset()
+    recent_nodes: frozenset[NodeID] = frozenset()

@@ -188,7 +188,7 @@ class SettableLeadership(Leadership):
 
     def set(self, is_leader: bool) -> None:
         if is_leader:
-            self._take()
+            self._acquire()
         else:
             self._lose()
 

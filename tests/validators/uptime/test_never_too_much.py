@@ -88,7 +88,7 @@ class World:
         found = self.storage.content(self.hours.first_hour)
         self.validations.load_rows(found.validations)
         self.hours.load_rows(found.hours)
-        self.uptimes.mark_tried(found.met)
+        self.uptimes.mark_tried(found.recent_nodes)
         self.uptimes.update(self.now_ms)
         for truth in self.truths.values():
             truth.is_connected = truth.is_watched = False

@@ -78,17 +78,17 @@ class MemoryUptimeStorage:
     is_down: bool = False
     pruned: tuple[int, float] | None = None
 
-    async def load(self, observer: NodeID, first_hour: int, met_since_hour: int) -> StoredUptime:
+    async def load(self, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
         self._check()
-        return self.content(first_hour, met_since_hour)
+        return self.content(first_hour, recent_since_hour)
 
-    def content(self, first_hour: int = 0, met_since_hour: int = 0) -> StoredUptime:
+    def content(self, first_hour: int = 0, recent_since_hour: int = 0) -> StoredUptime:
         """What a process begins with."""
         rows = self.hour_rows.values()
         return StoredUptime(
             tuple(self.validations.values()),
             tuple(row for row in rows if row.hour >= first_hour),
-            frozenset(row.node_id for row in rows if row.hour >= met_since_hour),
+            frozenset(row.node_id for row in rows if row.hour >= recent_since_hour),
         )
 
     async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:

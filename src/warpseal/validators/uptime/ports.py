@@ -39,8 +39,8 @@ class UptimeStorage(Protocol):
     Rows are absolute, so that a repeated write changes nothing; the counts of a row never decrease.
     """
 
-    async def load(self, observer: NodeID, first_hour: int, met_since_hour: int) -> StoredUptime:
-        """Return all validations, the hours from `first_hour` on, and the nodes observed from `met_since_hour` on."""
+    async def load(self, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
+        """Return all validations, hours from `first_hour` on, and the nodes observed from `recent_since_hour` on."""
         ...
 
     async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:

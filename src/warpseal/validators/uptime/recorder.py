@@ -173,7 +173,7 @@ class UptimeRecorder:
         self._is_loaded = True
         self._validations.load_rows(stored.validations)
         self._hours.load_rows(stored.hours)
-        self._uptimes.mark_tried(stored.met | {row.node_id for row in stored.validations if row.observed_ms})
+        self._uptimes.mark_tried(stored.recent_nodes | {row.node_id for row in stored.validations if row.observed_ms})
 
     async def _write(self) -> None:
         """Write the rows that changed. Raises StoreDown."""
