@@ -100,7 +100,7 @@ async def test_a_signature_of_another_height_ends_with_1(capsys: pytest.CaptureF
     async with serving(RecordedNode()) as (uri,):
         shown = await told(capsys, REGISTRATION, "--node", uri, code=1)
     assert shown["verification"]["pChainHeight"] == "19"
-    assert "set was another" in shown["verification"]["fault"]
+    assert "another validator set" in shown["verification"]["fault"]
 
 
 async def test_a_message_that_does_not_tell_who_signs_it_asks_for_the_subnet(

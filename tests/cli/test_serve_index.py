@@ -48,9 +48,9 @@ async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: 
             "c-chain": ("10", 0),
         }
         shown = (await text_of(line.split("metrics=")[1].split()[0] + "/metrics")).splitlines()
-        assert 'warpseal_index_height{chain="p-chain"} 19' in shown
-        assert 'warpseal_index_node_height{chain="x-chain"} 13' in shown
-        assert 'warpseal_index_lag_seconds{chain="c-chain"} 0' in shown
+        assert 'warpseal_index_height{chain="p-chain"} 19.0' in shown
+        assert 'warpseal_index_node_height{chain="x-chain"} 13.0' in shown
+        assert 'warpseal_index_lag_seconds{chain="c-chain"} 0.0' in shown
         assert any(row.startswith('warpseal_index_pages_total{chain="p-chain",kind="blocks"}') for row in shown)
         daemon.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(daemon.wait(), 40) == 0

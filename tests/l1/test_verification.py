@@ -69,7 +69,11 @@ def test_a_quorum_that_the_weight_does_not_reach_is_not_met() -> None:
 
 @pytest.mark.parametrize(
     ("signers", "words"),
-    [((), "nobody has signed"), ((0, 9), "signer 9 is none of the 5"), ((0, 2, 3), "not the one of these")],
+    [
+        ((), "no validator has signed"),
+        ((0, 9), "signer 9 is not one of the 5"),
+        ((0, 2, 3), "not valid for these validators"),
+    ],
 )
 def test_a_signature_of_others_is_refused_with_the_reason(signers: tuple[int, ...], words: str) -> None:
     message = SignedMessage(CONVERSION.unsigned, encode_signers(signers), CONVERSION.signature)

@@ -1,7 +1,7 @@
-"""What a Warp message says, as JSON: signed or unsigned, of every kind, with its parts by name.
+"""Describes Warp messages and L1 transactions as JSON: signed or unsigned, of every kind, with named parts.
 
-Whatever the bytes are, this answers: what cannot be read is shown as it stands, with the place and the reason.
-Numbers that may exceed 2^53 are text. Source of truth: the parsers of `warp/`.
+It never fails: a part that cannot be decoded is body as bytes, with the offset and the reason. Numbers that may exceed
+2^53 are text. Source of truth: the parsers of `warp/`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMe
 
 Json = dict[str, Any]
 
-# A payload has at most 24 KiB; more is only shown in part, and not searched for signers.
+# A payload has at most 24 KiB. A larger message is body in part.
 MAX_MESSAGE_BYTES: Final = 128 * 1024
 _SHOWN_BYTES: Final = 32 * 1024
 _PAYLOAD_LENGTH_OFFSET: Final = 2 + 4 + 32
@@ -43,41 +43,67 @@ _NETWORKS: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
 
 
 def describe(raw: bytes) -> Json:
-    """Return what a message says: unsigned or signed, alone or as a log or an access list carries it. Never raises.
+    """Describe a message: unsigned or signed, bare or in a log or an access list. Never raises.
 
-    `unread` lists what could not be read, each with the part, the offset in it and the reason; it is empty where
-    everything was.
+    `unread` lists the parts that could not be decoded, with the offset in the part and the reason.
     """
     if len(raw) > MAX_MESSAGE_BYTES:
         reason = f"{len(raw)} bytes are more than any message has"
-        return _nothing(raw, MalformedMessage(MAX_MESSAGE_BYTES, reason))
+        return _describe_unknown(raw, MalformedMessage(MAX_MESSAGE_BYTES, reason))
     message, wrapping = unwrap(raw)
-    shown: Json = {"wrapping": wrapping} if wrapping else {}
+    body: Json = {"wrapping": wrapping} if wrapping else {}
     unread: list[Json] = []
     unsigned, fault = _unsigned_part(message)
     if unsigned is None:
-        return shown | _nothing(message, fault)
+        return body | _describe_unknown(message, fault)
     signature = _signature(message, unsigned, unread)
-    shown |= {"type": "unsigned message" if signature is None else "signed message"}
-    shown |= describe_unsigned(unsigned, unread)
+    body |= {"type": "unsigned message" if signature is None else "signed message"}
+    body |= describe_unsigned(unsigned, unread)
     if signature is not None:
-        shown["signature"] = signature
-    return shown | {"unread": unread}
+        body["signature"] = signature
+    return body | {"unread": unread}
 
 
 def describe_unsigned(message: UnsignedMessage, unread: list[Json]) -> Json:
-    """Return what an unsigned message says; what could not be read is added to `unread`."""
-    shown: Json = {"messageId": id_forms(message.id), "networkId": message.network_id}
+    """Describe an unsigned message; add the parts that could not be decoded to `unread`."""
+    body: Json = {"messageId": id_forms(message.id), "networkId": message.network_id}
     if message.network_id in _NETWORKS:
-        shown["network"] = _NETWORKS[message.network_id]
-    shown["sourceBlockchainId"] = id_forms(message.source_chain_id)
+        body["network"] = _NETWORKS[message.network_id]
+    body["sourceBlockchainId"] = id_forms(message.source_chain_id)
     if message.source_chain_id == P_CHAIN:
-        shown["sourceBlockchain"] = "P-Chain"
-    return shown | {"payload": _payload(message, unread), "unsignedMessage": hex_text(message.raw)}
+        body["sourceBlockchain"] = "P-Chain"
+    return body | {"payload": _payload(message, unread), "unsignedMessage": hex_text(message.raw)}
+
+
+def describe_transaction(raw: bytes) -> dict[str, Any]:
+    """Describe the signed bytes of a P-Chain transaction. Raises MalformedMessage."""
+    tx = parse_p_tx(raw)
+    body: dict[str, Any] = {
+        "type": "P-Chain transaction",
+        "transactionId": id_forms(tx.id),
+        "transactionType": tx.kind,
+    }
+    carried = carried_message(tx)
+    if carried is not None:
+        body["askedForBy"] = describe(carried.encode())
+    try:
+        return body | _describe_attestation(derive_attestation(tx, _network_of(tx)))
+    except (NoMessage, UndecodableTransaction) as error:
+        return body | {"message": None, "reason": str(error)}
+
+
+def carried_message(tx: PSignedTx) -> SignedMessage | None:
+    """Return the signed message in a transaction, None if its type carries none."""
+    if not isinstance(tx.unsigned, RegisterL1ValidatorTx | SetL1ValidatorWeightTx):
+        return None
+    try:
+        return tx.unsigned.signed_message()
+    except MalformedMessage:
+        return None
 
 
 def unwrap(raw: bytes) -> tuple[bytes, str | None]:
-    """Return the message itself, and what it was wrapped in: a log's data, or the storage keys of an access list."""
+    """Return the bare message and the name of its wrapping: a log's data, or the storage keys of an access list."""
     logged = unwrap_log_data(raw)
     if logged is not None:
         return logged, "SendWarpMessage log data"
@@ -88,14 +114,14 @@ def unwrap(raw: bytes) -> tuple[bytes, str | None]:
 
 
 def id_forms(raw: bytes) -> Json:
-    """Return the two texts of a 32-byte id."""
+    """Return a 32-byte id as CB58 and as hex."""
     return {"cb58": id_text(raw), "hex": hex_text(raw)}
 
 
 def hex_text(raw: bytes) -> str:
-    """Return bytes as hex after 0x; of very many only the first, and how many there are."""
-    shown = "0x" + raw[:_SHOWN_BYTES].hex()
-    return shown if len(raw) <= _SHOWN_BYTES else f"{shown}… ({len(raw)} bytes in all)"
+    """Return bytes as hex after 0x; of more than 32 KiB only the first, and the total."""
+    body = "0x" + raw[:_SHOWN_BYTES].hex()
+    return body if len(raw) <= _SHOWN_BYTES else f"{body}… ({len(raw)} bytes in all)"
 
 
 def _is_signed(raw: bytes) -> bool:
@@ -115,7 +141,7 @@ def _unsigned_part(raw: bytes) -> tuple[UnsignedMessage | None, MalformedMessage
         return None, error
 
 
-def _nothing(raw: bytes, fault: MalformedMessage) -> Json:
+def _describe_unknown(raw: bytes, fault: MalformedMessage) -> Json:
     unread = [{"part": "message", "offset": fault.offset, "reason": fault.reason}]
     return {"type": NO_WARP_MESSAGE, "bytes": hex_text(raw), "unread": unread}
 
@@ -160,7 +186,7 @@ def _call(message: UnsignedMessage, call: AddressedCall, unread: list[Json]) -> 
         return _teleporter(message.source_chain_id, teleporter, call.source_address)
     read = _reader_of(message, call)
     if read is None:
-        unread.append({"part": "payload.call", "offset": 0, "reason": "no known kind of call: only its sender knows"})
+        unread.append({"part": "payload.call", "offset": 0, "reason": "unknown kind of call"})
         return {"type": "unknown", "bytes": hex_text(call.payload)}
     try:
         return read(message, call.payload)
@@ -193,19 +219,19 @@ def _conversion(message: UnsignedMessage, raw: bytes) -> Json:
 
 
 def _register(message: UnsignedMessage, raw: bytes) -> Json:
-    asked = RegisterL1Validator.parse(raw)
+    registration = RegisterL1Validator.parse(raw)
     return {
         "type": "RegisterL1Validator",
         "meaning": "an L1 asks the P-Chain to register a validator",
-        "validationId": id_forms(asked.validation_id),
-        "subnetId": id_forms(asked.subnet_id),
-        "nodeId": _node(asked.node_id),
-        "blsPublicKey": hex_text(asked.public_key),
-        "weight": str(asked.weight),
-        "expiry": str(asked.expiry),
-        "expiryTime": _time(asked.expiry),
-        "remainingBalanceOwner": _owner(message.network_id, asked.remaining_balance_owner),
-        "disableOwner": _owner(message.network_id, asked.disable_owner),
+        "validationId": id_forms(registration.validation_id),
+        "subnetId": id_forms(registration.subnet_id),
+        "nodeId": _node(registration.node_id),
+        "blsPublicKey": hex_text(registration.public_key),
+        "weight": str(registration.weight),
+        "expiry": str(registration.expiry),
+        "expiryTime": _time(registration.expiry),
+        "remainingBalanceOwner": _owner(message.network_id, registration.remaining_balance_owner),
+        "disableOwner": _owner(message.network_id, registration.disable_owner),
     }
 
 
@@ -244,12 +270,12 @@ def _uptime(message: UnsignedMessage, raw: bytes) -> Json:
 
 
 def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: bytes) -> Json:
-    shown: Json = {"type": "TeleporterMessage" if message.version == 1 else "TeleporterMessageV2"}
+    body: Json = {"type": "TeleporterMessage" if message.version == 1 else "TeleporterMessageV2"}
     if message.version == 1 and sender == MESSENGER_V1:
-        shown["messenger"] = "TeleporterMessenger v1.0.0"
+        body["messenger"] = "TeleporterMessenger v1.0.0"
     if message.version == 2:
-        shown["originTeleporterAddress"] = hex_text(message.messenger)
-    return shown | {
+        body["originTeleporterAddress"] = hex_text(message.messenger)
+    return body | {
         "teleporterMessageId": id_forms(message.message_id(source_chain_id)),
         "messageNonce": str(message.nonce),
         "originSenderAddress": hex_text(message.sender),
@@ -258,8 +284,11 @@ def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: by
         "requiredGasLimit": str(message.gas_limit),
         "allowedRelayerAddresses": [hex_text(relayer) for relayer in message.relayers],
         "receipts": [
-            {"receivedMessageNonce": str(one.received_nonce), "relayerRewardAddress": hex_text(one.reward_address)}
-            for one in message.receipts
+            {
+                "receivedMessageNonce": str(receipt.received_nonce),
+                "relayerRewardAddress": hex_text(receipt.reward_address),
+            }
+            for receipt in message.receipts
         ],
         "message": hex_text(message.body),
     }
@@ -275,55 +304,20 @@ def _owner(network_id: int, owner: PChainOwner) -> Json:
 
 
 def _time(unix_s: int) -> str | None:
-    """Return the moment in UTC, or None where it lies beyond the year 9999."""
+    """Return the time in UTC, or None beyond the year 9999."""
     try:
         return datetime.fromtimestamp(unix_s, UTC).isoformat().replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
         return None
 
 
-_L1_MESSAGES: Final[dict[int, Callable[[UnsignedMessage, bytes], Json]]] = {
-    0: _conversion,
-    1: _register,
-    2: _registration,
-    3: _weight,
-}
-
-
-def describe_transaction(raw: bytes) -> dict[str, Any]:
-    """Return what the signed bytes of a P-Chain transaction say. Raises MalformedMessage where they are none."""
-    tx = parse_p_tx(raw)
-    shown: dict[str, Any] = {
-        "type": "P-Chain transaction",
-        "transactionId": id_forms(tx.id),
-        "transactionType": tx.kind,
-    }
-    asked_by = carried_message(tx)
-    if asked_by is not None:
-        shown["askedForBy"] = describe(asked_by.encode())
-    try:
-        return shown | _derived(derive_attestation(tx, _network_of(tx)))
-    except (NoMessage, UndecodableTransaction) as error:
-        return shown | {"message": None, "reason": str(error)}
-
-
-def carried_message(tx: PSignedTx) -> SignedMessage | None:
-    """Return the signed message that a transaction brought to the P-Chain, if it is of such a type."""
-    if not isinstance(tx.unsigned, RegisterL1ValidatorTx | SetL1ValidatorWeightTx):
-        return None
-    try:
-        return tx.unsigned.signed_message()
-    except MalformedMessage:
-        return None
-
-
 def _network_of(tx: PSignedTx) -> int:
-    """Return the network of a transaction; 0 of the two types that name none, and have no message either."""
+    """Return the network id of a transaction; 0 for the two types without one, which have no message either."""
     base = getattr(tx.unsigned, "base", None)
     return base.network_id if isinstance(base, BaseFields) else 0
 
 
-def _derived(attestation: Attestation) -> dict[str, Any]:
+def _describe_attestation(attestation: Attestation) -> dict[str, Any]:
     return {
         "managerBlockchainId": id_forms(attestation.manager_chain_id),
         "managerAddress": hex_text(attestation.manager_address),
@@ -334,5 +328,13 @@ def _derived(attestation: Attestation) -> dict[str, Any]:
 
 def _justification(attestation: Attestation) -> str:
     if attestation.justification is None:
-        return "needed: the proof of where the validation began"
+        return "needed: the proof of the validation's origin"
     return hex_text(attestation.justification) if attestation.justification else "none is needed"
+
+
+_L1_MESSAGES: Final[dict[int, Callable[[UnsignedMessage, bytes], Json]]] = {
+    0: _conversion,
+    1: _register,
+    2: _registration,
+    3: _weight,
+}

@@ -1,7 +1,7 @@
 """Teleporter (ICM) messages, as their contracts put them into an addressed call.
 
 Source of truth: icm-contracts `TeleporterMessenger.sol`; for the second version `TeleporterMessageV2.sol` and
-`WarpAdapter.sol`. The ABI library takes 0.15 s to load and is not needed to sign, so it is loaded at the first use.
+`WarpAdapter.sol`. Importing the ABI library takes 0.15 s, and signing does not need it, so the first use imports it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ABI_ID: Final = ("address", "bytes32", "bytes32", "uint256")
 
 @dataclass(frozen=True, slots=True)
 class TeleporterReceipt:
-    """Tells the other side that its message of this nonce was delivered, and whom it is to reward (20 bytes)."""
+    """Confirms the delivery of a message to its source chain. reward_address: 20 bytes."""
 
     received_nonce: int
     reward_address: bytes
@@ -31,7 +31,7 @@ class TeleporterReceipt:
 class TeleporterMessage:
     """A call of a contract on another chain. Addresses have 20 bytes.
 
-    messenger: who gave the message its nonce. version 1 sends its calls itself, version 2 through an adapter.
+    messenger: the contract that assigned the nonce. version 1 sends its calls itself, version 2 through an adapter.
     """
 
     version: int
@@ -46,7 +46,7 @@ class TeleporterMessage:
     body: bytes
 
     def message_id(self, source_chain_id: ChainID) -> bytes:
-        """Return the 32 bytes that the contracts know the message by; not the id of the Warp message."""
+        """Return the 32 bytes by which the contracts identify the message; not the id of the Warp message."""
         from eth_abi.abi import encode
         from eth_hash.auto import keccak
 
@@ -54,22 +54,22 @@ class TeleporterMessage:
 
 
 def parse_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
-    """Return the message in the payload of an addressed call from `sender`, or None where it is none.
+    """Return the message in the payload of an addressed call from `sender`, or None if it is none.
 
-    Strict: the bytes must be exactly what the contracts' ABI encoder makes of the message.
+    The bytes must be exactly the ABI encoding of the message.
     """
     if len(sender) != 20:
         return None
-    first = _decoded(_ABI_V1, payload)
+    first = _decode(_ABI_V1, payload)
     if first is not None:
-        return _message(1, sender, first)
-    second = _decoded(_ABI_V2, payload)
+        return _build_message(1, sender, first)
+    second = _decode(_ABI_V2, payload)
     if second is not None:
-        return _message(2, _address(second[2]), (*second[:2], *second[3:]))
+        return _build_message(2, _address(second[2]), (*second[:2], *second[3:]))
     return None
 
 
-def _decoded(abi: str, payload: bytes) -> tuple[Any, ...] | None:
+def _decode(abi: str, payload: bytes) -> tuple[Any, ...] | None:
     from eth_abi.abi import decode, encode
     from eth_abi.exceptions import DecodingError
 
@@ -80,7 +80,7 @@ def _decoded(abi: str, payload: bytes) -> tuple[Any, ...] | None:
     return tuple(fields) if encode([abi], [fields]) == payload else None
 
 
-def _message(version: int, messenger: bytes, fields: tuple[Any, ...]) -> TeleporterMessage:
+def _build_message(version: int, messenger: bytes, fields: tuple[Any, ...]) -> TeleporterMessage:
     nonce, sender, chain_id, destination, gas_limit, relayers, receipts, body = fields
     return TeleporterMessage(
         version=version,

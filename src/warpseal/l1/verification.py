@@ -1,6 +1,6 @@
-"""Whether a signed message verifies, as its verifiers do it: against the set of one subnet at one height.
+"""Verifies a signed message as its verifiers do: against the validator set of one subnet at one height.
 
-Source of truth: avalanchego `vms/platformvm/warp/signature.go`; who signs for whom: subnet-evm
+Source of truth: avalanchego `vms/platformvm/warp/signature.go`; for the signing subnet: subnet-evm
 `precompile/contracts/warp/config.go`.
 """
 
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from warpseal.bls import MalformedKey, parse_public_key, verify_aggregate
 from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.l1.describe import hex_text, id_forms
 from warpseal.l1.teleporter import parse_teleporter
-from warpseal.node.p_chain import Subnet, ValidationAt, ValidatorEntry
+from warpseal.node.platform import PlatformClient
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
@@ -24,19 +24,9 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_s
 DEFAULT_QUORUM = 67
 
 
-class Platform(Protocol):
-    """What is asked of a node; `PlatformClient` is one."""
-
-    async def proposed_height(self) -> int: ...
-    async def validators_at(self, subnet_id: SubnetID, height: int) -> tuple[ValidatorEntry, ...]: ...
-    async def validated_by(self, chain_id: ChainID) -> SubnetID | None: ...
-    async def subnet(self, subnet_id: SubnetID) -> Subnet | None: ...
-    async def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class VerificationTarget:
-    """What a message is verified against. height None: the proposed one; subnet_id None: by the message's source."""
+    """The validator set to verify against. height None: the proposed height; subnet_id None: that of the message."""
 
     subnet_id: SubnetID | None = None
     height: int | None = None
@@ -45,7 +35,7 @@ class VerificationTarget:
 
 @dataclass(frozen=True, slots=True)
 class MessageVerification:
-    """What came of it. signers: canonical indices. fault: why the signature is none of this set's, or None."""
+    """The result of a verification. signers: canonical indices. fault: why the signature is invalid for this set."""
 
     members: CanonicalValidatorSet
     signers: tuple[int, ...]
@@ -54,18 +44,18 @@ class MessageVerification:
 
     @property
     def signed_weight(self) -> int:
-        """The weight of the signers, as far as there are such validators."""
+        """The weight of the signers that the set has."""
         return self.members.weight_of(index for index in self.signers if index < len(self.members))
 
     @property
     def meets_quorum(self) -> bool:
-        """Whether a verifier with this quorum takes the message."""
+        """Whether a verifier with this quorum accepts the message."""
         return self.fault is None and has_quorum(self.signed_weight, self.members.total_weight, self.quorum)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it, validators included."""
+        """Return the result with all validators."""
         signed = set(self.signers)
-        everybody = range(len(self.members))
+        indices = range(len(self.members))
         return {
             "signatureValid": self.fault is None,
             **({"fault": self.fault} if self.fault else {}),
@@ -74,8 +64,8 @@ class MessageVerification:
             "signedWeight": str(self.signed_weight),
             "totalWeight": str(self.members.total_weight),
             "signedPercentage": percentage_text(self.signed_weight, self.members.total_weight),
-            "signed": self._validators(index for index in everybody if index in signed),
-            "notSigned": self._validators(index for index in everybody if index not in signed),
+            "signed": self._validators(index for index in indices if index in signed),
+            "notSigned": self._validators(index for index in indices if index not in signed),
             "weightWithoutKey": str(self.members.keyless_weight),
         }
 
@@ -83,29 +73,29 @@ class MessageVerification:
         return [self._validator(index) for index in indices]
 
     def _validator(self, index: int) -> dict[str, Any]:
-        one = self.members.validators[index]
+        validator = self.members.validators[index]
         return {
             "index": index,
-            "nodeIds": [node_id_text(node_id) for node_id in one.node_ids],
-            "publicKey": hex_text(one.public_key),
-            "weight": str(one.weight),
-            "percentage": percentage_text(one.weight, self.members.total_weight),
+            "nodeIds": [node_id_text(node_id) for node_id in validator.node_ids],
+            "publicKey": hex_text(validator.public_key),
+            "weight": str(validator.weight),
+            "percentage": percentage_text(validator.weight, self.members.total_weight),
         }
 
 
 def verify_signed(
     signed: SignedMessage, members: CanonicalValidatorSet, quorum: int = DEFAULT_QUORUM
 ) -> MessageVerification:
-    """Verify against one canonical set, in the order in which verifiers look."""
+    """Verify against one canonical set, with the checks in the order of the verifiers."""
     signers = signed.signer_indices
     return MessageVerification(members, signers, _fault(signed, signers, members), quorum)
 
 
-async def verify_at(platform: Platform, signed: SignedMessage, against: VerificationTarget) -> dict[str, Any]:
-    """Verify with what a node knows; return it as JSON, with the subnet and the height.
+async def verify_at(platform: PlatformClient, signed: SignedMessage, against: VerificationTarget) -> dict[str, Any]:
+    """Verify with the sets that a node returns; return the result as JSON, with the subnet and the height.
 
-    A message of the C-Chain may be signed by the Primary Network or by the L1 that it goes to: whichever did counts.
-    Raises NodeUnavailable, RpcRefusal, UnknownChain, InvalidSigningSubnet where the message does not tell who signs it.
+    The Primary Network or the receiving L1 may sign a message of the C-Chain: the one whose signature is valid counts.
+    Raises NodeUnavailable, RpcRefusal, UnknownChain; InvalidSigningSubnet if the message does not determine the subnet.
     """
     height = await platform.proposed_height() if against.height is None else against.height
     subnets = (
@@ -129,19 +119,19 @@ def percentage_text(part: int, total: int) -> str:
 
 def _fault(signed: SignedMessage, signers: tuple[int, ...], members: CanonicalValidatorSet) -> str | None:
     if not signers:
-        return "nobody has signed"
+        return "no validator has signed"
     if signers[-1] >= len(members):
-        return f"signer {signers[-1]} is none of the {len(members)} validators of this set"
+        return f"signer {signers[-1]} is not one of the {len(members)} validators of this set"
     try:
         keys = [parse_public_key(members.validators[index].public_key) for index in signers]
     except MalformedKey as error:
-        return f"a validator's key is none: {error}"
+        return f"a validator has an invalid key: {error}"
     if not verify_aggregate(keys, signed.unsigned.raw, signed.signature):
-        return "the signature is not the one of these validators: it is damaged, or their set was another"
+        return "the signature is not valid for these validators: it is damaged, or of another validator set"
     return None
 
 
-async def _signing_subnets(platform: Platform, message: UnsignedMessage) -> list[SubnetID]:
+async def _signing_subnets(platform: PlatformClient, message: UnsignedMessage) -> list[SubnetID]:
     if message.source_chain_id == P_CHAIN:
         return [await _subnet_of_manager(platform, message)]
     subnet_id = await _validated_by(platform, message.source_chain_id)
@@ -150,18 +140,18 @@ async def _signing_subnets(platform: Platform, message: UnsignedMessage) -> list
     return [subnet_id] if receiver is None or receiver == subnet_id else [subnet_id, receiver]
 
 
-async def _subnet_of_manager(platform: Platform, message: UnsignedMessage) -> SubnetID:
-    """Return who signs what the P-Chain says of a validation: the validators of the chain of the L1's manager."""
+async def _subnet_of_manager(platform: PlatformClient, message: UnsignedMessage) -> SubnetID:
+    """Return the subnet of the L1 manager's chain, which signs the P-Chain's messages about a validation."""
     validation_id = _validation_of(message)
     found = None if validation_id is None else await platform.l1_validator(validation_id)
     l1 = None if found is None or found.state is None else await platform.subnet(found.state.subnet_id)
     if l1 is None or l1.manager_chain_id is None:
-        reason = "a message of the P-Chain does not tell which validators sign it: name their subnet"
+        reason = "a message of the P-Chain does not determine its signing subnet: give the subnet"
         raise InvalidSigningSubnet("--signing-subnet", reason)
     return await _validated_by(platform, l1.manager_chain_id)
 
 
-async def _validated_by(platform: Platform, chain_id: ChainID) -> SubnetID:
+async def _validated_by(platform: PlatformClient, chain_id: ChainID) -> SubnetID:
     subnet_id = await platform.validated_by(chain_id)
     if subnet_id is None:
         raise UnknownChain(id_text(chain_id))
