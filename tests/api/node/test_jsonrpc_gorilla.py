@@ -52,7 +52,7 @@ def test_an_id_of_any_kind_comes_back_as_it_was(given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "told"),
+    ("method", "result"),
     [
         ("nodot", 'rpc: service/method request ill-formed: "nodot"'),
         ("a.b.c", 'rpc: service/method request ill-formed: "a.B.c"'),
