@@ -1,6 +1,6 @@
-"""Locks, semaphores and worker threads of the daemon, made in one place so that waiting for them can be counted.
+"""Locks, semaphores and worker threads of the daemon, whose waiting times can be profiled.
 
-Nothing is counted, and next to nothing is spent, until WAITS.begin() is called.
+Nothing is counted, at almost no cost, until CONTENTION.begin() is called.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ContentionProfile:
-    """What was waited for, by stack: how often, and for how many nanoseconds."""
+    """The number and nanoseconds of waits by stack."""
 
     def __init__(self) -> None:
         self.is_counting = False
@@ -35,11 +35,11 @@ class ContentionProfile:
         """Count from now on."""
         self.is_counting = True
 
-    def add(self, stack: Stack, waited_ns: int, what: str) -> None:
-        """Count one wait; `what` was waited for, in square brackets. Never from a signal: it may find the lock held."""
+    def add(self, stack: Stack, waited_ns: int, target: str) -> None:
+        """Count one wait for `target`, in square brackets. Not for signal handlers, which may find the lock held."""
         if self.is_counting:
             with self._adding:
-                self._totals.add(stack, waited_ns, innermost=what)
+                self._totals.add(stack, waited_ns, innermost=target)
 
     def totals(self) -> Iterator[StackTotal]:
         """Yield contentions and nanoseconds by stack."""
@@ -49,7 +49,7 @@ class ContentionProfile:
 
 
 CONTENTION: Final = ContentionProfile()
-"""The waits of this process."""
+"""The contention of this process."""
 
 
 class AsyncLock(asyncio.Lock):
@@ -70,7 +70,7 @@ class AsyncSemaphore(asyncio.Semaphore):
     """A semaphore of tasks."""
 
     async def acquire(self) -> Literal[True]:
-        """Wait until there is room."""
+        """Wait until a slot is free."""
         if not (CONTENTION.is_counting and self.locked()):
             return await super().acquire()
         stack, started = capture_stack(sys._getframe(1)), time.monotonic_ns()
@@ -89,7 +89,7 @@ class ThreadLock:
         self._lock = threading.Lock()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; False where it could not be had in `timeout` seconds, or at once if not `blocking`."""
+        """Acquire the lock; return False if that fails within `timeout` seconds, or at once if not `blocking`."""
         if self._lock.acquire(blocking=False):
             return True
         if not blocking:
@@ -101,7 +101,7 @@ class ThreadLock:
             CONTENTION.add(capture_stack(sys._getframe(1)), time.monotonic_ns() - started, LOCK)
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> bool:
@@ -112,10 +112,10 @@ class ThreadLock:
 
 
 class ThreadSemaphore(threading.BoundedSemaphore):
-    """A semaphore of threads, which nobody gives back more often than it was taken."""
+    """A bounded semaphore of threads."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Take a place; False where none is free within `timeout` seconds, or at once if not `blocking`."""
+        """Acquire a slot; return False if none is free within `timeout` seconds, or at once if not `blocking`."""
         if super().acquire(blocking=False):
             return True
         if not blocking:
@@ -135,18 +135,18 @@ def new_thread_condition() -> threading.Condition:
 
 
 class WorkerThreads(ThreadPoolExecutor):
-    """Threads for work that takes long; a job that finds all of them busy waits."""
+    """A bounded pool of threads for long work; a job waits while all of them are busy."""
 
     def __init__(self, threads: int, name: str) -> None:
         super().__init__(threads, name)
-        self._threads_at_most = threads
+        self._max_threads = threads
         self._jobs = 0
         self._counting_jobs = threading.Lock()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Do `fn` in one of the threads, in the order of the calls."""
+        """Run `fn` in one of the threads, in the order of the calls."""
         with self._counting_jobs:
-            is_waiting = self._jobs >= self._threads_at_most
+            is_waiting = self._jobs >= self._max_threads
             self._jobs += 1
         work: Callable[P, T] = (
             _timed(fn, capture_stack(sys._getframe(1))) if is_waiting and CONTENTION.is_counting else fn

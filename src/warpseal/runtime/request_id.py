@@ -1,6 +1,6 @@
 """The id of the request that the current task serves, so that every log line of the request carries it.
 
-A caller may choose the id (`X-Request-Id`); where it does not, or chose an unusable one, an id is made.
+A caller may choose the id (`X-Request-Id`); without a usable one, the daemon makes an id.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def parse_request_id(given: bytes) -> str | None:
-    """Return the id that a caller chose, or None where it is empty, too long or not printable ASCII."""
+    """Return the id that a caller chose; None if it is empty, too long or not printable ASCII."""
     if not 0 < len(given) <= MAX_REQUEST_ID_LENGTH:
         return None
     text = given.decode("latin-1").strip()
@@ -24,5 +24,5 @@ def parse_request_id(given: bytes) -> str | None:
 
 
 def new_request_id() -> str:
-    """Return an id of 16 hex digits that nobody can guess."""
+    """Return an unpredictable id of 16 hex digits."""
     return secrets.token_hex(8)

@@ -1,4 +1,4 @@
-"""Single flight: work that several callers want at once is done once, and ends when nobody wants it."""
+"""Single flight: work that several callers request at once runs once, and is cancelled when the last caller leaves."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class _Flight(Generic[V]):
 
 
 class SingleFlight(Generic[K, V]):
-    """One task per key, whoever asks for it.
+    """One task per key, shared by its callers.
 
-    The task belongs to its waiters together, not to the task group of any of them: one waiter's cancellation
-    never ends what others wait for, and the last one to leave cancels it. The context is the first caller's.
+    The task belongs to no caller's task group: the cancellation of one caller does not end it for the others, and
+    the last caller to leave cancels it. The context is the first caller's.
     """
 
     __slots__ = ("_flights",)
@@ -31,13 +31,13 @@ class SingleFlight(Generic[K, V]):
 
     @property
     def in_flight(self) -> int:
-        """How many keys have work under way."""
+        """The number of keys whose work is running."""
         return len(self._flights)
 
     async def run(self, key: K, factory: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Return the outcome of the work under way for `key`, or start it with `factory()`.
+        """Return the result of the running work for `key`, or start it with `factory()`.
 
-        An exception of the work goes to everyone who waits. A result is not kept: the next call starts anew.
+        An exception goes to every caller. A result is not kept: the next call starts the work again.
         """
         flight = self._join(key, factory)
         flight.waiters += 1
@@ -46,7 +46,7 @@ class SingleFlight(Generic[K, V]):
         finally:
             flight.waiters -= 1
             if not flight.waiters:
-                self._forget(key, flight)
+                self._remove(key, flight)
                 flight.task.cancel()
         return flight.task.result()
 
@@ -54,15 +54,15 @@ class SingleFlight(Generic[K, V]):
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.create_task(factory()))
-            flight.task.add_done_callback(lambda task: self._landed(key, flight, task))
+            flight.task.add_done_callback(lambda task: self._finish(key, flight, task))
         return flight
 
-    def _landed(self, key: K, flight: _Flight[V], task: asyncio.Task[V]) -> None:
-        self._forget(key, flight)
+    def _finish(self, key: K, flight: _Flight[V], task: asyncio.Task[V]) -> None:
+        self._remove(key, flight)
         if not task.cancelled():
-            # Marks the exception as seen: its waiters may all have left in the tick in which it was raised.
+            # Marks the exception as retrieved: all callers may have left in the tick in which it was raised.
             task.exception()
 
-    def _forget(self, key: K, flight: _Flight[V]) -> None:
+    def _remove(self, key: K, flight: _Flight[V]) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]

@@ -1,4 +1,4 @@
-"""What a thread was doing, as a small key, and counts and amounts by it: bounded, and cheap enough for a signal."""
+"""Stacks of threads as small keys, with counts and amounts by stack: bounded, and cheap enough for a signal handler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BYTES_PER_INSTRUCTION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One call of a stack. Names in square brackets are no functions of the program; they have no file."""
+    """One call of a stack. A name in square brackets is not a function and has no file."""
 
     function: str
     file: str = ""
@@ -27,7 +27,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class StackTotal:
-    """How often a stack was seen and what it amounts to. stack: the innermost call first."""
+    """The count and amount of a stack. stack: the innermost call first."""
 
     stack: tuple[Frame, ...]
     count: int
@@ -35,7 +35,7 @@ class StackTotal:
 
 
 class Stack(NamedTuple):
-    """What a thread did at one moment. calls: id of the code and instruction of each call, the innermost first."""
+    """The stack of a thread at one moment. calls: id of the code and instruction of each call, the innermost first."""
 
     calls: tuple[int, ...]
     codes: tuple[CodeType, ...]
@@ -45,7 +45,7 @@ NO_STACK: Final = Stack((), ())
 
 
 def capture_stack(frame: FrameType | None) -> Stack:
-    """Return what `frame` and its callers do, MAX_DEPTH of them; the frames themselves are not held."""
+    """Return the stack of `frame`, at most MAX_DEPTH calls, without references to the frames."""
     calls: list[int] = []
     codes: list[CodeType] = []
     while frame is not None and len(codes) < MAX_DEPTH:
@@ -57,11 +57,11 @@ def capture_stack(frame: FrameType | None) -> Stack:
 
 
 class StackTotals:
-    """Counts and amounts by stack. Past MAX_STACKS different ones, new ones count together as OTHERS."""
+    """Counts and amounts by stack. Beyond MAX_STACKS different stacks, new ones count together as OTHERS."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-        # Code objects are told apart by their ids, which is quick; so they must not go away meanwhile.
+        # Stacks compare code objects by id, which is quick; the objects are kept so that an id stays unique.
         self._codes: dict[int, CodeType] = {}
 
     def add(self, stack: Stack, amount: int, count: int = 1, *, innermost: str = "") -> None:
@@ -74,7 +74,7 @@ class StackTotals:
         total[1] += amount
 
     def totals(self) -> Iterator[StackTotal]:
-        """Yield what was counted so far."""
+        """Yield the totals so far."""
         for (innermost, calls), (count, amount) in list(self._totals.items()):
             yield StackTotal(self._frames(innermost, calls), count, amount)
 
