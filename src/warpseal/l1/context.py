@@ -19,7 +19,7 @@ from warpseal.l1.ports import (
     L1TransactionIndex,
     ReadProgress,
     SubnetLookup,
-    XChainTransactions,
+    XChainTxReader,
 )
 from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
@@ -36,7 +36,7 @@ class L1Deps:
     """The services that signed messages by transaction use. evm: configured chains; progress: of the follower."""
 
     platform: L1Platform
-    x_chain: XChainTransactions
+    x_chain: XChainTxReader
     evm: Mapping[ChainID, EvmLogReader]
     index: L1TransactionIndex
     archive: Archive

@@ -36,7 +36,7 @@ class L1Platform(Protocol):
         ...
 
 
-class XChainTransactions(Protocol):
+class XChainTxReader(Protocol):
     """The X-Chain."""
 
     async def transaction(self, tx_id: bytes) -> bytes | None:

@@ -19,7 +19,7 @@ from warpseal.chains.p_txs import parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
 from warpseal.l1.attestation import Attestation, derive_attestation
-from warpseal.l1.ports import L1Platform, L1TransactionIndex, XChainTransactions
+from warpseal.l1.ports import L1Platform, L1TransactionIndex, XChainTxReader
 from warpseal.l1.settings import L1Settings
 from warpseal.node.p_chain import FoundTransaction, TxStatus
 from warpseal.runtime.single_flight import SingleFlight
@@ -60,7 +60,7 @@ class TransactionFinder:
     def __init__(
         self,
         platform: L1Platform,
-        x_chain: XChainTransactions,
+        x_chain: XChainTxReader,
         index: L1TransactionIndex,
         network_id: int,
         settings: L1Settings,
