@@ -57,12 +57,12 @@ class Levels:
 
     @property
     def log_level(self) -> str:
-        """The file's, as callers are told it."""
+        """The level of the file, in upper case."""
         return self.log.upper()
 
     @property
     def display_level(self) -> str:
-        """The displayed one, as callers are told it."""
+        """The level of the display, in upper case."""
         return self.display.upper()
 
 
@@ -142,7 +142,7 @@ class DaemonLoggers:
         return (name,) if name else tuple(sorted(self._levels))
 
     def _apply(self) -> None:
-        """Tell Python what nobody wants to see, so that it costs nothing."""
+        """Set the levels of Python's loggers, so that suppressed lines cost nothing."""
         if self._outlet is None:
             return
         chains = [name for name in self._levels if name not in (MAIN, VM_FACTORY, *PACKAGE_LOGGERS)]

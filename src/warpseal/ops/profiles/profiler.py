@@ -37,7 +37,7 @@ class Profiler:
 
     suffix: follows the names, before the extension, in a process that is not the daemon itself ("-indexer"). All
     methods are for the main thread's event loop, and raise ProfileNotWritten. has_loop: that loop goes on between the
-    calls, so that its stalls are told.
+    calls, so its stalls are counted.
     """
 
     def __init__(self, folder: Path, *, suffix: str = "", has_loop: bool = True) -> None:
