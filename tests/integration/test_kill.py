@@ -14,7 +14,7 @@ from time import monotonic
 import aiohttp
 import pytest
 
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from tests.integration.daemon import AGGREGATE_PATH, run_network, write_config_file
 from tests.integration.forked_daemons import DaemonForker, run_daemon_forker
 from tests.store.postgres import PostgresServer
@@ -27,19 +27,19 @@ from warpseal.store.url import StoreUrl
 from warpseal.warp.l1_messages import bootstrap_validation_id
 
 KILLS = 200
-LANES = 4
-PATIENCE_S = 30.0
+SERIES = 4
 GET = "/v1/signatureAggregator/fuji/aggregateSignatures/"
-# What took longer may have left before it was committed: nobody waits longer for that.
+# The daemon waits this long for the commit; a later answer may have been sent before it.
 COMMIT_WAIT_S = 1.0
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=10_000, epoch_blocks=0)
 
 
 @dataclass
-class Lane:
-    """The place of one daemon at a time: its store, and what it has answered in all its lives.
+class DaemonSeries:
+    """Daemons on one store, one after another, and the requests that they answered.
 
-    number: also of the validator whose weight its P-Chain transactions change. got: their hashes.
+    number: of the validator whose weight its P-Chain transactions change. got: hashes of these transactions.
+    answered_gets: also answers that came too late to be in `got`.
     """
 
     network: SimulatedNetwork
@@ -49,39 +49,41 @@ class Lane:
     messages: Iterator[SimMessage]
     posted: list[SimMessage] = field(default_factory=list)
     got: list[str] = field(default_factory=list)
+    answered_posts: int = 0
+    answered_gets: int = 0
 
     @property
     def answers(self) -> int:
-        """How many answers came."""
+        """The number of answers that must be in the store."""
         return len(self.posted) + len(self.got)
 
-    async def lives(self, number: int) -> None:
-        """Let so many daemons live, one after the other."""
+    async def run(self, number: int) -> None:
+        """Run and kill so many daemons, one after another."""
         for _ in range(number):
-            await self.live()
+            await self.run_one()
 
-    async def live(self) -> None:
-        """Let a daemon live, ask it, and kill it at a moment by chance: while it starts, or after some answers."""
-        async with self.forker.start() as life:
+    async def run_one(self) -> None:
+        """Run a daemon, send requests, and kill it at a random moment: while it starts, or after some answers."""
+        async with self.forker.start() as daemon:
             if self.rnd.random() < 0.2:
                 await asyncio.sleep(self.rnd.uniform(0.0, 0.3))
                 return
-            asking = asyncio.create_task(self._ask(await life.listening))
+            asking = asyncio.create_task(self._ask(await daemon.listening))
             enough = self.answers + self.rnd.randint(0, 8)
             await until(lambda: self.answers >= enough or asking.done())
             await asyncio.sleep(self.rnd.uniform(0.0, 0.02))
-            life.kill()
+            daemon.kill()
             await asking
 
-    async def asked_again(self) -> list[int]:
-        """Ask a last daemon for everything that was ever answered; return the statuses."""
-        async with self.forker.start() as life:
-            async with aiohttp.ClientSession(await life.listening) as session:
+    async def repeat_all(self) -> list[int]:
+        """Repeat every answered request at a last daemon; return the statuses."""
+        async with self.forker.start() as daemon:
+            async with aiohttp.ClientSession(await daemon.listening) as session:
                 statuses = [
                     await self._status(session.post(AGGREGATE_PATH, json=_body(message))) for message in self.posted
                 ]
                 statuses += [await self._status(session.get(GET + tx_hash)) for tx_hash in self.got]
-            assert await life.stop() == 0, self.forker.log()
+            assert await daemon.stop() == 0, self.forker.log()
         return statuses
 
     async def _ask(self, api_url: str) -> None:
@@ -91,7 +93,7 @@ class Lane:
             tasks.create_task(self._get(session))
 
     async def _post(self, session: aiohttp.ClientSession) -> None:
-        """Ask for one message after another until the daemon is gone."""
+        """Aggregate message after message until the daemon is gone."""
         for message in self.messages:
             began = monotonic()
             try:
@@ -99,11 +101,12 @@ class Lane:
             except aiohttp.ClientError:
                 return
             assert status == 200
+            self.answered_posts += 1
             if monotonic() - began < COMMIT_WAIT_S:
                 self.posted.append(message)
 
     async def _get(self, session: aiohttp.ClientSession) -> None:
-        """Change a weight, and poll for the message of that; the change before it is superseded by this one."""
+        """Change a weight, which supersedes the change before it, and poll for its message."""
         l1 = self.network.subnets[1].subnet_id
         transaction = self.network.p_chain.set_weight(
             bootstrap_validation_id(l1, self.number), self.rnd.randint(900, 1100)
@@ -116,11 +119,12 @@ class Lane:
             except aiohttp.ClientError:
                 return
             assert status in (201, 404, 503)
+        self.answered_gets += 1
         if monotonic() - began < COMMIT_WAIT_S:
             self.got.append(transaction.text)
 
     async def _status(self, asking: aiohttp.client._RequestContextManager) -> int:
-        async with asyncio.timeout(PATIENCE_S), asking as response:
+        async with asyncio.timeout(TIMEOUT_S), asking as response:
             await response.read()
             return response.status
 
@@ -135,7 +139,7 @@ def asked(network: SimulatedNetwork) -> int:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """Give a test as many empty stores as it wants: their URLs."""
+    """Return a function that creates an empty store and returns its URL."""
     numbers = count()
     if request.param == "sqlite":
         yield lambda: f"sqlite:///{tmp_path}/{next(numbers)}.db"
@@ -155,24 +159,24 @@ def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 async def test_no_answered_signature_is_lost_in_200_kills(fresh_store_url: Callable[[], str], tmp_path: Path) -> None:
     async with run_network(PLAN) as network, AsyncExitStack() as stack:
         messages = iter(network.messages_of(network.subnets[1].subnet_id))
-        lanes: dict[str, Lane] = {}
-        for number in range(LANES):
+        series: dict[str, DaemonSeries] = {}
+        for number in range(SERIES):
             url = fresh_store_url()
             file = write_config_file(network, tmp_path / str(number), {"store-url": url})
             forker = await stack.enter_async_context(run_daemon_forker(file))
-            lanes[url] = Lane(network, forker, number, Random(number), messages)
+            series[url] = DaemonSeries(network, forker, number, Random(number), messages)
         async with asyncio.TaskGroup() as tasks:
-            for lane in lanes.values():
-                tasks.create_task(lane.lives(KILLS // LANES))
-        for url, lane in lanes.items():
+            for daemons in series.values():
+                tasks.create_task(daemons.run(KILLS // SERIES))
+        for url, daemons in series.items():
             before = asked(network)
-            assert await lane.asked_again() == [200] * len(lane.posted) + [201] * len(lane.got)
+            assert await daemons.repeat_all() == [200] * len(daemons.posted) + [201] * len(daemons.got)
             assert asked(network) == before
             faults: list[str] = []
             with open_read_only(StoreUrl.parse(url)) as connection:
                 counted = IntegrityCheck(connection, faults.append).run()
             assert faults == []
-            assert counted.signatures >= lane.answers
-        # The moments were such that something could have been lost.
-        assert sum(len(lane.posted) for lane in lanes.values()) > KILLS
-        assert sum(len(lane.got) for lane in lanes.values()) > KILLS / 5
+            assert counted.signatures >= daemons.answers
+        # Enough answers came before a kill.
+        assert sum(daemons.answered_posts for daemons in series.values()) > KILLS
+        assert sum(daemons.answered_gets for daemons in series.values()) > KILLS / 5

@@ -1,0 +1,60 @@
+"""Names and words of the code: one meaning for each class name, and plain English."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+SOURCE: Final = ROOT / "src" / "warpseal"
+TREES: Final = (SOURCE, ROOT / "tests", ROOT / "benchmarks")
+# Class names that exist twice, with the reason.
+SHARED_NAMES: Final = {
+    "BaseTx": "avalanchego's name; a transaction's kind is the name of its class",
+    "ExportTx": "avalanchego's name; a transaction's kind is the name of its class",
+    "ImportTx": "avalanchego's name; a transaction's kind is the name of its class",
+}
+WORDS: Final = re.compile(r"\b(told|whoever|nobody|somebody|anew)\b", re.IGNORECASE)
+LOOP_VARIABLES: Final = {"one", "each"}
+# Lines that may have a forbidden word, with the reason.
+ALLOWED_LINES: Final[dict[str, str]] = {}
+
+Loop = ast.For | ast.AsyncFor | ast.comprehension
+
+
+def python_files() -> list[Path]:
+    """Return the code of the project, without generated modules and recorded vectors."""
+    files = [file for tree in TREES for file in tree.rglob("*.py")]
+    own = Path(__file__)
+    return sorted(file for file in files if not {"pb", "vectors"} & set(file.relative_to(ROOT).parts) and file != own)
+
+
+FILES: Final = python_files()
+
+
+def test_no_public_class_name_exists_twice() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for file in FILES:
+        if not file.is_relative_to(SOURCE) or file.is_relative_to(SOURCE / "simnet"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(str(file.relative_to(SOURCE)))
+    shared = {name: files for name, files in homes.items() if len(files) > 1}
+    assert {name: files for name, files in shared.items() if name not in SHARED_NAMES} == {}
+    assert shared.keys() == SHARED_NAMES.keys()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_words_and_loop_variables_are_plain(file: Path) -> None:
+    text = file.read_text()
+    lines = [line.strip() for line in text.splitlines() if WORDS.search(line)]
+    assert [line for line in lines if line not in ALLOWED_LINES] == []
+    loops = [node for node in ast.walk(ast.parse(text)) if isinstance(node, Loop)]
+    targets = {name.id for loop in loops for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
+    assert targets & LOOP_VARIABLES == set()
