@@ -89,7 +89,7 @@ class Daemon:
     async def connected(self, percent: float = 100) -> float:
         """Wait until so much of the weight is connected; return the seconds since the daemon was started."""
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            while await self.connected_percent() < percent:  # noqa: ASYNC110  Nobody could set an event.
+            while await self.connected_percent() < percent:  # noqa: ASYNC110  There is no event to wait for.
                 await asyncio.sleep(POLL_S)
         return time.perf_counter() - self.started_at
 

@@ -1,4 +1,4 @@
-"""The one table of errors: complete, within the specification, told in docs/errors.md, and safe to retry on."""
+"""The one table of errors: complete, within the specification, listed in docs/errors.md, and safe to retry on."""
 
 from __future__ import annotations
 

@@ -454,7 +454,7 @@ def test_a_caller_that_joins_in_the_tick_of_the_end_is_served() -> None:
 
 def test_another_justification_starts_another_round_that_uses_the_same_shares() -> None:
     async def scene(world: World) -> None:
-        # Whoever is asked with the justification "a" signs slowly; with "b" validator 1 refuses.
+        # Validators that are asked with the justification "a" sign slowly; with "b" validator 1 refuses.
         world.network.scripts = {2: signs(3.0), 3: signs(3.0)}
         first = asyncio.create_task(world.service.aggregate(request(100, justification=b"a")))
         await asyncio.sleep(2.0)

@@ -322,7 +322,7 @@ def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validato
     run(main())
 
 
-# Nobody is asked.
+# No validator is asked.
 
 
 def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Sites whose pages may read answers, as nodes are told them: exact, or with one star."""
+"""Origins whose pages may read responses, in the syntax of node settings: exact, or with one star."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def shortfall(verdict: Verdict, retry_after_s: float | None = None) -> QuorumSho
 
 @dataclass
 class ScriptedAggregator:
-    """Answers as told, and keeps what it was asked."""
+    """Returns the given reply, and records its requests."""
 
     act: Callable[[AggregationRequest], Awaitable[Aggregation]] | None = None
     asked: list[AggregationRequest] = field(default_factory=list)
@@ -64,7 +64,7 @@ class ScriptedAggregator:
 
 @dataclass
 class ScriptedL1Messages:
-    """Answers about transactions as told, and keeps what it was asked."""
+    """Returns the given reply about transactions, and records its requests."""
 
     answer: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
     error: WarpsealError | None = None
@@ -84,7 +84,7 @@ class ScriptedL1Messages:
 
 @dataclass
 class ScriptedReadiness:
-    """A readiness as told, of subnets and of the proposed height."""
+    """A given readiness of subnets and of the proposed height."""
 
     subnets: Sequence[SubnetReadiness] = (SubnetReadiness(PRIMARY_NETWORK, True, 67, 100, ()),)
     is_fresh: bool = True
@@ -105,7 +105,7 @@ class CountingGate(StartupGate[SigningServices]):
 
 @dataclass
 class World:
-    """An API server with everything behind it. network_id: None means that nobody has told it yet."""
+    """An API server with everything behind it. network_id: None if it is not known yet."""
 
     settings: ApiSettings = SETTINGS
     network_id: int | None = NETWORK_ID

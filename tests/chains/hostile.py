@@ -1,4 +1,4 @@
-"""Bytes that nobody meant to be decoded: real ones with a few bytes changed, cut off or put in."""
+"""Damaged bytes: real ones with a few bytes changed, removed or inserted."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def ended(process: Process) -> None:
         await process.wait()
 
 
-async def told(*arguments: object) -> tuple[int | None, str]:
+async def run_index(*arguments: object) -> tuple[int | None, str]:
     """Return exit code and output of a command."""
     process = await started(*arguments)
     output, errors = await asyncio.wait_for(process.communicate(), 60)
@@ -84,10 +84,10 @@ async def test_it_indexes_survives_a_kill_and_ends_when_told(tmp_path: Path) -> 
         stack.push_async_callback(ended, second)
         assert second.stdout is not None
         assert (await second.stdout.readline()).startswith(b"warpseal is indexing: network=88888 index=sqlite:///")
-        code, why = await told("run", "--config", config)
+        code, why = await run_index("run", "--config", config)
         assert (code, why.startswith("warpseal: another process fills the index")) == (1, True)
         await wait_for(config, [19, 13, 10])
-        code, output = await told("status", "--config", config, "--json")
+        code, output = await run_index("status", "--config", config, "--json")
         chains = json.loads(output)["chains"]
         assert (code, [(chain["height"], chain["nodeHeight"]) for chain in chains]) == (
             0,
@@ -95,7 +95,7 @@ async def test_it_indexes_survives_a_kill_and_ends_when_told(tmp_path: Path) -> 
         )
         second.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(second.wait(), 20) == 0
-        code, output = await told("verify", "--config", config, "--sample", "4")
+        code, output = await run_index("verify", "--config", config, "--sample", "4")
         assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong")
 
 
@@ -104,7 +104,7 @@ async def test_verify_says_at_once_that_no_node_answers(tmp_path: Path) -> None:
     async with serving(node):
         config = config_file(tmp_path, node)
     async with asyncio.timeout(30):
-        code, why = await told("verify", "--config", config)
+        code, why = await run_index("verify", "--config", config)
     assert (code, why.splitlines()[-1].startswith("warpseal: ")) == (1, True)
     assert "info.getNetworkID" in why
 
@@ -143,5 +143,5 @@ async def test_it_ends_with_the_standard_input_of_who_started_it(tmp_path: Path)
 
 async def test_without_chains_there_is_nothing_to_run(tmp_path: Path) -> None:
     async with serving(ReplayNode()) as node:
-        code, why = await told("run", "--config", config_file(tmp_path, node, **{"index-chains": []}))
+        code, why = await run_index("run", "--config", config_file(tmp_path, node, **{"index-chains": []}))
     assert (code, "there is nothing to index" in why) == (1, True)

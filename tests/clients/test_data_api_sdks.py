@@ -104,10 +104,10 @@ async def test_sdks_read_every_shape(sdk: str) -> None:
 
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_raise_their_own_errors_for_refusals(scene: Scene, sdk: str) -> None:
-    nobody = {"network": NETWORK, "blockchainId": id_text(bytes([9]) * 32)}
+    unknown = {"network": NETWORK, "blockchainId": id_text(bytes([9]) * 32)}
     calls: list[Call] = [
-        (PRIMARY + "getBlockchainById", nobody),
-        (PRIMARY + "getBlockchainById", {**nobody, "blockchainId": "x"}),
+        (PRIMARY + "getBlockchainById", unknown),
+        (PRIMARY + "getBlockchainById", {**unknown, "blockchainId": "x"}),
         (PRIMARY + "blocks.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "pageToken": "x"}),
         (PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "startTimestamp": 1}),
     ]

@@ -38,10 +38,10 @@ from warpseal.warp.ids import id_text
 RPC = f"/ext/bc/{L1_CHAIN}/rpc"
 VALIDATORS_PATH = f"/ext/bc/{L1_CHAIN}/validators"
 NOT_RUN = "0001-01-01T00:00:00Z"
-NOBODY = "NodeID-111111111111111111116DBWJs"
+UNKNOWN_NODE = "NodeID-111111111111111111116DBWJs"
 
 
-async def told(scene: Scene, path: str, method: str, params: Any = None) -> Any:
+async def call_method(scene: Scene, path: str, method: str, params: Any = None) -> Any:
     """Return a result, or code and message of an error."""
     reply = await scene.daemon.post(path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
     assert reply.status == 200
@@ -52,7 +52,7 @@ async def told(scene: Scene, path: str, method: str, params: Any = None) -> Any:
 
 async def validators(scene: Scene, *node_ids: str, path: str = VALIDATORS_PATH) -> Any:
     await scene.until_there(path)
-    found = await told(scene, path, "validators.getCurrentValidators", {"nodeIDs": list(node_ids)})
+    found = await call_method(scene, path, "validators.getCurrentValidators", {"nodeIDs": list(node_ids)})
     return found["validators"] if isinstance(found, dict) else found
 
 
@@ -63,11 +63,11 @@ async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path
         keys: dict[str, Any] = {"evm_chains": chains, "index_chains": [], "api_admin_enabled": True}
         async with recorded_network(tmp_path, **keys) as scene:
             given = {"endpoint": f"bc/{L1_CHAIN}", "alias": "later"}
-            assert await told(scene, "/ext/admin", "admin.alias", given) == {}
-            assert (await told(scene, "/ext/later/rpc", "eth_chainId", []))[0] == -32000
+            assert await call_method(scene, "/ext/admin", "admin.alias", given) == {}
+            assert (await call_method(scene, "/ext/later/rpc", "eth_chainId", []))[0] == -32000
             front.is_cut = False
             for path in ("/ext/later/rpc", RPC):
-                assert await told(scene, path, "eth_chainId", []) == "0x3039"
+                assert await call_method(scene, path, "eth_chainId", []) == "0x3039"
             assert await validators(scene, path="/ext/later/validators") == VALIDATORS
             async with scene.daemon.session.ws_connect(scene.daemon.api_url + "/ext/later/ws") as client:
                 await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
@@ -77,11 +77,11 @@ async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path
 async def test_item_3_aliases_of_a_chain_give_the_same_response(tmp_path: Path) -> None:
     async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as scene:
         for chain, alias in ((L1_CHAIN, "one"), ("one", "two")):
-            assert await told(scene, "/ext/admin", "admin.aliasChain", {"chain": chain, "alias": alias}) == {}
+            assert await call_method(scene, "/ext/admin", "admin.aliasChain", {"chain": chain, "alias": alias}) == {}
         for method in ("eth_chainId", "eth_blockNumber", "eth_getChainConfig", "eth_nope"):
-            by_id = await told(scene, RPC, method, [])
+            by_id = await call_method(scene, RPC, method, [])
             for alias in ("one", "two"):
-                assert await told(scene, f"/ext/bc/{alias}/rpc", method, []) == by_id
+                assert await call_method(scene, f"/ext/bc/{alias}/rpc", method, []) == by_id
                 assert await validators(scene, path=f"/ext/bc/{alias}/validators") == VALIDATORS
 
 
@@ -164,9 +164,9 @@ async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Pat
         async with scene.daemon.session.post(scene.daemon.api_url + RPC, json=calls) as answer:
             assert [(item["id"], item["result"]) for item in await answer.json()] == batch
         now = exchanges("l1-0", "eth_getActiveRulesAt")[0]["result"]
-        assert await told(scene, RPC, "eth_getActiveRulesAt", ["latest"]) == now
-        assert "upgrades" in await told(scene, RPC, "eth_getChainConfig", [])
-        assert (await told(scene, RPC, "eth_nope", []))[0] == -32601
+        assert await call_method(scene, RPC, "eth_getActiveRulesAt", ["latest"]) == now
+        assert "upgrades" in await call_method(scene, RPC, "eth_getChainConfig", [])
+        assert (await call_method(scene, RPC, "eth_nope", []))[0] == -32601
 
 
 async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None
         assert len(orders) > 1
         first = heavy[0]["nodeID"]
         assert await validators(scene, first) == heavy[:1]
-        assert await validators(scene, NOBODY) == []
+        assert await validators(scene, UNKNOWN_NODE) == []
         assert await validators(scene, "NodeID-1") == (-32000, BAD_ARGUMENT)
         call = {"jsonrpc": "2.0", "id": 1, "method": "validators.getCurrentValidators"}
         async with scene.daemon.session.post(scene.daemon.api_url + VALIDATORS_PATH, json=call) as answer:

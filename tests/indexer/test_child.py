@@ -1,4 +1,4 @@
-"""The child process is started again when it dies, and ended with whoever runs it."""
+"""The child process is started again when it dies, and ends with its parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The X-Chain before it had blocks, and outputs whose transactions nobody indexed."""
+"""The X-Chain before it had blocks, and outputs whose transactions are not indexed."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ async def run_daemon(config: Config) -> AsyncIterator[Daemon]:
         await asyncio.wait((task,))
         _daemons.discard(task)
     assert task.cancelled(), "the daemon ended by itself"
-    if not _daemons:  # Another daemon's tasks cannot be told from leaked ones.
+    if not _daemons:  # Another daemon's tasks look like leaked ones.
         await until(lambda: not list(_leaked_tasks()))  # A request under way may end a moment later.
 
 

@@ -1,4 +1,4 @@
-"""Many callers at once: each is answered, equal requests share one fan-out, and who leaves takes nobody along."""
+"""Many callers at once: all get a reply, equal requests share one round, and a caller that leaves disturbs no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpseal.simnet.rpc import Outage
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 CROWD = 200
-# So that a slow machine makes nobody be asked twice.
+# So that a slow machine causes no second request to a validator.
 ASKED_ONCE = {"reask_s": (30.0,), "next_wave_s": 30.0}
 
 

@@ -25,7 +25,7 @@ CYCLES_ON_ASYNCIO = 80
 VALIDATORS = 6
 # Long against the interval: this is about pings and pongs, not about how busy the machine is.
 SILENCES = 50
-# Where the machine held somebody up, time runs half as fast in the next try.
+# If the machine stalled, time runs half as fast in the next try.
 TRIES = 3
 _TICK_S = 0.005
 

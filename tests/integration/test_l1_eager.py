@@ -16,7 +16,7 @@ EAGER = {"eager-l1-messages": True}
 
 
 async def until_signed(running: Scene, transaction: Transaction) -> None:
-    """Wait until a signature of a transaction's message is stored; nobody asks for it."""
+    """Wait until a signature of a transaction's message is stored, without a request for it."""
 
     async def is_signed() -> bool:
         stored = (await running.daemon.explanation(transaction)).get("stored", {"signatures": 0})

@@ -1,4 +1,4 @@
-"""Nodes that lag prove nothing about a message; whoever is at or above the transaction's height settles it."""
+"""Nodes that lag prove nothing about a message; a node at or above the transaction's height decides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNFOLLOWED = {"follow-p-chain": False}
 
 @asynccontextmanager
 async def two_nodes(folder: Path, *, followed: bool = False) -> AsyncIterator[Scene]:
-    """Run a daemon with two nodes, and nobody who signs for the L1."""
+    """Run a daemon with two nodes; no validator signs for the L1."""
     async with run_network(replace(LIFE, nodes=2)) as network:
         urls = [{"base-url": node.uri} for node in network.nodes]
         keys = {"p-chain-api": urls, "info-api": urls, **({} if followed else UNFOLLOWED)}
@@ -26,7 +26,7 @@ async def two_nodes(folder: Path, *, followed: bool = False) -> AsyncIterator[Sc
 
 
 async def seen(running: Scene) -> Transaction:
-    """Let a registration be accepted and reported by the first node; nobody signs it."""
+    """Let a registration be accepted and reported by the first node; no validator signs it."""
     registration = running.network.p_chain.register(running.l1)
     await running.daemon.until_ready()
     await running.refused(503, "quorum_not_reached", registration, timeoutSeconds=1)

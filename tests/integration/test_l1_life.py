@@ -34,7 +34,7 @@ async def lived(running: Scene, transaction: Transaction) -> None:
     await running.refused(404, "transaction_not_found", transaction)
     running.network.p_chain.accept(transaction)
     if transaction.kind == "ConvertSubnetToL1Tx":
-        # Before it, the L1 had nobody who could sign.
+        # Before it, the L1 had no validator to sign.
         running.network.advance(running.network.plan.epoch_blocks)
     if transaction.attested is None:
         refused = await running.refused(400, "no_message", transaction)
@@ -71,7 +71,7 @@ async def test_each_transaction_of_a_life_is_answered_as_the_p_chain_attests_it(
             await lived(running, of_initial)
             signer = attested_by(removal).signing_subnet_id
             assert (signer == l1, signer == PRIMARY_NETWORK) == (manager == "own", manager == "C")
-        # After a restart everything that was answered is answered again, and nobody is asked.
+        # After a restart everything that was answered is answered again, and no validator is asked.
         before = asked(network)
         async with beside(network, tmp_path) as running:
             for transaction in (conversion, removal, of_initial):

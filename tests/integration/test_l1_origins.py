@@ -99,7 +99,7 @@ async def test_until_the_index_has_it_callers_are_told_how_far_it_is(tmp_path: P
             unknown = await running.refused(503, "origin_not_indexed", removal)
             assert unknown.detail["progress"]["follower"]["percent"] == 0.0
             assert 1 <= int(unknown.headers["Retry-After"]) <= 60
-            # Whoever signs does not need the index.
+            # Signing does not need the index.
             await running.daemon.until_ready()
             await running.delivered(running.network.p_chain.register(running.l1))
             network.nodes[0].rpc.outages.clear()

@@ -24,7 +24,7 @@ from warpseal.warp.l1_messages import (
 )
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
-NOBODY = ValidationID(b"\x09" * 32)
+UNKNOWN_VALIDATION = ValidationID(b"\x09" * 32)
 MAY_CHANGE = {6, 11, 12, 14, 16, 17}
 TIMEOUT_S = 1.0
 
@@ -36,7 +36,7 @@ def p_chain_payload(payload: bytes) -> bytes:
 def refused_questions(running: Scene, registration: Transaction) -> Mapping[int, tuple[bytes, bytes]]:
     """Return for each refusal code a payload and a justification that a truthful P-Chain refuses with it."""
     l1, seat = running.l1, bootstrap_validation_id(running.l1, 0)
-    gone = L1ValidatorRegistration(NOBODY, False).encode()
+    gone = L1ValidatorRegistration(UNKNOWN_VALIDATION, False).encode()
     weighed = validation_of(registration)
     never = RegisterL1Validator(
         l1, NodeID(b"\x01" * 20), b"\x02" * 48, int(time.time()) + 3600, PChainOwner(0, ()), PChainOwner(0, ()), 1
@@ -53,7 +53,7 @@ def refused_questions(running: Scene, registration: Transaction) -> Mapping[int,
         8: (p_chain_payload(gone), b""),
         9: (p_chain_payload(gone), b"\x0a\x21\x0a\x1f" + b"\x01" * 31),
         10: (p_chain_payload(gone), Proof.bootstrap(SubnetID(l1), 1).raw),
-        11: (p_chain_payload(L1ValidatorRegistration(NOBODY, True).encode()), b""),
+        11: (p_chain_payload(L1ValidatorRegistration(UNKNOWN_VALIDATION, True).encode()), b""),
         12: (p_chain_payload(L1ValidatorRegistration(seat, False).encode()), Proof.bootstrap(l1, 0).raw),
         13: (p_chain_payload(gone), b"\x12\x04junk"),
         14: (p_chain_payload(removed), Proof.registered(never).raw),

@@ -142,7 +142,7 @@ async def test_an_unused_l1_is_no_longer_tracked(tmp_path: Path) -> None:
         page = await daemon.metrics()
         assert f'warpseal_connected_weight{{subnet_id="{id_text(message.signing_subnet_id)}"}}' not in page
         assert not any(network.validators[5].name in series for series in page)
-        # It is followed again as soon as somebody asks.
+        # A request makes the daemon track it again.
         other = l1_message(network, 1)
         verify_signed_message(
             network, (await daemon.aggregate(other)).signed, other.unsigned.raw, other.signing_subnet_id, 67

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from tests.ops.plugins.machines import install, told, vm_id
+from tests.ops.plugins.machines import install, read_events, vm_id
 from warpseal.simnet.plan import Plan
 
 NOT_FOUND = "handshake failed: vm process not found"
@@ -48,7 +48,7 @@ async def test_plugins_are_loaded_once_and_failed_ones_tried_again(tmp_path: Pat
         assert said["failedVMs"][vm_id(2)].startswith(mismatch)
         assert said["failedVMs"][vm_id(3)].startswith("failed to start process: ")
         assert set(said["failedVMs"]) == {vm_id(2), vm_id(3)}
-        assert told(good)[-1] == "sigterm"
+        assert read_events(good)[-1] == "sigterm"
         install(plugins, vm_id(2))
         again = await load(daemon)
         assert (again["newVMs"], set(again["failedVMs"])) == ({vm_id(2): []}, {vm_id(3)})

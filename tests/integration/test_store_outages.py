@@ -1,4 +1,4 @@
-"""A store that fails under a whole daemon: nobody is failed by it, and what was signed meanwhile is written later."""
+"""A store that fails under a whole daemon: no request fails, and signatures of the outage are written later."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path
                 assert "kept in memory" in ready.body["degraded"][0]
                 await posted(running, first)
             await until(lambda: is_up(running.daemon))
-        # Everything was kept: the next daemon asks nobody.
+        # Everything was stored: the next daemon asks no validator.
         network.set_behaviour([validator.index for validator in network.validators], "silent")
         before = asked(network)
         async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:

@@ -1,4 +1,4 @@
-"""The explanation of a request: everything that is known, every check in order, and nobody asked to sign."""
+"""The explanation of a request: everything that is known, every check in order, and no validator asked to sign."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class Chain:
 
 
 def registration(number: int) -> RegisterL1Validator:
-    nobody = PChainOwner(0, ())
-    return RegisterL1Validator(SubnetID(bytes(32)), number.to_bytes(20, "big"), bytes(48), 9, nobody, nobody, 1)
+    no_owner = PChainOwner(0, ())
+    return RegisterL1Validator(SubnetID(bytes(32)), number.to_bytes(20, "big"), bytes(48), 9, no_owner, no_owner, 1)
 
 
 def log_of(block: int, payload: bytes, chain: ChainID = CHAIN) -> EvmLog:

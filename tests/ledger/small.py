@@ -33,7 +33,7 @@ ALL_ACTIVE: Parameters = replace(PARAMS, upgrades=UpgradeTimes(0, 0, 0, 0, 0))
 
 
 def output(amount: int, asset: AssetID = AVAX) -> TransferableOutput:
-    """Return an output of somebody."""
+    """Return an output of OWNER."""
     return TransferableOutput(asset, TransferOutput(amount, 0, 1, OWNER.addresses))
 
 

@@ -109,9 +109,9 @@ def coins(outputs: MemoryUtxos) -> dict[bytes, Any]:
 
 def check_sums(model: Model, txs: list[TxEffects]) -> None:
     """Assert that amounts are those of the model."""
-    told = [tx for tx in txs if tx.outcome is not TxOutcome.PROPOSED and tx.tx.kind != "AdvanceTimeTx"]
-    assert [tx.tx.id for tx in told] == [sums.tx_id for sums in model.sums]
-    for tx, sums in zip(told, model.sums, strict=True):
+    decided = [tx for tx in txs if tx.outcome is not TxOutcome.PROPOSED and tx.tx.kind != "AdvanceTimeTx"]
+    assert [tx.tx.id for tx in decided] == [sums.tx_id for sums in model.sums]
+    for tx, sums in zip(decided, model.sums, strict=True):
         shown = (tx.amounts.value, tx.amounts.burned, tx.amounts.staked)
         plain = (sums.value, sums.burned, sums.staked)
         assert shown == tuple(tuple(sorted((k, v) for k, v in item.items() if v)) for item in plain)
@@ -144,7 +144,7 @@ def test_ledger_and_model_agree_after_every_block(seed: int) -> None:
 
 
 @cache
-def told(seed: int) -> tuple[tuple[PBlock, BlockEffects], ...]:
+def applied_history(seed: int) -> tuple[tuple[PBlock, BlockEffects], ...]:
     """Return a whole history with its effects."""
     witness = Witness(History(seed))
     return tuple(witness.step() for _ in range(BLOCKS))
@@ -153,7 +153,7 @@ def told(seed: int) -> tuple[tuple[PBlock, BlockEffects], ...]:
 def test_the_histories_cover_every_rule() -> None:
     seen: set[str] = set()
     for seed in SEEDS:
-        for block, effects in told(seed):
+        for block, effects in applied_history(seed):
             seen.add(block.kind)
             for tx in moves(effects):
                 seen.add(f"{tx.tx.kind} {tx.outcome.value}")
@@ -169,8 +169,8 @@ def test_the_histories_cover_every_rule() -> None:
     }
     others = {"ApricotAtomicBlock", "VALIDATOR", "DELEGATOR", "VALIDATOR_FEE", "deferred", "started", "ended"}
     assert seen >= decided | accepted | blocks | others | {"ran out True", "ran out False"}
-    assert max(effects.l1_excess for seed in SEEDS for _, effects in told(seed)) > 0
-    assert any(share_was_rounded_early(effects) for seed in SEEDS for _, effects in told(seed))
+    assert max(effects.l1_excess for seed in SEEDS for _, effects in applied_history(seed)) > 0
+    assert any(share_was_rounded_early(effects) for seed in SEEDS for _, effects in applied_history(seed))
 
 
 def share_was_rounded_early(effects: BlockEffects) -> bool:
@@ -182,7 +182,7 @@ def share_was_rounded_early(effects: BlockEffects) -> bool:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_checkpoint_at_any_block_leads_to_the_same_effects(seed: int) -> None:
     state, _ = state_from_genesis(History(seed).genesis, PARAMS)
-    for number, (block, effects) in enumerate(told(seed)):
+    for number, (block, effects) in enumerate(applied_history(seed)):
         if number % 37 == 0 or (state.proposal is not None and number % 5 == 0):
             raw = encode_checkpoint(state)
             state = decode_checkpoint(raw, PARAMS)
@@ -191,7 +191,7 @@ def test_a_checkpoint_at_any_block_leads_to_the_same_effects(seed: int) -> None:
 
 
 def facts(effects: BlockEffects) -> Any:
-    """Return effects without the outputs that were reconstructed, which need somebody to miss them."""
+    """Return effects without the outputs that were reconstructed, which depend on the source."""
     txs = [
         replace(tx, consumed=tuple(replace(spend, reconstructed=None) for spend in tx.consumed))
         for tx in moves(effects)
@@ -204,7 +204,7 @@ def facts(effects: BlockEffects) -> Any:
 def test_every_staking_opens_once_and_closes_at_most_once(seed: int) -> None:
     opened: dict[bytes, Any] = {}
     over: list[bytes] = []
-    for _, effects in told(seed):
+    for _, effects in applied_history(seed):
         for tx in moves(effects):
             if tx.opened is not None:
                 assert tx.opened.tx_id not in opened
@@ -222,7 +222,7 @@ def test_every_staking_opens_once_and_closes_at_most_once(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_balances_of_l1_validators_add_up_to_deposits_less_refunds_and_fees(seed: int) -> None:
     put_in = paid_back = 0
-    for _, effects in told(seed):
+    for _, effects in applied_history(seed):
         for tx in moves(effects):
             changes = [change.balance_change for change in tx.l1]
             assert sum(change for change in changes if change > 0) == tx.amounts.l1_balance

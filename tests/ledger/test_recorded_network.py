@@ -56,7 +56,7 @@ def looks(output: LedgerOutput) -> tuple[Any, ...]:
     )
 
 
-def told(utxo: Utxo[Any]) -> tuple[Any, ...]:
+def describe_utxo(utxo: Utxo[Any]) -> tuple[Any, ...]:
     """Return the same of what the node answered."""
     output, stakeable = utxo.output, 0
     if isinstance(output, LockOut):
@@ -73,14 +73,14 @@ def told(utxo: Utxo[Any]) -> tuple[Any, ...]:
 def test_unspent_outputs_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     asked, result = call
     utxos = sorted((UTXO.parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id)
-    assert [looks(output) for output in held(P_CHAIN, asked)] == [told(utxo) for utxo in utxos]
+    assert [looks(output) for output in held(P_CHAIN, asked)] == [describe_utxo(utxo) for utxo in utxos]
 
 
 @pytest.mark.parametrize("call", answers("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain")))
 def test_unspent_outputs_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     asked, result = call
     utxos = sorted((utxo_struct(X_OUTPUT).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id)
-    assert [looks(output) for output in held(CHAINS["X"], asked)] == [told(utxo) for utxo in utxos]
+    assert [looks(output) for output in held(CHAINS["X"], asked)] == [describe_utxo(utxo) for utxo in utxos]
 
 
 def test_no_exported_output_to_the_c_chain_is_left() -> None:

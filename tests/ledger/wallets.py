@@ -63,7 +63,7 @@ class Wallet(L1Wallet):
         raise AssertionError("nothing can be made")
 
     def joining(self) -> PSignedTx | None:
-        """Return a transaction that was proposed before Banff; None where nobody can join now."""
+        """Return a transaction that was proposed before Banff; None if no staker can join now."""
         makers = (self._add_validator, self._add_delegator, self._add_delegator, self._add_subnet_validator)
         return self.random.choice(makers)()
 
@@ -122,7 +122,7 @@ class Wallet(L1Wallet):
         return node
 
     def _hosts(self, subnet: SubnetID) -> Any:
-        """Return a validator that somebody can delegate to, and the time within which; None where there is none."""
+        """Return a validator that accepts delegations, and the period for them; None if there is none."""
         found = [
             place
             for place in (*self.model.current, *self.model.waiting)

@@ -85,14 +85,14 @@ def rules() -> Rules:
 
 
 def random_owner(random: Random) -> OutputOwners:
-    """Return somebody of a few."""
+    """Return one of a few owners."""
     count = random.choice((1, 1, 1, 2))
     addresses = tuple(sorted(Address(bytes([random.randrange(1, 6)]) * 20) for _ in range(count)))
     return OutputOwners(random.choice((0, 0, BEGIN_S)), random.randrange(1, count + 1), tuple(dict.fromkeys(addresses)))
 
 
 def paid(random: Random, amount: int) -> TransferOutput:
-    """Return an output of somebody."""
+    """Return an output of a random owner."""
     owner = random_owner(random)
     return TransferOutput(amount, owner.locktime, owner.threshold, owner.addresses)
 
@@ -108,11 +108,11 @@ def l1_owner(random: Random) -> PChainOwner:
 
 
 def bls_key(random: Random) -> ProofOfPossession:
-    """Return a BLS key that nobody verifies here."""
+    """Return a BLS key that is not verified here."""
     return ProofOfPossession(random.randbytes(48), random.randbytes(96))
 
 
 def warp(chain_id: ChainID, address: bytes, payload: bytes) -> bytes:
-    """Return a signed message of an L1's manager, whose signature nobody verifies here."""
+    """Return a signed message of an L1's manager, whose signature is not verified here."""
     unsigned = UnsignedMessage.build(NETWORK_ID, chain_id, AddressedCall(address, payload).encode())
     return SignedMessage(unsigned, b"\x01", bytes(96)).encode()

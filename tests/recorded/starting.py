@@ -9,7 +9,7 @@ from typing import Final
 from tests.integration.daemon import Daemon, build_config, run_daemon
 from warpseal.simnet.network import SimulatedNetwork
 
-# Only what nobody ever answers takes so long; nothing else comes near it.
+# Only requests without any reply take so long.
 REQUEST_TIMEOUT_S: Final = 2.0
 
 

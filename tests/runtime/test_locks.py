@@ -1,4 +1,4 @@
-"""Waiting for locks, semaphores and worker threads is counted once somebody has asked for it."""
+"""Waiting for locks, semaphores and worker threads is counted once a profile asks for it."""
 
 from __future__ import annotations
 

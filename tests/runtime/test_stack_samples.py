@@ -1,4 +1,4 @@
-"""Stacks as small keys: told by function, file and line, and bounded."""
+"""Stacks as small keys: identified by function, file and line, and bounded."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from warpseal.warp.l1_messages import (
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
 NETWORK = 88888
-NOBODY = PChainOwner(1, (bytes(20),))
+NO_OWNER = PChainOwner(1, (bytes(20),))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def code_of(state: ChainState, payload: bytes, justification: bytes = b"") -> in
 
 
 def registration(subnet_id: SubnetID, expiry: int) -> RegisterL1Validator:
-    return RegisterL1Validator(subnet_id, bytes(20), bytes([0x80]) + bytes(47), expiry, NOBODY, NOBODY, 1)
+    return RegisterL1Validator(subnet_id, bytes(20), bytes([0x80]) + bytes(47), expiry, NO_OWNER, NO_OWNER, 1)
 
 
 def test_only_addressed_calls_without_sender_and_with_a_known_payload_are_signed(state: ChainState) -> None:

@@ -91,7 +91,7 @@ class PostgresServer:
             self._process = None
 
     def pause(self) -> None:
-        """Freeze the server and all its processes: connections stay open and nobody answers."""
+        """Freeze the server and all its processes: connections stay open without a reply."""
         os.kill(self.pid, signal.SIGSTOP)
         _signal_all(_children_of(self.pid), signal.SIGSTOP)
 
@@ -125,7 +125,7 @@ class PostgresServer:
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Remove a database, whoever is still connected to it."""
+        """Drop a database, and the connections to it."""
         name = url.removeprefix(f"postgresql://{_SUPERUSER}@/").partition("?")[0]
         self._command(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
@@ -218,7 +218,7 @@ def _reachable_folder() -> Path:
 
 
 def _unprivileged_user() -> pwd.struct_passwd:
-    """Return who runs the server, which refuses to be root: ourselves, or for root somebody without rights."""
+    """Return the user that runs the server, which refuses root: the current one, or for root an unprivileged one."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
     try:

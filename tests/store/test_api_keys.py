@@ -34,7 +34,7 @@ async def test_a_key_is_found_by_the_hash_of_its_text_until_it_is_revoked_and_af
         assert await store.api_keys.key_of(b"\x01" * 32) is None
         assert await store.write(lambda connection: revoke_key(connection, "explorer", 5.5))
         assert await store.write(lambda connection: revoke_key(connection, "explorer", 9.0))
-        assert not await store.write(lambda connection: revoke_key(connection, "nobody", 5.5))
+        assert not await store.write(lambda connection: revoke_key(connection, "unknown", 5.5))
         found = await store.api_keys.key_of(key.digest)
         assert found is not None
         assert found.revoked_at == 5.5

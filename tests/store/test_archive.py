@@ -1,4 +1,4 @@
-"""What was signed comes back, whatever order it was told in, from either database."""
+"""Signatures are read back, in whatever order they were written, from either database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that fails: nobody is failed by it, nobody waits for it, and nothing that was to be kept is lost."""
+"""A store that fails: no request fails or waits for it, and no record is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Outage = Callable[[], AbstractContextManager[None]]
 
 @pytest.fixture
 def outage(request: pytest.FixtureRequest, any_store_url: str) -> Outage:
-    """Make the database of a test fail: a server that is stopped, a file that somebody else writes to."""
+    """Make the database of a test fail: a server that is stopped, a file that another process writes to."""
     path = StoreUrl.parse(any_store_url).path
     if path is None:
         server: PostgresServer = request.getfixturevalue("postgres_server")

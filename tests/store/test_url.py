@@ -1,4 +1,4 @@
-"""Where a store is, told without its secrets; and statements that fit both databases."""
+"""The redacted URL of a store; and statements that fit both databases."""
 
 from __future__ import annotations
 

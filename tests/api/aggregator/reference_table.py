@@ -71,7 +71,7 @@ _IMPOSSIBLE: Final = Expected(
     "quorum_impossible",
     "cannot be reached",
     "The reference waits and says 500, on which clients retry; one validator is inactive, so that 100 % can "
-    "never be reached: the caller is told so at once, with a text on which nobody retries.",
+    "never be reached: the reply says so at once, with a text on which no client retries.",
 )
 _NOT_THERE_YET: Final = Expected(
     504,

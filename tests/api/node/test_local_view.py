@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.api.node.test_recorded import compare, recorded
-from tests.api.node.test_validators import LISTED, METHOD, NOBODY, PATH, Node, serve
+from tests.api.node.test_validators import LISTED, METHOD, PATH, UNKNOWN_NODE, Node, serve
 from tests.api.node.world import C_CHAIN, L1_CHAIN, SETTINGS, World, world
 from tests.node.recorded_node import L1_CHAIN as L1_CHAIN_ID
 from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, serving, settings_for
@@ -101,8 +101,8 @@ async def test_one_all_an_unknown_and_a_malformed_id() -> None:
     first = BY_ID[0]["nodeID"]
     async with ours() as served:
         assert await served.listed(first) == [BY_ID[0]]
-        assert await served.listed(first, NOBODY) == [BY_ID[0]]
-        assert await served.listed(NOBODY) == []
+        assert await served.listed(first, UNKNOWN_NODE) == [BY_ID[0]]
+        assert await served.listed(UNKNOWN_NODE) == []
         for malformed in ("NodeID-1", "x", first[7:], "", 7, None, [first]):
             code, text = await served.listed(malformed)
             assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed
@@ -119,7 +119,7 @@ async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
             "startTime": "1",
             "endTime": "2",
             "weight": str(2**64 - 1),
-            "nodeID": NOBODY,
+            "nodeID": UNKNOWN_NODE,
         }
         served.p_chain.answers[P_METHOD] = {"validators": [one]}
         assert f'"weight":{2**64 - 1},' in (await served.world.rpc(PATH, METHOD, {})).text

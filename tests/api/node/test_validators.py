@@ -27,7 +27,7 @@ CHAIN = ChainID(parse_id(L1_CHAIN))
 METHOD = "validators.getCurrentValidators"
 LINES = (paths.LOCALNET / "chain-validators.jsonl").read_text().splitlines()
 LISTED = [json.loads(line)["result"]["validators"] for line in LINES]
-NOBODY = "NodeID-111111111111111111116DBWJs"
+UNKNOWN_NODE = "NodeID-111111111111111111116DBWJs"
 
 
 @dataclass
@@ -109,7 +109,7 @@ async def test_one_validator_an_unknown_and_a_malformed_id() -> None:
     first = LISTED[0][0]["nodeID"]
     async with chain(Node()) as asked:
         assert [entry["nodeID"] for entry in await listed(asked, first)] == [first]
-        assert await listed(asked, NOBODY) == []
+        assert await listed(asked, UNKNOWN_NODE) == []
         for malformed in ("NodeID-1", "x", first[7:], ""):
             code, text = await listed(asked, malformed)
             assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed

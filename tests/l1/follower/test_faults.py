@@ -154,7 +154,7 @@ async def test_another_chain_under_a_known_height_stops_a_restarted_follower(ext
     store = MemoryStore()
     async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
-    other = Chain(20 + extra, salt=b"started anew")
+    other = Chain(20 + extra, salt=b"restarted")
     async with nodes_of(ChainNode(chain=other)) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: follower.status().stopped is not None)
         assert (follower.status().stopped, follower.status().stopped_at) == ("another_chain", 19)
@@ -166,7 +166,7 @@ async def test_another_chain_while_it_runs_stops_it() -> None:
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
-        node.chain = Chain(25, salt=b"started anew")
+        node.chain = Chain(25, salt=b"restarted")
         await until(lambda: follower.status().stopped is not None)
         assert (follower.status().stopped, follower.status().stopped_at) == ("another_chain", 19)
     assert store.spans == [(0, 19)]

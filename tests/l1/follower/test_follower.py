@@ -194,7 +194,7 @@ async def test_what_came_while_nobody_followed_is_read_from_the_tip_and_told_of_
         async with following(blocks, store) as follower:
             follower.subscribe(lambda tx: results.append(tx.raw))
             await until(lambda: follower.status().waiting_for == "store")
-        # Killed with the gap half read: what is in it is told of by the next one.
+        # Killed with the gap half read: the next follower reports its transactions.
         assert store.spans == [(76, 91), (1, 40)]
         assert results == []
         store.up()

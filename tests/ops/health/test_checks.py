@@ -195,7 +195,7 @@ def test_the_network_is_good_while_messages_come_and_go() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "result"),
     [
         ({"peers": 0}, "not connected to a minimum of 1 peer(s) only 0"),
         ({"received_at": None}, "no messages received from network"),

@@ -80,7 +80,7 @@ async def test_a_node_that_is_down_while_another_is_not_is_told_and_no_failure()
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "result"),
     [
         (Nodes([NodeFailure.TIMEOUT, NodeFailure.REFUSED]), "no node of p-chain-api can be used"),
         (Nodes([12], [NodeFailure.HTTP_STATUS]), "no node of info-api can be used"),

@@ -26,7 +26,7 @@ async def running_server(control_server: ControlServer, folder: Path) -> AsyncIt
 
 @asynccontextmanager
 async def process(folder: Path, handlers: Mapping[str, CommandHandler]) -> AsyncIterator[None]:
-    """Listen meanwhile, and do as told."""
+    """Listen meanwhile, and apply commands."""
     task = asyncio.create_task(serve_commands(folder, handlers))
     try:
         yield

@@ -33,14 +33,14 @@ def install(folder: Path, name: str, character: str = "good", protocol_version: 
     return draft.rename(file)
 
 
-def told(plugin: Path) -> list[str]:
-    """Return what a plugin's process has told."""
+def read_events(plugin: Path) -> list[str]:
+    """Return the events that a plugin's process wrote."""
     file = plugin.with_name(f".{plugin.name}.events")
     return file.read_text().splitlines() if file.exists() else []
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that ended and nobody asked about does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -75,6 +75,6 @@ async def no_node() -> int | None:
 
 
 def open_files() -> int:
-    """Return how many files this process has open, where that can be told."""
+    """Return how many files this process has open, if the system reports it."""
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.exists() else 0

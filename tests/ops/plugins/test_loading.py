@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.ops.plugins.machines import install, is_alive, no_node, open_files, registry, told, vm_id
+from tests.ops.plugins.machines import install, is_alive, no_node, open_files, read_events, registry, vm_id
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id
 from warpseal.ops.plugins.errors import InvalidVMID, PluginDirUnreadable
@@ -26,7 +26,7 @@ async def test_a_good_plugin_is_loaded_once_and_its_process_ends(tmp_path: Path)
     plugins = registry(tmp_path)
     assert await plugins.load() == LoadedVMs({vm_id(1): ()}, {})
     assert plugins.versions[parse_vm_id(vm_id(1))] == "v1.2.3"
-    lines = told(plugin)
+    lines = read_events(plugin)
     assert lines[-2:] == ["shutdown", "sigterm"]
     assert not is_alive(int(lines[0].split()[1]))
     assert await plugins.load() == LoadedVMs({}, {})
@@ -40,7 +40,7 @@ async def test_a_plugin_sees_the_engine_and_switches_of_grpc_and_go_and_nothing_
     monkeypatch.setenv("GODEBUG", "x=1")
     plugin = install(tmp_path, vm_id(1))
     await registry(tmp_path).load()
-    seen = next(line for line in told(plugin) if line.startswith("environment"))
+    seen = next(line for line in read_events(plugin) if line.startswith("environment"))
     grpc = [name for name in os.environ if name.startswith("GRPC_")]
     assert seen.split()[1:] == sorted(["AVALANCHE_VM_RUNTIME_ENGINE_ADDR", "GODEBUG", *grpc])
 
@@ -74,7 +74,7 @@ async def test_a_plugin_of_another_protocol_names_both_versions_and_the_path(tmp
     assert "45" in failed
     assert "44" in failed
     assert str(plugin) in failed
-    assert "refused FAILED_PRECONDITION" in told(plugin)
+    assert "refused FAILED_PRECONDITION" in read_events(plugin)
 
 
 async def test_a_plugin_that_never_calls_back_fails_when_its_time_is_over(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_only_this_machine_is_dialled(tmp_path: Path) -> None:
 async def test_a_plugin_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1), "ignores SIGTERM")
     assert (await registry(tmp_path, stop_s=0.3).load()).new_vms == {vm_id(1): ()}
-    lines = told(plugin)
+    lines = read_events(plugin)
     assert "sigterm" in lines
     assert not is_alive(int(lines[0].split()[1]))
 
@@ -124,18 +124,18 @@ async def test_a_plugin_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 async def test_children_of_a_plugin_end_with_it(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1), "has children")
     assert (await registry(tmp_path).load()).new_vms == {vm_id(1): ()}
-    child = next(int(line.split()[1]) for line in told(plugin) if line.startswith("child"))
+    child = next(int(line.split()[1]) for line in read_events(plugin) if line.startswith("child"))
     await until(lambda: not is_alive(child))
 
 
 async def test_a_plugin_ends_at_once_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1), "ignores SIGTERM")
     loading = asyncio.create_task(registry(tmp_path, stop_s=60).load())
-    await until(lambda: "sigterm" in told(plugin))
+    await until(lambda: "sigterm" in read_events(plugin))
     loading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await loading
-    pid = int(told(plugin)[0].split()[1])
+    pid = int(read_events(plugin)[0].split()[1])
     await until(lambda: not is_alive(pid))
 
 
@@ -167,7 +167,7 @@ async def test_calls_at_once_try_a_plugin_once(tmp_path: Path) -> None:
     plugins = registry(tmp_path)
     first, second = await asyncio.gather(plugins.load(), plugins.load())
     assert (first, second) == (LoadedVMs({vm_id(1): ()}, {}), LoadedVMs({}, {}))
-    assert sum(line.startswith("pid") for line in told(plugin)) == 1
+    assert sum(line.startswith("pid") for line in read_events(plugin)) == 1
 
 
 async def test_an_empty_folder_hidden_files_and_directories_hold_no_plugins(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_one_bad_name_fails_the_whole_call(tmp_path: Path) -> None:
     (tmp_path / "no-id.sh").write_text("")
     with pytest.raises(InvalidVMID, match=r'^invalid vmID: "no-id"$'):
         await registry(tmp_path).load()
-    assert told(plugin) == []
+    assert read_events(plugin) == []
 
 
 async def test_platform_avm_and_evm_need_no_plugin(tmp_path: Path) -> None:
@@ -243,4 +243,4 @@ def test_plugins_are_loaded_on_the_event_loop_of_the_daemon(tmp_path: Path) -> N
     loaded = run_on_loop(registry(tmp_path).load())
     assert loaded.new_vms == {vm_id(1): ()}
     assert loaded.failed_vms[vm_id(2)].endswith("permission denied")
-    assert told(plugin)[-1] == "sigterm"
+    assert read_events(plugin)[-1] == "sigterm"

@@ -14,7 +14,7 @@ BOUNDS = OutputBounds(bytes=200, lines=10, line_bytes=30)
 
 
 class Kept(logging.Handler):
-    """Keeps the texts of log records, and what was told to be dropped."""
+    """Keeps the texts of log records, and the reported number of dropped bytes."""
 
     def __init__(self) -> None:
         super().__init__()

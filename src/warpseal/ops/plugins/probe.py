@@ -91,7 +91,7 @@ class RuntimeInfo:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeServer:
-    """The server that a plugin calls. told: set by the first call; later ones change nothing."""
+    """The server that a plugin calls. runtime_info: set by the first call; later calls have no effect."""
 
     address: str
     runtime_info: asyncio.Future[RuntimeInfo]
