@@ -57,7 +57,7 @@ async def _turns(count: int, folder: Path) -> tuple[list[Turn], list[Turn]]:
     plain, profiled = [], []
     await _work(blocks)
     for turn in range(count):
-        # Whoever comes second finds warmer caches, so they take turns at that, too.
+        # The second of a pair finds warmer caches, so the order alternates.
         if turn % 2:
             profiled.append(await _profiled(blocks))
         plain.append(await _plain(blocks))

@@ -41,7 +41,7 @@ async def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[
     return code, said.out, said.err
 
 
-async def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+async def decode_message(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
     ended, out, err = await decoded(capsys, *arguments, "--json")
     assert ended == code, err
     shown: dict[str, Any] = json.loads(out)
@@ -71,7 +71,7 @@ async def test_a_message_is_told_in_lines_for_people(capsys: pytest.CaptureFixtu
 
 
 async def test_the_same_is_told_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = await told(capsys, fuji.SIGNED_WEIGHT.hex())
+    shown = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex())
     assert shown["payload"]["call"]["weight"] == "41"
     assert "verification" not in shown
 
@@ -80,17 +80,19 @@ async def test_a_message_may_come_on_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(fuji.SIGNED_WEIGHT.hex() + "\n"))
-    assert (await told(capsys, "-"))["type"] == "signed message"
+    assert (await decode_message(capsys, "-"))["type"] == "signed message"
 
 
 async def test_a_signature_is_verified_at_a_height_with_who_signed(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(RecordedNode()) as (uri,):
-        shown = await told(capsys, REGISTRATION, "--node", uri, "--height", "18")
+        shown = await decode_message(capsys, REGISTRATION, "--node", uri, "--height", "18")
         assert shown["verification"]["signatureValid"]
         assert shown["verification"]["signedPercentage"] == "99.90"
-        shown = await told(capsys, REGISTRATION, "--node", uri, "--height", "18", "--quorum", "100", code=1)
+        shown = await decode_message(capsys, REGISTRATION, "--node", uri, "--height", "18", "--quorum", "100", code=1)
         assert not shown["verification"]["quorumMet"]
-        shown = await told(capsys, CONVERSION, "--node", uri, "--height", "7", "--signing-subnet", id_text(L1))
+        shown = await decode_message(
+            capsys, CONVERSION, "--node", uri, "--height", "7", "--signing-subnet", id_text(L1)
+        )
         assert [item["index"] for item in shown["verification"]["notSigned"]] == [1, 3]
         _, out, _ = await decoded(capsys, REGISTRATION, "--node", uri, "--height", "18")
         assert "  - index:" in out.replace("    - index:", "  - index:")
@@ -98,7 +100,7 @@ async def test_a_signature_is_verified_at_a_height_with_who_signed(capsys: pytes
 
 async def test_a_signature_of_another_height_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(RecordedNode()) as (uri,):
-        shown = await told(capsys, REGISTRATION, "--node", uri, code=1)
+        shown = await decode_message(capsys, REGISTRATION, "--node", uri, code=1)
     assert shown["verification"]["pChainHeight"] == "19"
     assert "another validator set" in shown["verification"]["fault"]
 
@@ -125,7 +127,7 @@ async def test_a_transaction_is_told_with_the_message_that_follows_from_it(
     kind: str, call: str, asked_for: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with serving(node_with(kind)) as (uri,):
-        shown = await told(capsys, TRANSACTIONS[kind]["id"], "--node", uri)
+        shown = await decode_message(capsys, TRANSACTIONS[kind]["id"], "--node", uri)
     delivered = {
         "ConvertSubnetToL1Tx": CONVERSION,
         "RegisterL1ValidatorTx": REGISTRATION,
@@ -141,9 +143,9 @@ async def test_a_transaction_is_told_with_the_message_that_follows_from_it(
 
 async def test_the_bytes_of_a_transaction_are_told_without_a_node(capsys: pytest.CaptureFixture[str]) -> None:
     raw = TRANSACTIONS["RegisterL1ValidatorTx"]["tx"][:-8]
-    shown = await told(capsys, raw)
+    shown = await decode_message(capsys, raw)
     assert shown["transactionId"]["cb58"] == TRANSACTIONS["RegisterL1ValidatorTx"]["id"]
-    shown = await told(capsys, TRANSACTIONS["BaseTx"]["tx"][:-8])
+    shown = await decode_message(capsys, TRANSACTIONS["BaseTx"]["tx"][:-8])
     assert shown["message"] is None
     assert "has no Warp message" in shown["reason"]
 
@@ -166,7 +168,7 @@ async def test_what_is_neither_ends_with_1(words: str, capsys: pytest.CaptureFix
 
 
 async def test_bytes_of_nothing_known_are_shown_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = await told(capsys, "0x0102030405", code=1)
+    shown = await decode_message(capsys, "0x0102030405", code=1)
     assert shown["type"] == "no Warp message"
     assert shown["unread"][0]["part"] == "message"
 

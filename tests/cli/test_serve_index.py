@@ -41,7 +41,7 @@ async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: 
 
         # The indexer writes the blocks first, then the height of the node.
         await until(is_fresh)
-        index = (await told(url + "/ready"))["index"]
+        index = (await get_json(url + "/ready"))["index"]
         assert {chain: (item["height"], item["lagBlocks"]) for chain, item in index.items()} == {
             "p-chain": ("19", 0),
             "x-chain": ("13", 0),
@@ -178,7 +178,7 @@ async def first_page(url: str) -> tuple[dict[str, Any], str]:
             await asyncio.sleep(0.1)
 
 
-async def told(url: str) -> dict[str, Any]:
+async def get_json(url: str) -> dict[str, Any]:
     """Return what the daemon says of itself."""
     found: dict[str, Any] = json.loads(await text_of(url))
     return found

@@ -113,7 +113,7 @@ def test_an_export_goes_to_standard_output_and_may_be_of_a_part(
 ) -> None:
     filled(any_store_url)
     where = ("--store-url", any_store_url)
-    assert [one.get("type") for one in exported(capfdbinary, *where)][:2] == [None, "message"]
+    assert [item.get("type") for item in exported(capfdbinary, *where)][:2] == [None, "message"]
     assert len(exported(capfdbinary, *where, "--message-id", "0x" + SECOND.id.hex())) == 3
     assert len(exported(capfdbinary, *where, "--for-ever")) == 5
     for since in ("1d", "2024-01-01", "2024-01-01T00:00:00+02:00"):
@@ -130,10 +130,10 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
         {
             "type": "share",
             "unsignedMessage": FIRST.raw.hex(),
-            "publicKey": one.public_key.hex(),
-            "signature": one.signature.hex(),
+            "publicKey": item.public_key.hex(),
+            "signature": item.signature.hex(),
         }
-        for one in (bad, good)
+        for item in (bad, good)
     ]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, lines)).encode())))
     assert store("import", "-", "--store-url", any_store_url, "--for-ever") == 1

@@ -62,8 +62,8 @@ async def test_a_block_that_cannot_be_right_stops_its_chain_until_it_is_right(
 ) -> None:
     node = ReplayNode(has_index=False, replaced={("P", 7): raw})
     async with serving(node), indexing(tmp_path, node) as indexer:
-        told = await stopped(indexer, tmp_path)
-        assert (told["stopped"], told["stopped_at"], told["height"]) == (reason, 7, 6)
+        status = await stopped(indexer, tmp_path)
+        assert (status["stopped"], status["stopped_at"], status["height"]) == (reason, 7, 6)
         await until(lambda: all(indexer.chains[chain].is_caught_up for chain in (PrimaryChain.X, PrimaryChain.C)))
         await until(lambda: note(tmp_path).stopped != "")
         kept = note(tmp_path)
@@ -107,8 +107,8 @@ async def test_a_genesis_that_is_not_the_networks_stops_the_chain(tmp_path: Path
         change = lambda subject: replace(subject, genesis=other)  # noqa: E731
         settings = only(PrimaryChain.P)
         indexer = await stack.enter_async_context(indexing(tmp_path, node, settings=settings, change=change))
-        told = await stopped(indexer, tmp_path)
-    assert (told["stopped"], told["stopped_at"]) == ("wrong_genesis", 0)
+        status = await stopped(indexer, tmp_path)
+    assert (status["stopped"], status["stopped_at"]) == ("wrong_genesis", 0)
     assert query(tmp_path, "SELECT * FROM chains") == []
 
 
@@ -118,8 +118,8 @@ async def test_a_node_that_is_behind_another_is_told_as_stale(tmp_path: Path) ->
         async with indexing(tmp_path, slow, fast, settings=only(PrimaryChain.P)) as indexer:
             await until(lambda: indexer.chains[PrimaryChain.P].height == 9)
             await asyncio.sleep(0.1)
-        told = note(tmp_path)
-    assert (told.node_height, told.is_node_behind) == (19, True)
+        status = note(tmp_path)
+    assert (status.node_height, status.is_node_behind) == (19, True)
 
 
 async def test_a_node_that_still_bootstraps_is_told_as_stale(tmp_path: Path) -> None:
@@ -130,17 +130,17 @@ async def test_a_node_that_still_bootstraps_is_told_as_stale(tmp_path: Path) -> 
 
 
 async def test_a_node_that_nobody_asked_for_a_minute_is_told_as_stale(tmp_path: Path) -> None:
-    """Whoever indexes is gone, or reaches no node: that the heights are equal proves nothing any more."""
+    """The indexer is gone, or reaches no node: equal heights then prove nothing."""
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
     reported_at, later_s = note(tmp_path).reported_at, [0.0]
     settings, text = IndexSettings(), network_text(params())
     async with Index(index_url(settings, tmp_path), text, settings, lambda: reported_at + later_s[0]) as index:
-        assert [one.lag_s(reported_at) for one in index.freshness()] == [0, 0, 0]
+        assert [item.lag_s(reported_at) for item in index.freshness()] == [0, 0, 0]
         later_s[0] = 62.0
         await index.refresh()
-        times = [one.time for one in index.freshness()]
-        assert [one.is_node_behind for one in index.freshness()] == [True] * 3
+        times = [freshness.time for freshness in index.freshness()]
+        assert [entry.is_node_behind for entry in index.freshness()] == [True] * 3
         assert index.freshness()[0].lag_s(times[0] + 100) == 100
 
 

@@ -1,4 +1,4 @@
-"""Rows that a change of the schema has dropped are made anew from the blocks that are kept, without a node."""
+"""Rows that a change of the schema has dropped are rebuilt from the stored blocks, without a node."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ async def test_bytes_that_give_no_rows_stop_it_with_a_name_until_a_newer_program
         monkeypatch.setattr(rebuild, "parse_p_block", older)
         async with indexing(tmp_path, node, settings=settings) as indexer:
             await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status") != [])
-            told = note(tmp_path)
-            assert (told.stopped, told.stopped_at) == ("contradiction", 1)
+            status = note(tmp_path)
+            assert (status.stopped, status.stopped_at) == ("contradiction", 1)
             monkeypatch.setattr(rebuild, "parse_p_block", parse_p_block)
             await until_caught_up(indexer)
             await until(lambda: note(tmp_path).stopped == "")

@@ -121,18 +121,18 @@ async def scene(
     clock: Clock | None = None,
 ) -> AsyncIterator[Scene]:
     async with open_store(StoreSettings(), folder) as store:
-        told = Scene(store, messages or Scripted(), Subnets(signing), Follower(), clock or Clock())
-        deps = EagerDeps(told.messages, store.l1, lead or Leadership(), told.chains, told.follower.subscribe)
-        work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=told.clock)
+        scene = Scene(store, messages or Scripted(), Subnets(signing), Follower(), clock or Clock())
+        deps = EagerDeps(scene.messages, store.l1, lead or Leadership(), scene.chains, scene.follower.subscribe)
+        work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=scene.clock)
         task = asyncio.create_task(work.run())
         try:
             if settings.eager_l1_messages:
-                await until(lambda: bool(told.follower.listeners))
-            yield told
+                await until(lambda: bool(scene.follower.listeners))
+            yield scene
         finally:
             task.cancel()
             await asyncio.wait((task,))
-        assert told.follower.listeners == []
+        assert scene.follower.listeners == []
 
 
 async def test_what_is_heard_of_is_signed_once_and_done(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_what_is_heard_of_is_signed_once_and_done(tmp_path: Path) -> None:
         await running.until_asked(3)
         await running.until_nothing_is_planned()
         assert sorted(running.messages.asked) == sorted(
-            one.tx_id for one in (LIFE.conversion, LIFE.registration, LIFE.first)
+            item.tx_id for item in (LIFE.conversion, LIFE.registration, LIFE.first)
         )
 
 

@@ -1,4 +1,4 @@
-"""Signed messages of the recorded network, verified against its sets as nodes told them."""
+"""Signed messages of the recorded network, verified against its sets, as nodes returned them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_s
 
 LOCALNET = paths.LOCALNET
 DELIVERED = [
-    SignedMessage.parse(unwrap(bytes.fromhex(one["storageKeys"]))[0])
-    for one in json.loads((LOCALNET / "icm.json").read_text())["delivered"]
+    SignedMessage.parse(unwrap(bytes.fromhex(load["storageKeys"]))[0])
+    for load in json.loads((LOCALNET / "icm.json").read_text())["delivered"]
 ]
 CONVERSION, REMOVAL, REGISTRATION = DELIVERED
 SIGNED = {
-    one["subnetID"]: SignedMessage.parse(bytes.fromhex(one["signedMessage"]))
-    for one in json.loads((LOCALNET / "warp.json").read_text())["signed"]
+    item["subnetID"]: SignedMessage.parse(bytes.fromhex(item["signedMessage"]))
+    for item in json.loads((LOCALNET / "warp.json").read_text())["signed"]
 }
 FROM_L1, FROM_C_CHAIN = SIGNED[id_text(L1)], SIGNED[id_text(PRIMARY_NETWORK)]
 
 
 def members_at(height: int, subnet_id: bytes = L1) -> CanonicalValidatorSet:
-    told = recorded_result("platform.getValidatorsAt", height=height, subnetID=id_text(subnet_id))
+    listed = recorded_result("platform.getValidatorsAt", height=height, subnetID=id_text(subnet_id))
     return build_canonical_set(
-        (parse_node_id(node), bytes.fromhex(one["publicKey"][2:]) if one["publicKey"] else None, int(one["weight"]))
-        for node, one in told.items()
+        (
+            parse_node_id(node),
+            bytes.fromhex(entry["publicKey"][2:]) if entry["publicKey"] else None,
+            int(entry["weight"]),
+        )
+        for node, entry in listed.items()
     )
 
 
@@ -52,13 +56,13 @@ def test_what_a_contract_took_verifies_at_the_heights_of_the_set_that_signed(
 
 
 def test_signers_are_named_with_their_weights_and_the_others_too() -> None:
-    told = verify_signed(CONVERSION, members_at(7)).as_json()
-    assert [one["index"] for one in told["signed"]] == [0, 2, 4]
-    assert [one["index"] for one in told["notSigned"]] == [1, 3]
-    assert told["signedPercentage"] == "99.90"
-    assert sum(int(one["weight"]) for one in told["signed"]) == int(told["signedWeight"])
-    assert told["totalWeight"] == str(members_at(7).total_weight)
-    assert all(one["nodeIds"][0].startswith("NodeID-") for one in told["signed"])
+    verification = verify_signed(CONVERSION, members_at(7)).as_json()
+    assert [item["index"] for item in verification["signed"]] == [0, 2, 4]
+    assert [entry["index"] for entry in verification["notSigned"]] == [1, 3]
+    assert verification["signedPercentage"] == "99.90"
+    assert sum(int(element["weight"]) for element in verification["signed"]) == int(verification["signedWeight"])
+    assert verification["totalWeight"] == str(members_at(7).total_weight)
+    assert all(element["nodeIds"][0].startswith("NodeID-") for element in verification["signed"])
 
 
 def test_a_quorum_that_the_weight_does_not_reach_is_not_met() -> None:
@@ -84,15 +88,19 @@ def test_a_signature_of_others_is_refused_with_the_reason(signers: tuple[int, ..
 
 
 async def test_a_message_of_an_l1_is_verified_against_its_subnet_at_the_proposed_height() -> None:
-    told = await verified(FROM_L1, VerificationTarget())
-    assert told["signingSubnetId"]["cb58"] == id_text(L1)
-    assert (told["pChainHeight"], told["signatureValid"], told["quorumMet"]) == ("19", True, True)
+    verification = await verified(FROM_L1, VerificationTarget())
+    assert verification["signingSubnetId"]["cb58"] == id_text(L1)
+    assert (verification["pChainHeight"], verification["signatureValid"], verification["quorumMet"]) == (
+        "19",
+        True,
+        True,
+    )
 
 
 async def test_what_the_p_chain_says_of_a_validation_is_signed_by_the_subnet_of_its_manager() -> None:
-    told = await verified(REGISTRATION, VerificationTarget(height=18))
-    assert told["signingSubnetId"]["cb58"] == id_text(L1)
-    assert told["signatureValid"]
+    verification = await verified(REGISTRATION, VerificationTarget(height=18))
+    assert verification["signingSubnetId"]["cb58"] == id_text(L1)
+    assert verification["signatureValid"]
     assert not (await verified(REGISTRATION, VerificationTarget(height=19)))["signatureValid"]
 
 
@@ -104,19 +112,19 @@ async def test_where_a_message_does_not_tell_who_signs_the_caller_must(message: 
 
 
 async def test_a_message_of_the_c_chain_may_be_signed_by_the_l1_that_it_goes_to() -> None:
-    told = await verified(FROM_C_CHAIN, VerificationTarget())
-    assert told["signingSubnetId"]["cb58"] == id_text(PRIMARY_NETWORK)
-    assert told["signatureValid"]
+    verification = await verified(FROM_C_CHAIN, VerificationTarget())
+    assert verification["signingSubnetId"]["cb58"] == id_text(PRIMARY_NETWORK)
+    assert verification["signatureValid"]
     primary = recorded_result("platform.getValidatorsAt", height=19, subnetID=id_text(PRIMARY_NETWORK))
 
     def swapped(params: Any) -> Any:
         """As if the L1 had the validators that signed, and the Primary Network none."""
         return primary if params["subnetID"] == id_text(L1) else {}
 
-    told = await verified(FROM_C_CHAIN, VerificationTarget(), **{"platform.getValidatorsAt": swapped})
+    verification = await verified(FROM_C_CHAIN, VerificationTarget(), **{"platform.getValidatorsAt": swapped})
     assert FROM_C_CHAIN.unsigned.source_chain_id == C_CHAIN
-    assert told["signingSubnetId"]["cb58"] == id_text(L1)
-    assert told["signatureValid"]
+    assert verification["signingSubnetId"]["cb58"] == id_text(L1)
+    assert verification["signatureValid"]
 
 
 async def test_a_chain_that_the_p_chain_does_not_know_is_named() -> None:

@@ -18,11 +18,12 @@ SHARED_NAMES: Final = {
     "BaseTx": "avalanchego's name; a transaction's kind is the name of its class",
     "ExportTx": "avalanchego's name; a transaction's kind is the name of its class",
     "ImportTx": "avalanchego's name; a transaction's kind is the name of its class",
+    "SignedMessage": "the message itself, and the OpenAPI schema of a reply, which is named after its class",
 }
 WORDS: Final = re.compile(r"\b(told|whoever|nobody|somebody|anew)\b", re.IGNORECASE)
 LOOP_VARIABLES: Final = {"one", "each"}
 # Lines that may have a forbidden word, with the reason.
-ALLOWED_LINES: Final[dict[str, str]] = {}
+ALLOWED_LINES: Final = {'return pwd.getpwnam("nobody")': "the system user"}
 
 Loop = ast.For | ast.AsyncFor | ast.comprehension
 

@@ -87,6 +87,6 @@ class EvmApi:
 
 async def _report_chain_id(chain: ForwardedChain, on_chain_id: Callable[[ChainID, int], None]) -> None:
     """Report the EVM chain id of a chain as soon as a node reports it."""
-    while chain.pool.identity is None:  # noqa: ASYNC110 - asked in the background; whoever asks first learns it
+    while chain.pool.identity is None:  # noqa: ASYNC110 - a background task asks the node
         await asyncio.sleep(1.0)
     on_chain_id(chain.chain_id, chain.pool.identity.chain_id)

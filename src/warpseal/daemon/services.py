@@ -211,9 +211,14 @@ def metric_sources(services: Services, config: Config) -> MetricSources:
 
 
 def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
-    for node_id, one in list(network.statistics.items()):
+    for node_id, statistic in list(network.statistics.items()):
         yield ValidatorSample(
-            node_id_text(node_id), one.requests, one.responses, one.errors, one.refused, one.latency_s
+            node_id_text(node_id),
+            statistic.requests,
+            statistic.responses,
+            statistic.errors,
+            statistic.refused,
+            statistic.latency_s,
         )
 
 

@@ -21,7 +21,7 @@ from warpseal.warp.ids import id_text, node_id_text
 ALICE = bech32_text("fuji", s.ALICE)
 BLOCKS = [s.p_block(n) for n in range(1, 31)]
 CONSOLE = {"Origin": "https://console.example"}
-TOLD = "p-chain;height=90;node=90;lag=0, x-chain;height=60;node=65;lag=40, c-chain;height=71;node=71;lag=0"
+INDEX_HEADER = "p-chain;height=90;node=90;lag=0, x-chain;height=60;node=65;lag=40, c-chain;height=71;node=71;lag=0"
 EVERYWHERE = [
     P_TXS,
     P_BLOCKS,
@@ -36,12 +36,12 @@ EVERYWHERE = [
 async def test_every_answer_has_the_freshness_header(path: str) -> None:
     async with client_of(indexed(blockchains=[s.EVM_CHAIN])) as client, client.get(path) as answer:
         assert answer.status == 200
-        assert answer.headers["x-warpseal-index"] == TOLD
+        assert answer.headers["x-warpseal-index"] == INDEX_HEADER
 
 
 async def test_errors_have_the_freshness_header_and_no_answer_without_an_index_has() -> None:
     async with client_of(World()) as client, client.get(P_TXS + "?pageSize=0") as answer:
-        assert (answer.status, answer.headers["x-warpseal-index"]) == (400, TOLD)
+        assert (answer.status, answer.headers["x-warpseal-index"]) == (400, INDEX_HEADER)
         assert answer.headers["cache-control"] == "no-store"
     async with client_of(World(index=None)) as client, client.get(EVERYWHERE[-1]) as answer:
         assert (answer.status, "x-warpseal-index" in answer.headers) == (200, False)
@@ -83,7 +83,7 @@ async def test_answers_of_a_chain_beyond_the_allowed_lag_are_refused() -> None:
             body = await answer.json()
             assert (answer.status, body["code"], answer.headers["retry-after"]) == (503, "index_stale", "10")
             assert body["detail"] == {"chain": "x-chain", "lagSeconds": 40, "allowedSeconds": 30.0}
-            assert answer.headers["x-warpseal-index"] == TOLD
+            assert answer.headers["x-warpseal-index"] == INDEX_HEADER
         async with client.get(P_TXS) as answer:
             assert answer.status == 200
     await get(world, EVERYWHERE[3], 503)
@@ -102,7 +102,7 @@ async def test_an_answer_that_the_client_has_is_not_sent_again() -> None:
     for known in (first["etag"], f'"x", {first["etag"]}', first["etag"].removeprefix("W/"), "*"):
         status, headers, empty = await headers_of(world, P_BLOCKS, **{"If-None-Match": known})
         assert (status, empty, headers["etag"]) == (304, b"", first["etag"])
-        assert headers["x-warpseal-index"] == TOLD
+        assert headers["x-warpseal-index"] == INDEX_HEADER
     assert world.index is not None
     world.index.all_blocks.append(s.p_block(31))
     status, headers, other = await headers_of(world, P_BLOCKS, **{"If-None-Match": first["etag"]})

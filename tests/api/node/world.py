@@ -72,7 +72,7 @@ class OwnProfiler:
 
 @dataclass
 class OwnPlugins:
-    """Tells what it is told."""
+    """Returns the given values."""
 
     loaded: LoadedVMs = field(default_factory=lambda: LoadedVMs({}, {}))
 

@@ -162,9 +162,9 @@ class MemoryStore:
         await asyncio.sleep(0)
         if self.is_down:
             raise StoreDown("as the test wants it")
-        for one in self.known:
-            assert one.high + 1 != read.low or read.low_parent_id == one.high_block_id
-            assert read.high + 1 != one.low or one.low_parent_id == read.high_block_id
+        for item in self.known:
+            assert item.high + 1 != read.low or read.low_parent_id == item.high_block_id
+            assert read.high + 1 != item.low or item.low_parent_id == read.high_block_id
         self.known.add(read)
         self.appended.append(read)
         self.transactions.update({tx.tx_id: tx for tx in transactions})
@@ -180,7 +180,7 @@ class MemoryStore:
     @property
     def spans(self) -> list[tuple[int, int]]:
         """Lowest and highest height of each range, newest first."""
-        return [(one.low, one.high) for one in self.known]
+        return [(item.low, item.high) for item in self.known]
 
 
 class SettableLeadership(Leadership):

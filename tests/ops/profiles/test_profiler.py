@@ -64,7 +64,7 @@ def busy_without_the_interpreter(cpu_s: float) -> None:
 async def sampled(profiler: Profiler, *work: Callable[[float], None]) -> None:
     """Profile threads that each do one kind of work, while the main thread serves its event loop."""
     await profiler.start_cpu()
-    await asyncio.gather(*(asyncio.to_thread(one, WORK_S) for one in work))
+    await asyncio.gather(*(asyncio.to_thread(item, WORK_S) for item in work))
     await profiler.stop_cpu()
 
 
@@ -84,7 +84,7 @@ async def test_the_whole_profile_adds_up_to_what_the_process_used(profiler: Prof
     await sampled(profiler, busy_in_python)
     used_ns = time.process_time_ns() - before_ns
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
-    total = sum(one.amount for one in profile.samples)
+    total = sum(sample.amount for sample in profile.samples)
     assert 0.8 * used_ns < total <= used_ns
     assert profile.amount_of(NATIVE) < 0.2 * total
     assert 0 < profile.amount_of(PROFILER) < 0.1 * total
@@ -98,7 +98,7 @@ async def test_the_main_thread_is_told_through_its_coroutines(profiler: Profiler
     await serve()
     await profiler.stop_cpu()
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
-    (longest,) = sorted(profile.samples, key=lambda one: one.amount)[-1:]
+    (longest,) = sorted(profile.samples, key=lambda item: item.amount)[-1:]
     assert any(name.endswith("serve") for name in longest.functions)
     assert profile.amount_of("busy_in_python") > WORK_S * 1e9 * 0.8
 
@@ -148,7 +148,7 @@ async def test_threads_that_come_and_go_are_followed(profiler: Profiler, tmp_pat
             await asyncio.sleep(0.001)
     await profiler.stop_cpu()
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
-    # What a thread uses after its last sample is not told as its own.
+    # CPU time of a thread after its last sample is not counted as its own.
     assert 0.2e9 < profile.amount_of("busy_in_python") < 0.7e9
 
 
@@ -186,7 +186,7 @@ async def test_memory_is_told_by_type_with_the_rest_as_native(profiler: Profiler
     assert profile.amount_of("builtins.bytearray") >= len(kept_bytes[0])
     assert profile.count_of("builtins.str") > 2_000
     # It may be 0: memory that was never written to counts for its object, and is not resident.
-    assert any(NATIVE in one.functions for one in profile.samples)
+    assert any(NATIVE in sample.functions for sample in profile.samples)
     assert "Type: inuse_space" in go_top(folder_of(tmp_path) / "mem.profile")
 
 
@@ -235,7 +235,7 @@ async def test_memory_is_told_by_allocation_where_frames_are_kept(tmp_path: Path
     function = f"profiles/test_profiler.py:{line}"
     assert profile.amount_of(function) > sum(map(len, kept))
     # The innermost call is the one that allocated; the call that asked for it stands behind it.
-    stacks = [one.functions for one in profile.samples if function in one.functions[:1]]
+    stacks = [sample.functions for sample in profile.samples if function in sample.functions[:1]]
     assert any(len(stack) > 1 for stack in stacks)
     assert profile.amount_of(PROFILER) > 0
     assert go_rows(tmp_path / "mem.profile", "-nodefraction=0")[function]
@@ -276,9 +276,9 @@ async def test_a_stall_of_the_event_loop_names_what_the_loop_did(profiler: Profi
     await profiler.stop_cpu()
     await profiler.write_locks()
     profile = read_profile(folder_of(tmp_path) / "lock.profile")
-    of_stalls = [one for one in profile.samples if one.functions[0] == STALL]
+    of_stalls = [sample for sample in profile.samples if sample.functions[0] == STALL]
     # A busy machine holds the loop up elsewhere, too.
-    (stalled,) = [one for one in of_stalls if any(name.endswith("<locals>.stall") for name in one.functions)]
+    (stalled,) = [item for item in of_stalls if any(name.endswith("<locals>.stall") for name in item.functions)]
     assert stalled.count == 1
     assert stalled.amount > 0.15e9
 

@@ -25,7 +25,7 @@ from warpseal.api.node.evm_websocket import EvmWebSocketEndpoint
 from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
-from warpseal.api.node.ports import Health
+from warpseal.api.node.ports import HealthSource
 from warpseal.api.node.router import PREFIX, Router
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.node.text_responses import WRONG_HOST, WRONG_ORIGIN, empty_response, not_found_response, text_response
@@ -83,7 +83,7 @@ class NodeInterfaces:
         shared = {route: CorsMiddleware(app, self._data) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
 
-    def add_health(self, registry: Health) -> None:
+    def add_health(self, registry: HealthSource) -> None:
         """Mount the health endpoint, unless it is disabled."""
         if self._node.health_enabled:
             self.add(HEALTH, HealthEndpoint(registry, self._settings).routes())

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method, NoParams
-from warpseal.api.node.ports import Health, Report
+from warpseal.api.node.ports import HealthSource, Report
 from warpseal.api.settings import ApiSettings
 
 NAME: Final = "health"
@@ -31,7 +31,7 @@ class TagParams(msgspec.Struct):
 class HealthEndpoint:
     """Shows what the registry holds."""
 
-    def __init__(self, registry: Health, settings: ApiSettings) -> None:
+    def __init__(self, registry: HealthSource, settings: ApiSettings) -> None:
         self._registry = registry
         methods: Mapping[str, Method[Any]] = {
             "health": Method(TagParams, self._health),

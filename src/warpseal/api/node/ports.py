@@ -43,7 +43,7 @@ class Report(Protocol):
         ...
 
 
-class Health(Protocol):
+class HealthSource(Protocol):
     """The registry of health checks."""
 
     def health(self, tags: Sequence[str] = ()) -> Report:

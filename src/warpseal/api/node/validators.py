@@ -27,7 +27,7 @@ class NodeIdsParams(msgspec.Struct):
     node_ids: list[str] = msgspec.field(name="nodeIDs", default_factory=list)
 
 
-class Validators(Protocol):
+class CurrentValidatorSource(Protocol):
     """What is known of one chain's validators."""
 
     async def are_served(self) -> bool:
@@ -42,7 +42,7 @@ class Validators(Protocol):
 class ValidatorsEndpoint:
     """Serves one chain."""
 
-    def __init__(self, source: Validators, settings: ApiSettings) -> None:
+    def __init__(self, source: CurrentValidatorSource, settings: ApiSettings) -> None:
         self._source = source
         methods: Mapping[str, Method[Any]] = {"getCurrentValidators": Method(NodeIdsParams, self._current)}
         self._rpc = JsonRpcEndpoint(NAME, methods, settings)
