@@ -11,12 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cachetools import TTLCache
-
 from warpseal.errors import NodeUnavailable
 from warpseal.l1.ports import EpochLookup
 from warpseal.l1.request import HeightSource
 from warpseal.l1.settings import L1Settings
+from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.ids import ChainID
 
 _MAX_CHAINS: Final = 4_096
@@ -47,8 +46,8 @@ class HeightChooser:
     def __init__(self, epochs: EpochLookup, settings: L1Settings, *, now: Callable[[], float] = time.monotonic) -> None:
         self._epochs = epochs
         self._lookup_timeout_s = settings.lookup_timeout_s
-        self._known: TTLCache[ChainID, int | None] = TTLCache(_MAX_CHAINS, _TTL_S, now)
-        self._failed: TTLCache[ChainID, None] = TTLCache(_MAX_CHAINS, _FAILURE_TTL_S, now)
+        # None: the last lookup failed, or the chain has no epoch.
+        self._heights: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
         self._lookups: dict[ChainID, asyncio.Task[int | None]] = {}
 
     async def choose(self, requested: int | None, manager_chain_id: ChainID) -> HeightChoice:
@@ -59,11 +58,8 @@ class HeightChooser:
         return PROPOSED if height is None else HeightChoice(height, "epoch")
 
     async def _epoch_height(self, chain_id: ChainID) -> int | None:
-        if chain_id in self._failed:
-            return None
-        if chain_id in self._known:
-            return self._known[chain_id]
-        return await self._look_up(chain_id)
+        cached = self._heights.get(chain_id)
+        return await self._look_up(chain_id) if cached is None else cached.value
 
     async def _look_up(self, chain_id: ChainID) -> int | None:
         """Return the epoch height, or None if the lookup takes too long.
@@ -76,17 +72,16 @@ class HeightChooser:
         await asyncio.wait((lookup,), timeout=self._lookup_timeout_s)
         if lookup.done() and not lookup.cancelled():
             return lookup.result()
-        self._failed[chain_id] = None
+        self._heights.put(chain_id, None, _FAILURE_TTL_S)
         return None
 
     async def _ask(self, chain_id: ChainID) -> int | None:
         try:
             height = await self._epochs.height(chain_id)
-            self._known[chain_id] = height
-            self._failed.pop(chain_id, None)
+            self._heights.put(chain_id, height, _TTL_S)
             return height
         except NodeUnavailable:
-            self._failed[chain_id] = None
+            self._heights.put(chain_id, None, _FAILURE_TTL_S)
             return None
         finally:
             del self._lookups[chain_id]

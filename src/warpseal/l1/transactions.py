@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cachetools import LRUCache, TTLCache
+from cachetools import LRUCache
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
@@ -23,6 +23,7 @@ from warpseal.l1.ports import L1Platform, L1TransactionIndex, XChainTxReader
 from warpseal.l1.settings import L1Settings
 from warpseal.node.p_chain import FoundTransaction, TxStatus
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.store.values import L1Transaction
 from warpseal.warp.ids import id_text
 
@@ -72,7 +73,8 @@ class TransactionFinder:
         self._index = index
         self._network_id = network_id
         self._found: LRUCache[bytes, LocatedTransaction] = LRUCache(settings.max_cached_transactions)
-        self._missed: TTLCache[bytes, TxStatus | None] = TTLCache(_MAX_MISSED, settings.miss_ttl_s, now)
+        self._miss_ttl_s = settings.miss_ttl_s
+        self._missed: TtlCache[bytes, TxStatus | None] = TtlCache(_MAX_MISSED, now)
         self._flights: SingleFlight[bytes, LocatedTransaction] = SingleFlight()
 
     async def find(self, tx_id: bytes) -> LocatedTransaction:
@@ -80,8 +82,9 @@ class TransactionFinder:
         found = self._found.get(tx_id)
         if found is not None:
             return found
-        if tx_id in self._missed:
-            raise _not_found(tx_id, self._missed[tx_id])
+        missed = self._missed.get(tx_id)
+        if missed is not None:
+            raise _not_found(tx_id, missed.value)
         return await self._flights.run(tx_id, lambda: self._look_up(tx_id))
 
     async def _look_up(self, tx_id: bytes) -> LocatedTransaction:
@@ -113,7 +116,7 @@ class TransactionFinder:
 
     def _note_miss(self, tx_id: bytes, found: FoundTransaction | None) -> TransactionNotFound:
         status = found.status if found else None
-        self._missed[tx_id] = status
+        self._missed.put(tx_id, status, self._miss_ttl_s)
         return _not_found(tx_id, status)
 
     async def _fetch_from_x_chain(self, tx_id: bytes) -> LocatedTransaction:

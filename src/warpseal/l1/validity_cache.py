@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from cachetools import LRUCache, TTLCache
+from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.l1.attestation import Attestation
@@ -18,6 +18,7 @@ from warpseal.l1.settings import L1Settings
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity, check_validity, find_supersession
 from warpseal.node.p_chain import ValidationAt
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.ids import MessageID, ValidationID
 from warpseal.warp.l1_messages import SubnetToL1Conversion
 
@@ -41,7 +42,8 @@ class ValidityLookup:
         self._platform = platform
         self._index = index
         self._lookup_timeout_s = settings.lookup_timeout_s
-        self._recent: TTLCache[MessageID, Validity] = TTLCache(_MAX_MESSAGES, settings.validity_ttl_s, now)
+        self._ttl_s = settings.validity_ttl_s
+        self._recent: TtlCache[MessageID, Validity] = TtlCache(_MAX_MESSAGES, now)
         self._superseded: LRUCache[MessageID, Superseded] = LRUCache(_MAX_MESSAGES)
         self._flights: SingleFlight[tuple[MessageID, bool], Validity] = SingleFlight()
 
@@ -50,7 +52,7 @@ class ValidityLookup:
         if _is_always_valid(attestation):
             return Valid(None)
         recent = self._recent.get(attestation.message.id)
-        return recent if recent is not None else await self._look_up(attestation, at_least, at_all_nodes=False)
+        return recent.value if recent is not None else await self._look_up(attestation, at_least, at_all_nodes=False)
 
     async def refresh(self, attestation: Attestation, at_least: int) -> Validity:
         """Return the validity of a message by the responses of all nodes right now."""
@@ -63,7 +65,7 @@ class ValidityLookup:
             proof = await self._find_proof(attestation)
             reported = await self._ask_nodes(attestation, at_least, at_all_nodes=at_all_nodes)
             validity = self._with_earlier(attestation.message.id, _combine(reported, proof))
-            self._recent[attestation.message.id] = validity
+            self._recent.put(attestation.message.id, validity, self._ttl_s)
             return validity
 
         return await self._flights.run((attestation.message.id, at_all_nodes), look_up)

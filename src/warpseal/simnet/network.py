@@ -25,9 +25,8 @@ from warpseal.simnet.listener import LOOPBACK, Listener
 from warpseal.simnet.manager import ValidatorManager
 from warpseal.simnet.node import NodeContext, SimNode
 from warpseal.simnet.p_chain import PChain
-from warpseal.simnet.peer import SessionContext
+from warpseal.simnet.peer import RequestContext, SessionContext
 from warpseal.simnet.plan import Plan
-from warpseal.simnet.requests import RequestContext
 from warpseal.simnet.responder import Responder
 from warpseal.simnet.signing import LiveSigner, Signer, presign
 from warpseal.simnet.state import ChainState
