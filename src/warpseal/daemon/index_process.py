@@ -69,7 +69,7 @@ async def run_index(
     if config.indexer.low_priority:
         _lower_priority()
     stopping, worker_exited = asyncio.Event(), asyncio.Event()
-    loggers.know_chains(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)
+    loggers.add_chains(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)
     profiles, data_dir = config.profiles, config.peers.data_dir
     try:
         with open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX) as profiler:

@@ -117,7 +117,7 @@ class NodeApi:
         self.interfaces.node_id = node_id_text(node_id)
         if not services.follower.status().is_off:
             self._followings["P"] = FollowedChain("P", PRIMARY_NETWORK, lambda: _standing(services.follower))
-        self._loggers.know_chains((*self._followings, *(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)))
+        self._loggers.add_chains((*self._followings, *(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)))
 
         def traffic() -> PeerTraffic:
             return _traffic(network, config.peers.max_outstanding)

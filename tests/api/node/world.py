@@ -142,7 +142,7 @@ async def world(
     interfaces = NodeInterfaces(settings, data or DataApiSettings(), node, Metrics())
     registry, aliases, loggers = HealthRegistry(HealthSettings()), ChainAliases(), DaemonLoggers("debug")
     aliases.add_primary_chains(X_CHAIN, C_CHAIN)
-    loggers.know_chains(("P", "X", "C"))
+    loggers.add_chains(("P", "X", "C"))
     plugins, profiler = OwnPlugins(), OwnProfiler()
     interfaces.node_id = NODE_ID
     interfaces.add_health(registry)

@@ -40,7 +40,7 @@ async def test_a_process_gets_the_levels_when_it_connects_and_each_change(tmp_pa
         assert cluster.levels("indexer") == {"indexer": Levels("verbo", "off")}
 
 
-async def test_a_process_reconnects_to_a_restarted_daemon_and_keeps_its_levels_without_one(tmp_path: Path) -> None:
+async def test_a_process_reconnects_to_a_restarted_daemon_and_keeps_its_levels_until_then(tmp_path: Path) -> None:
     async with connected_loggers(tmp_path) as there:
         for level in ("debug", "warn"):
             control_server = control_server_in(tmp_path)

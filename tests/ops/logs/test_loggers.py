@@ -1,4 +1,4 @@
-"""Loggers by name: which line belongs to whom, where it goes, and levels that change while it runs."""
+"""Loggers by name: the logger and the file of each record, and levels that change at run time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.logs.loggers import MAX_FILE_BYTES, MAX_OLD_FILES, PACKAGE_LOGGERS, DaemonLoggers
 
 
-def attached(
-    folder: Path | None = None, level: str = "info", display: str | None = None
+def attach_loggers(
+    folder: Path | None = None, level: str = "info", display_level: str | None = None
 ) -> tuple[DaemonLoggers, io.StringIO]:
-    shown, loggers = io.StringIO(), DaemonLoggers(level, display, folder)
-    loggers.know_chains(("P", "X"))
-    loggers.attach(shown)
-    return loggers, shown
+    display, loggers = io.StringIO(), DaemonLoggers(level, display_level, folder)
+    loggers.add_chains(("P", "X"))
+    loggers.attach(display)
+    return loggers, display
 
 
 def lines(text: str) -> list[str]:
@@ -43,26 +43,26 @@ def lines(text: str) -> list[str]:
         ("warpseal.indexer.chain_indexer", {"chain": "main"}, "main"),
     ],
 )
-def test_each_line_has_its_logger(logger: str, fields: dict[str, str], name: str) -> None:
+def test_each_record_belongs_to_one_logger(logger: str, fields: dict[str, str], name: str) -> None:
     loggers = DaemonLoggers()
-    loggers.know_chains(("P", "X"))
+    loggers.add_chains(("P", "X"))
     record = logging.LogRecord(logger, logging.INFO, "f.py", 1, "x", (), None)
     vars(record).update(fields)
-    assert loggers.name_of(record) == name
+    assert loggers.logger_name(record) == name
 
 
-def test_every_room_that_logs_has_its_logger() -> None:
+def test_every_package_that_logs_has_a_logger() -> None:
     source = Path(warpseal.__file__).parent
-    logging_rooms = {
+    logging_packages = {
         file.relative_to(source).parts[1 if file.is_relative_to(source / "ops") else 0]
         for file in source.rglob("*/*.py")
         if "logging.getLogger(__name__)" in file.read_text()
     }
-    assert logging_rooms - {"daemon", "plugins"} <= set(PACKAGE_LOGGERS)
+    assert logging_packages - {"daemon", "plugins"} <= set(PACKAGE_LOGGERS)
 
 
-async def test_a_level_changes_what_is_shown_of_one_logger_from_then_on() -> None:
-    loggers, shown = attached()
+async def test_a_changed_display_level_applies_to_later_lines_of_that_logger() -> None:
+    loggers, display = attach_loggers()
     peers, store = logging.getLogger("warpseal.peers.x"), logging.getLogger("warpseal.store.x")
     peers.debug("one")
     await loggers.set_levels("peers", None, "debug")
@@ -73,31 +73,41 @@ async def test_a_level_changes_what_is_shown_of_one_logger_from_then_on() -> Non
     await loggers.set_levels("store", None, "warn")
     store.info("five")
     store.warning("six")
-    assert lines(shown.getvalue()) == ["two", "six"]
+    assert lines(display.getvalue()) == ["two", "six"]
 
 
-async def test_what_plugins_print_has_the_levels_and_the_file_of_vm_factory(tmp_path: Path) -> None:
-    loggers, shown = attached(tmp_path, "info", "off")
+@pytest.mark.parametrize("package", ["health", "ipc", "profiles"])
+async def test_a_level_applies_to_the_packages_inside_ops(package: str) -> None:
+    loggers, display = attach_loggers()
+    await loggers.set_levels(package, None, "debug")
+    logging.getLogger(f"warpseal.ops.{package}.x").debug("detail")
+    await loggers.set_levels(package, None, "off")
+    logging.getLogger(f"warpseal.ops.{package}.x").critical("silenced")
+    assert lines(display.getvalue()) == ["detail"]
+
+
+async def test_plugin_output_uses_the_levels_and_the_file_of_vm_factory(tmp_path: Path) -> None:
+    loggers, display = attach_loggers(tmp_path, "info", "off")
     logging.getLogger("vm-factory").info("printed")
     assert "printed" in (tmp_path / "vm-factory.log").read_text()
     await loggers.set_levels("vm-factory", "off", "debug")
     logging.getLogger("vm-factory").debug("shown")
     logging.getLogger("warpseal.daemon.app").warning("of main")
-    assert lines(shown.getvalue()) == ["DEBUG vm-factory shown"]
+    assert lines(display.getvalue()) == ["DEBUG vm-factory shown"]
 
 
-async def test_chains_that_share_their_code_have_levels_of_their_own() -> None:
-    loggers, shown = attached()
+async def test_each_chain_has_its_own_levels() -> None:
+    loggers, display = attach_loggers()
     log = logging.getLogger("warpseal.indexer.chain_indexer")
     await loggers.set_levels("X", None, "debug")
     log.debug("of x", extra={"chain": "x-chain"})
     log.debug("of p", extra={"chain": "p-chain"})
     log.debug("of none")
-    assert [line.split(" chain=")[0] for line in lines(shown.getvalue())] == ["of x"]
+    assert [line.split(" chain=")[0] for line in lines(display.getvalue())] == ["of x"]
 
 
-async def test_files_and_what_is_displayed_have_levels_apart(tmp_path: Path) -> None:
-    loggers, shown = attached(tmp_path / "logs", "debug", "warn")
+async def test_files_and_display_have_separate_levels(tmp_path: Path) -> None:
+    loggers, display = attach_loggers(tmp_path / "logs", "debug", "warn")
     log = logging.getLogger("warpseal.peers.x")
     log.debug("quiet")
     log.warning("loud")
@@ -106,17 +116,17 @@ async def test_files_and_what_is_displayed_have_levels_apart(tmp_path: Path) -> 
     logging.getLogger("other").error("of main")
     assert lines((tmp_path / "logs" / "peers.log").read_text()) == ["quiet", "loud"]
     assert "of main" in (tmp_path / "logs" / "main.log").read_text()
-    assert lines(shown.getvalue())[:2] == ["loud", "displayed only"]
+    assert lines(display.getvalue())[:2] == ["loud", "displayed only"]
 
 
-def test_without_a_folder_no_level_of_files_costs_anything() -> None:
-    attached(None, "verbo", "error")
+def test_without_a_folder_file_levels_enable_no_logger() -> None:
+    attach_loggers(None, "verbo", "error")
     assert not logging.getLogger("warpseal.peers").isEnabledFor(logging.WARNING)
 
 
 def test_files_are_rotated_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warpseal.ops.logs.loggers.MAX_FILE_BYTES", 2_000)
-    attached(tmp_path, "info", "off")
+    attach_loggers(tmp_path, "info", "off")
     for number in range(1_000):
         logging.getLogger("warpseal.peers").info("line %d", number)
     files = sorted(tmp_path.glob("peers.log*"))
@@ -125,22 +135,22 @@ def test_files_are_rotated_and_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert MAX_FILE_BYTES == 8 * 1024 * 1024
 
 
-def test_no_alias_of_a_chain_names_a_file_elsewhere(tmp_path: Path) -> None:
+def test_a_chain_alias_cannot_name_a_file_outside_the_log_folder(tmp_path: Path) -> None:
     loggers = DaemonLoggers("info", "off", tmp_path / "logs")
-    loggers.know_chains(("../../up", "/abs"))
+    loggers.add_chains(("../../up", "/abs"))
     loggers.attach(io.StringIO())
     for alias in ("../../up", "/abs"):
         logging.getLogger("warpseal.indexer.x").info("x", extra={"chain": alias})
     assert {file.parent for file in tmp_path.rglob("*.log")} == {tmp_path / "logs"}
 
 
-def test_a_folder_that_cannot_be_made_is_named_at_the_start(tmp_path: Path) -> None:
+def test_a_log_folder_that_cannot_be_created_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StartupError, match="log-dir"):
         DaemonLoggers("info", None, tmp_path / "file" / "logs").attach(io.StringIO())
 
 
-async def test_a_logger_that_is_not_there_is_refused_and_nothing_changes() -> None:
+async def test_an_unknown_logger_is_refused_and_nothing_changes() -> None:
     loggers = DaemonLoggers()
     before = dict(loggers.levels())
     with pytest.raises(CallRefused, match='logger with name "nope" not found'):

@@ -1,7 +1,7 @@
-"""The loggers that an operator knows by name: one file and one display level each, both changed while the daemon runs.
+"""The loggers that an operator can address: each has a file, a file level and a display level.
 
-Source of truth: avalanchego's `main`, `vm-factory` and chain loggers; ours add one for each room of the program. A
-name is not a Python logger: chains share their code, so a line says by a field which chain it is about.
+Source of truth: avalanchego's `main`, `vm-factory` and chain loggers; the daemon adds one for each package that logs.
+These names are not Python loggers: the chains share their code, and the field `chain` of a record names its chain.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ PACKAGE_LOGGERS: Final = (
 )
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_OLD_FILES: Final = 7
-_UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
+_UNSAFE_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]")
 _PACKAGE: Final = "warpseal"
-_OPERATIONS: Final = "ops."
+_OPS: Final = "ops"
+_OPS_PACKAGES: Final = frozenset(("health", "ipc", "profiles"))
 _PLUGINS: Final = "plugins"
 _FOLLOWER: Final = "warpseal.l1.follower.follower"
 _QUIET_LIBRARIES: Final = ("aiohttp", "alembic", "asyncio", "uvicorn")
-# How lines about a chain name it, and the primary alias by which its logger goes.
-_CHAINS: Final = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}
+# The field `chain` of a record, and the primary alias that names the logger of that chain.
+_CHAIN_ALIASES: Final = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Keys of LEVELS: what goes to the file, and what is displayed."""
+    """The levels of one logger for its file and for the display; both are keys of LEVELS."""
 
     log: str
     display: str
@@ -67,9 +68,9 @@ class Levels:
 
 
 class DaemonLoggers:
-    """All loggers of this process. folder: where the files are; None: nothing is written to files.
+    """All loggers of this process. folder: the folder of the log files; None: no files are written.
 
-    suffix: follows the names of files of a process that is not the daemon itself.
+    suffix: added to the file names of a process other than the daemon.
     """
 
     def __init__(
@@ -84,82 +85,83 @@ class DaemonLoggers:
         self._levels = dict.fromkeys((MAIN, VM_FACTORY, *PACKAGE_LOGGERS), self._default)
         self._folder = folder
         self.suffix = suffix
-        self._outlet: LogHandler | None = None
+        self._handler: LogHandler | None = None
 
     def attach(self, stream: TextIO | None = None) -> None:
-        """Make this what the process logs through. Raises StartupError where the folder cannot be used."""
+        """Install the handler of this process and set all levels. Raises StartupError if the folder cannot be used."""
         if self._folder is not None:
             try:
                 self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             except OSError as error:
                 raise StartupError(f"log-dir: cannot make the folder {self._folder}: {error.strerror}") from error
         logging.addLevelName(TRACE, "TRACE")
-        # No line tells of these, and asking the system for them takes as long as writing it.
+        # No line contains these fields, and collecting them takes as long as writing the line.
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-        self._outlet = LogHandler(self, stream or sys.stderr, self._folder)
-        logging.getLogger().handlers = [self._outlet]
+        self._handler = LogHandler(self, stream or sys.stderr, self._folder)
+        logging.getLogger().handlers = [self._handler]
         self._apply()
 
-    def know_chains(self, primary_aliases: Iterable[str]) -> None:
-        """Have a logger for each of these chains from now on."""
+    def add_chains(self, primary_aliases: Iterable[str]) -> None:
+        """Add a logger for each chain."""
         for alias in primary_aliases:
             self._levels.setdefault(alias, self._default)
         self._apply()
 
     def levels(self, name: str = "") -> Mapping[str, Levels]:
         """Return the levels of one logger, or of all. Raises CallRefused."""
-        return {logger_name: self._levels[logger_name] for logger_name in self._named(name)}
+        return {logger_name: self._levels[logger_name] for logger_name in self._matching_names(name)}
 
     async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
         """Change the levels of one logger, or of all. Raises CallRefused, and changes nothing then."""
-        for logger_name in self._named(name):
+        for logger_name in self._matching_names(name):
             now = self._levels[logger_name]
             self._levels[logger_name] = replace(now, log=log_level or now.log, display=display_level or now.display)
         self._apply()
 
-    def name_of(self, record: logging.LogRecord) -> str:
-        """Return the logger that a line belongs to."""
-        about = getattr(record, "chain", None)
-        chain = "P" if record.name == _FOLLOWER else _CHAINS.get(str(about), str(about))
-        return chain if chain in self._levels else self._room_of(record.name)
+    def logger_name(self, record: logging.LogRecord) -> str:
+        """Return the name of the logger that a record belongs to."""
+        field = str(getattr(record, "chain", None))
+        chain = "P" if record.name == _FOLLOWER else _CHAIN_ALIASES.get(field, field)
+        return chain if chain in self._levels else self._package_logger(record.name)
 
-    def numbers(self, name: str) -> tuple[int, int]:
-        """Return from which numbers on lines go to the file, and are displayed."""
+    def thresholds(self, name: str) -> tuple[int, int]:
+        """Return the lowest levels, as numbers, that are written to the file and displayed."""
         levels = self._levels[name]
         return (LEVELS[levels.log] if self._folder is not None else OFF), LEVELS[levels.display]
 
-    def _room_of(self, logger: str) -> str:
-        package, _, rest = logger.partition(".")
-        room = rest.removeprefix(_OPERATIONS).partition(".")[0]
-        # What plugins print has a Python logger of that very name.
-        if logger == VM_FACTORY or (package == _PACKAGE and room == _PLUGINS):
+    def _package_logger(self, python_logger: str) -> str:
+        root, _, path = python_logger.partition(".")
+        package = path.removeprefix(f"{_OPS}.").partition(".")[0]
+        # The output of plugins has a Python logger with this name.
+        if python_logger == VM_FACTORY or (root == _PACKAGE and package == _PLUGINS):
             return VM_FACTORY
-        return room if package == _PACKAGE and room in PACKAGE_LOGGERS else MAIN
+        return package if root == _PACKAGE and package in PACKAGE_LOGGERS else MAIN
 
-    def _named(self, name: str) -> tuple[str, ...]:
+    def _matching_names(self, name: str) -> tuple[str, ...]:
         if name and name not in self._levels:
             raise CallRefused(f'logger with name "{name[:256]}" not found')
         return (name,) if name else tuple(sorted(self._levels))
 
     def _apply(self) -> None:
-        """Set the levels of Python's loggers, so that suppressed lines cost nothing."""
-        if self._outlet is None:
+        """Set the levels of the Python loggers, so that a suppressed line costs nothing."""
+        if self._handler is None:
             return
         chains = [name for name in self._levels if name not in (MAIN, VM_FACTORY, *PACKAGE_LOGGERS)]
-        logging.getLogger().setLevel(self._least(MAIN))
-        for logger in (VM_FACTORY, f"{_PACKAGE}.{_PLUGINS}"):
-            logging.getLogger(logger).setLevel(self._least(VM_FACTORY))
-        for room in PACKAGE_LOGGERS:
-            logging.getLogger(f"{_PACKAGE}.{room}").setLevel(self._least(room, *chains))
+        logging.getLogger().setLevel(self._lowest_threshold(MAIN))
+        for logger in (VM_FACTORY, f"{_PACKAGE}.{_OPS}.{_PLUGINS}"):
+            logging.getLogger(logger).setLevel(self._lowest_threshold(VM_FACTORY))
+        for package in PACKAGE_LOGGERS:
+            parent = f"{_PACKAGE}.{_OPS}" if package in _OPS_PACKAGES else _PACKAGE
+            logging.getLogger(f"{parent}.{package}").setLevel(self._lowest_threshold(package, *chains))
         for library in _QUIET_LIBRARIES:
-            logging.getLogger(library).setLevel(max(self._least(MAIN), logging.WARNING))
+            logging.getLogger(library).setLevel(max(self._lowest_threshold(MAIN), logging.WARNING))
 
-    def _least(self, *names: str) -> int:
-        return min(min(self.numbers(name)) for name in names)
+    def _lowest_threshold(self, *names: str) -> int:
+        return min(min(self.thresholds(name)) for name in names)
 
 
 class LogHandler(logging.Handler):
-    """Where all lines leave the process."""
+    """Write each record to the display and to the file of its logger."""
 
     def __init__(self, loggers: DaemonLoggers, stream: TextIO, folder: Path | None) -> None:
         super().__init__()
@@ -172,29 +174,29 @@ class LogHandler(logging.Handler):
         self.addFilter(add_request_id)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line to where its logger writes it."""
-        name = self._loggers.name_of(record)
-        to_file, displayed = self._loggers.numbers(name)
+        """Write a record where the levels of its logger say."""
+        name = self._loggers.logger_name(record)
+        to_file, displayed = self._loggers.thresholds(name)
         if record.levelno >= displayed:
             self._display.emit(record)
         if record.levelno >= to_file:
-            self._file(name).emit(record)
+            self._file_handler(name).emit(record)
 
     def flush(self) -> None:
-        """Write out what waits."""
+        """Flush the display."""
         self._display.flush()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the log files."""
         for file in self._files.values():
             file.close()
         super().close()
 
-    def _file(self, name: str) -> RotatingFileHandler:
+    def _file_handler(self, name: str) -> RotatingFileHandler:
         file = self._files.get(name)
         if file is None:
             assert self._folder is not None
-            path = self._folder / f"{_UNFIT.sub('_', name)}{self._loggers.suffix}.log"
+            path = self._folder / f"{_UNSAFE_CHARACTERS.sub('_', name)}{self._loggers.suffix}.log"
             file = RotatingFileHandler(path, maxBytes=MAX_FILE_BYTES, backupCount=MAX_OLD_FILES, delay=True)
             file.setFormatter(self.formatter)
             self._files[name] = file
@@ -215,4 +217,4 @@ LEVELS: Final[Mapping[str, int]] = {
     "debug": logging.DEBUG,
     "verbo": VERBO,
 }
-"""Most silent first."""
+"""From the most silent level to the most verbose one."""
