@@ -1,1 +1,1 @@
-"""Virtual machines as plugins: what there is in the plugin directory, and whether it runs."""
+"""Plugins of virtual machines: find them in the plugin directory and probe them. Start with registry.py."""

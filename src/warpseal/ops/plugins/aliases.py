@@ -1,4 +1,4 @@
-"""Names of virtual machines: those that every node knows, and those of the operator's file.
+"""Aliases of virtual machines: the built-in ones, and those of the file that the operator configures.
 
 Source of truth: avalanchego `genesis/aliases.go`, `utils/constants/vm_ids.go`; api-clients notes 6.7.
 """
@@ -18,24 +18,24 @@ from warpseal.warp.ids import ID_BYTES, MalformedID, cb58_decode
 VMID = NewType("VMID", bytes)
 
 
-def _named(letters: bytes) -> VMID:
-    return VMID(letters.ljust(ID_BYTES, b"\x00"))
+def _built_in_id(name: bytes) -> VMID:
+    return VMID(name.ljust(ID_BYTES, b"\x00"))
 
 
 BUILT_IN: Final[Mapping[VMID, tuple[str, ...]]] = MappingProxyType(
-    {_named(b"platformvm"): ("platform",), _named(b"avm"): ("avm",), _named(b"evm"): ("evm",)}
+    {_built_in_id(b"platformvm"): ("platform",), _built_in_id(b"avm"): ("avm",), _built_in_id(b"evm"): ("evm",)}
 )
-"""The virtual machines that need no plugin."""
+"""Virtual machines that need no plugin, with their aliases."""
 
 _MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 class VMAliases:
-    """Which virtual machine a name stands for, and what else it is called."""
+    """The aliases of each virtual machine, and the virtual machine of each alias."""
 
-    def __init__(self, more: Mapping[VMID, tuple[str, ...]] = MappingProxyType({})) -> None:
+    def __init__(self, additional: Mapping[VMID, tuple[str, ...]] = MappingProxyType({})) -> None:
         self._names: dict[VMID, tuple[str, ...]] = dict(BUILT_IN)
-        for vm_id, names in more.items():
+        for vm_id, names in additional.items():
             self._names[vm_id] = (*self._names.get(vm_id, ()), *names)
         self._ids: dict[str, VMID] = {}
         for vm_id, names in self._names.items():
@@ -43,14 +43,14 @@ class VMAliases:
                 if self._ids.setdefault(name, vm_id) != vm_id:
                     raise StartupError(f"{name!r} is an alias of two virtual machines")
 
-    def of(self, vm_id: VMID) -> tuple[str, ...]:
+    def aliases_of(self, vm_id: VMID) -> tuple[str, ...]:
         """Return the aliases of a virtual machine."""
         return self._names.get(vm_id, ())
 
     def find(self, name: str) -> VMID:
-        """Return the id that a name stands for: an alias, or the id itself in base58-check. Raises MalformedID."""
-        known = self._ids.get(name)
-        return parse_vm_id(name) if known is None else known
+        """Return the id of a virtual machine from an alias, or from its id in base58-check. Raises MalformedID."""
+        vm_id = self._ids.get(name)
+        return parse_vm_id(name) if vm_id is None else vm_id
 
 
 def parse_vm_id(text: str) -> VMID:
@@ -62,13 +62,13 @@ def parse_vm_id(text: str) -> VMID:
 
 
 def read_aliases(file: Path | None) -> VMAliases:
-    """Return the built-in aliases and those of the file, which names each id's list. Raises StartupError."""
+    """Return the built-in aliases and those of a JSON file: VM id to list of aliases. Raises StartupError."""
     if file is None:
         return VMAliases()
     try:
         if file.stat().st_size > _MAX_FILE_BYTES:
             raise StartupError(f"vm-aliases-file: {file} is larger than {_MAX_FILE_BYTES} bytes")
-        listed = msgspec.json.decode(file.read_bytes(), type=dict[str, tuple[str, ...]])
-        return VMAliases({parse_vm_id(text): names for text, names in listed.items()})
+        aliases = msgspec.json.decode(file.read_bytes(), type=dict[str, tuple[str, ...]])
+        return VMAliases({parse_vm_id(text): names for text, names in aliases.items()})
     except (OSError, msgspec.MsgspecError, MalformedID) as error:
         raise StartupError(f"vm-aliases-file: {file} cannot be used: {error}") from error

@@ -1,4 +1,4 @@
-"""Why virtual machines cannot be loaded, in the node's words where clients know them.
+"""Errors of loading virtual machines, with the error texts of avalanchego.
 
 Source of truth: api-level texts of avalanchego `vms/registry` and `vms/rpcchainvm/runtime`.
 """
@@ -13,7 +13,7 @@ from warpseal.errors.base import CallRefused
 
 
 class InvalidVMID(CallRefused):
-    """A file whose name is neither an alias nor an id of a virtual machine. name: without its extension."""
+    """The name of a file is neither an alias nor an id of a virtual machine. name: the name without its extension."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"invalid vmID: {dumps(name, ensure_ascii=False)}")
@@ -28,25 +28,25 @@ class PluginDirUnreadable(CallRefused):
 
 
 class PluginFailed(Exception):
-    """One virtual machine does not run; the text is what `failedVMs` says of it."""
+    """A plugin could not be loaded; the text is its entry in `failedVMs`."""
 
 
 class NotStarted(PluginFailed):
-    """The operating system does not run the file."""
+    """The operating system could not start the file."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(f"failed to start process: fork/exec {path}: {os_text(error)}")
 
 
 class NoHandshake(PluginFailed):
-    """The process did not say in time where it serves, or ended before."""
+    """The process ended, or the timeout passed, before the process reported its address."""
 
     def __init__(self) -> None:
         super().__init__("handshake failed: vm process not found")
 
 
 class WrongProtocol(PluginFailed):
-    """The virtual machine was made for another version of the protocol."""
+    """The plugin speaks another version of the protocol."""
 
     def __init__(self, path: Path, ours: int, theirs: int) -> None:
         super().__init__(
@@ -58,19 +58,19 @@ class WrongProtocol(PluginFailed):
 
 
 class UnusableAddress(PluginFailed):
-    """The process says that it serves somewhere else than on this machine."""
+    """The process reported an address that is not on this machine."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"handshake failed: no address of this machine with a port: {dumps(address[:64])}")
 
 
 class CallFailed(PluginFailed):
-    """The virtual machine did not answer a call. code, reason: of gRPC."""
+    """A gRPC call to the plugin failed. code, reason: status code and details of gRPC."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"rpc error: code = {code} desc = {reason[:512]}")
 
 
 def os_text(error: OSError) -> str:
-    """Return what the operating system says, without the names that Python adds."""
+    """Return the error text of the operating system, without the file names that Python adds."""
     return os.strerror(error.errno).lower() if error.errno else str(error)

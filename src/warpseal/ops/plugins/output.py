@@ -1,4 +1,4 @@
-"""What plugin processes print, in the log `vm-factory`: line by line, and bounded."""
+"""The output of plugin processes, written line by line and within bounds to the log `vm-factory`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log: Final = logging.getLogger("vm-factory")
 
 @dataclass(frozen=True, slots=True)
 class OutputBounds:
-    """How much of what one process prints is logged; a longer line is cut."""
+    """Bounds of the logged output of one process; a longer line is truncated."""
 
     bytes: int = 64 * 1024
     lines: int = 1000
@@ -19,7 +19,7 @@ class OutputBounds:
 
 
 class PluginOutput:
-    """The lines of one process; standard output and standard error share the bounds."""
+    """Log the output of one process; standard output and standard error share the bounds."""
 
     def __init__(self, plugin: str, bounds: OutputBounds) -> None:
         self._plugin = plugin
@@ -30,38 +30,38 @@ class PluginOutput:
         self._unfinished: dict[str, bytes] = {}
 
     def feed(self, stream: str, chunk: bytes) -> bool:
-        """Log the lines that a chunk of a stream completes; False once the bounds are reached."""
+        """Log the lines that a chunk of a stream completes; return False once the bounds are reached."""
         if self.is_full:
             self._dropped_bytes += len(chunk)
             return False
         *lines, unfinished = (self._unfinished.pop(stream, b"") + chunk).split(b"\n")
         for line in lines:
-            self._line(stream, line)
+            self._log_line(stream, line)
         if len(unfinished) > self._line_bytes:
-            self._line(stream, unfinished)
+            self._log_line(stream, unfinished)
         else:
             self._unfinished[stream] = unfinished
         return not self.is_full
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is logged."""
+        """Whether the bounds are reached."""
         return self._left_bytes <= 0 or self._left_lines <= 0
 
     def end(self) -> None:
-        """Log the last lines, and how much was dropped."""
+        """Log the unfinished lines and the number of dropped bytes."""
         for stream, line in self._unfinished.items():
-            self._line(stream, line)
+            self._log_line(stream, line)
         self._unfinished.clear()
         if self._dropped_bytes:
             fields = {"plugin": self._plugin, "dropped_bytes": self._dropped_bytes}
-            log.warning("a plugin printed more than is kept", extra=fields)
+            log.warning("plugin output truncated", extra=fields)
 
-    def _line(self, stream: str, line: bytes) -> None:
-        kept = b"" if self.is_full else line[: min(self._line_bytes, self._left_bytes)]
-        self._dropped_bytes += len(line) - len(kept)
-        if not kept:
+    def _log_line(self, stream: str, line: bytes) -> None:
+        logged = b"" if self.is_full else line[: min(self._line_bytes, self._left_bytes)]
+        self._dropped_bytes += len(line) - len(logged)
+        if not logged:
             return
-        self._left_bytes -= len(kept)
+        self._left_bytes -= len(logged)
         self._left_lines -= 1
-        log.info("%s", kept.decode(errors="replace").rstrip("\r"), extra={"plugin": self._plugin, "stream": stream})
+        log.info("%s", logged.decode(errors="replace").rstrip("\r"), extra={"plugin": self._plugin, "stream": stream})

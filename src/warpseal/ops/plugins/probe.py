@@ -1,4 +1,4 @@
-"""One trial of one plugin: started, asked for its version, asked to end, and ended."""
+"""Probe a plugin: start its process, wait for its handshake, ask for its version, and stop it."""
 
 from __future__ import annotations
 
@@ -21,53 +21,53 @@ from warpseal.ops.plugins.settings import PluginSettings
 from warpseal.pb.plugin_runtime_pb2 import InitializeRequest
 from warpseal.pb.plugin_vm_pb2 import VersionResponse
 
-# For an answer that is on its way as the process ends.
+# Time for a reply that is in transit when the process ends.
 _LAST_ANSWER_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class PluginProbe:
-    """How plugins are tried. protocol_version: the one that theirs has to be."""
+    """Probe plugins. protocol_version: the version that a plugin must speak."""
 
     settings: PluginSettings
     protocol_version: int
 
-    async def of(self, path: Path) -> str | PluginFailed:
-        """Return what a plugin says its version is, or why it cannot be used. Nothing of it is left running."""
+    async def probe(self, path: Path) -> str | PluginFailed:
+        """Return the version that a plugin reports, or the failure. All its processes are stopped."""
         output = PluginOutput(path.name, self.settings.output)
-        async with serve_runtime(self.protocol_version) as serving:
-            environment = plugin_environment(serving.address, os.environ)
+        async with serve_runtime(self.protocol_version) as server:
+            environment = plugin_environment(server.address, os.environ)
             try:
                 async with run_plugin(path, environment, output, stop_s=self.settings.stop_s) as process:
-                    return await self._asked(path, process, serving)
+                    return await self._read_version(path, process, server)
             except PluginFailed as failure:
                 return failure
 
-    async def _asked(self, path: Path, process: PluginProcess, serving: RuntimeServer) -> str:
-        info = await self._wait_for_handshake(process, serving)
-        if info.protocol_version != self.protocol_version:
-            raise WrongProtocol(path, self.protocol_version, info.protocol_version)
-        return await self._version(info.address, process)
+    async def _read_version(self, path: Path, process: PluginProcess, server: RuntimeServer) -> str:
+        runtime_info = await self._wait_for_handshake(process, server)
+        if runtime_info.protocol_version != self.protocol_version:
+            raise WrongProtocol(path, self.protocol_version, runtime_info.protocol_version)
+        return await self._call_version(runtime_info.address, process)
 
-    async def _wait_for_handshake(self, process: PluginProcess, serving: RuntimeServer) -> RuntimeInfo:
-        """Wait for the plugin's first word, no longer than its process lives. Raises NoHandshake."""
-        first = (serving.runtime_info, process.ended)
-        await asyncio.wait(first, timeout=self.settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
-        if not serving.runtime_info.done():
+    async def _wait_for_handshake(self, process: PluginProcess, server: RuntimeServer) -> RuntimeInfo:
+        """Wait for the handshake or for the end of the process. Raises NoHandshake."""
+        handshake_or_end = (server.runtime_info, process.ended)
+        await asyncio.wait(handshake_or_end, timeout=self.settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
+        if not server.runtime_info.done():
             raise NoHandshake
-        return serving.runtime_info.result()
+        return server.runtime_info.result()
 
-    async def _version(self, address: str, process: PluginProcess) -> str:
-        """Ask the plugin, which may end as it answers. Raises UnusableAddress, CallFailed, NoHandshake."""
-        asking = asyncio.ensure_future(ask_version(address, self.settings.call_s))
+    async def _call_version(self, address: str, process: PluginProcess) -> str:
+        """Ask for the version, even if the process ends. Raises UnusableAddress, CallFailed, NoHandshake."""
+        call = asyncio.ensure_future(ask_version(address, self.settings.call_s))
         try:
-            await asyncio.wait((asking, process.ended), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((asking,), timeout=_LAST_ANSWER_S if process.ended.done() else None)
-            if not asking.done():
+            await asyncio.wait((call, process.ended), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((call,), timeout=_LAST_ANSWER_S if process.ended.done() else None)
+            if not call.done():
                 raise NoHandshake
-            return asking.result()
+            return call.result()
         finally:
-            asking.cancel()
+            call.cancel()
 
 
 _SERVICE: Final = "vm.runtime.Runtime"
@@ -83,7 +83,7 @@ _MAX_VERSION_LENGTH: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
-    """What a plugin said first: the version of the protocol that it speaks, and where it serves."""
+    """The handshake of a plugin: its protocol version and the address of its gRPC server."""
 
     protocol_version: int
     address: str
@@ -91,7 +91,7 @@ class RuntimeInfo:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeServer:
-    """The server that a plugin calls. runtime_info: set by the first call; later calls have no effect."""
+    """The gRPC server for the handshake of a plugin. runtime_info: set by the first call; later calls are ignored."""
 
     address: str
     runtime_info: asyncio.Future[RuntimeInfo]
@@ -125,9 +125,9 @@ async def serve_runtime(protocol_version: int) -> AsyncIterator[RuntimeServer]:
 
 
 async def ask_version(address: str, call_s: float) -> str:
-    """Return the version of the virtual machine that serves at `address`, after asking it to end.
+    """Return the version of the virtual machine at `address`, then call Shutdown.
 
-    Each of the two calls takes `call_s` at most. Raises UnusableAddress, CallFailed.
+    Each call has the timeout `call_s`. Raises UnusableAddress, CallFailed.
     """
     async with grpc.aio.insecure_channel(_target(address), options=_CLIENT_OPTIONS) as channel:
         version = channel.unary_unary(
@@ -141,15 +141,15 @@ async def ask_version(address: str, call_s: float) -> str:
             response_deserializer=Empty.FromString,
         )
         try:
-            answer = await version(Empty(), timeout=call_s, wait_for_ready=True)
+            reply = await version(Empty(), timeout=call_s, wait_for_ready=True)
             await shutdown(Empty(), timeout=call_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             raise CallFailed(_code_of(error), error.details() or "") from error
-    return str(answer.version)[:_MAX_VERSION_LENGTH]
+    return str(reply.version)[:_MAX_VERSION_LENGTH]
 
 
 def _target(address: str) -> str:
-    """Return the target of a channel: only this machine's addresses, never a name or another scheme."""
+    """Return the gRPC target of a loopback address; names and other schemes are refused. Raises UnusableAddress."""
     host, _, port = address.rpartition(":")
     try:
         ip = ip_address(host.removeprefix("[").removesuffix("]"))
@@ -161,5 +161,5 @@ def _target(address: str) -> str:
 
 
 def _code_of(error: grpc.aio.AioRpcError) -> str:
-    """Return the status as Go writes it: `DeadlineExceeded`."""
+    """Return the status code as Go formats it: `DeadlineExceeded`."""
     return "".join(word.capitalize() for word in error.code().name.split("_"))

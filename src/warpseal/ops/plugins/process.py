@@ -1,4 +1,4 @@
-"""One plugin's process: started with nothing of the daemon's environment, and ended with all that it started."""
+"""The process of a plugin: a minimal environment at its start, and the end of its whole process group."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ from warpseal.ops.plugins.output import PluginOutput
 log = logging.getLogger(__name__)
 
 ENGINE_ADDRESS: Final = "AVALANCHE_VM_RUNTIME_ENGINE_ADDR"
-_PASSED_ON: Final = ("GRPC_", "GODEBUG")
+_INHERITED_PREFIXES: Final = ("GRPC_", "GODEBUG")
 _FLOOD_PAUSE_S: Final = 0.02
 _LAST_OUTPUT_S: Final = 0.5
 
 
 def plugin_environment(address: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return all that a plugin's process may see: where to call, and the switches of Go and gRPC."""
-    passed = {name: value for name, value in environ.items() if name.startswith(_PASSED_ON)}
-    return {ENGINE_ADDRESS: address, **passed}
+    """Return the environment of a plugin: the address of the engine, and the variables of Go and gRPC."""
+    inherited = {name: value for name, value in environ.items() if name.startswith(_INHERITED_PREFIXES)}
+    return {ENGINE_ADDRESS: address, **inherited}
 
 
 class PluginProcess:
-    """A running process. ended: done when it is no more, whatever of its children lives on."""
+    """A running process. ended: done when the process itself has ended; its children may still run."""
 
-    def __init__(self, started: subprocess.Popen[bytes]) -> None:
-        self._started = started
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
         self._pipes: list[_Pipe] = []
-        self.ended: asyncio.Future[int] = asyncio.ensure_future(asyncio.to_thread(started.wait))
+        self.ended: asyncio.Future[int] = asyncio.ensure_future(asyncio.to_thread(process.wait))
 
     async def log(self, output: PluginOutput) -> None:
-        """Log what the process prints from now on."""
+        """Start to log the output of the process."""
         loop = asyncio.get_running_loop()
-        for name, stream in (("stdout", self._started.stdout), ("stderr", self._started.stderr)):
+        for name, stream in (("stdout", self._process.stdout), ("stderr", self._process.stderr)):
             pipe = _Pipe(name, output)
             await loop.connect_read_pipe(lambda pipe=pipe: pipe, stream)  # type: ignore[misc]
             self._pipes.append(pipe)
 
     async def stop(self, stop_s: float) -> None:
-        """Ask the process to end, and kill it where it has not after `stop_s`."""
-        self._started.terminate()
+        """Send SIGTERM, and kill the process group if the process runs for longer than `stop_s`."""
+        self._process.terminate()
         await asyncio.wait((self.ended,), timeout=stop_s)
         if not self.ended.done():
-            log.warning("a plugin does not end and is killed", extra={"pid": self._started.pid})
+            log.warning("plugin ignored SIGTERM, killing it", extra={"pid": self._process.pid})
         self.kill()
-        last: list[asyncio.Future[Any]] = [self.ended, *(pipe.closed for pipe in self._pipes)]
-        await asyncio.wait(last, timeout=_LAST_OUTPUT_S)
+        remaining: list[asyncio.Future[Any]] = [self.ended, *(pipe.closed for pipe in self._pipes)]
+        await asyncio.wait(remaining, timeout=_LAST_OUTPUT_S)
 
     def kill(self) -> None:
-        """Kill the process and all that it has started: it leads a group of its own."""
+        """Kill the process group, which contains the children of the process."""
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._started.pid, signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Leave nothing of the process."""
+        """Kill the process group and close the pipes."""
         self.kill()
         for pipe in self._pipes:
             pipe.close()
 
 
 class _Pipe(asyncio.Protocol):
-    """One stream of what the process prints; a flood is read slowly, so that it does not occupy the daemon."""
+    """An output stream of the process; reading pauses during a flood, so that it does not occupy the daemon."""
 
     def __init__(self, name: str, output: PluginOutput) -> None:
         self._name = name
@@ -100,11 +100,11 @@ class _Pipe(asyncio.Protocol):
 async def run_plugin(
     path: Path, environment: Mapping[str, str], output: PluginOutput, *, stop_s: float
 ) -> AsyncIterator[PluginProcess]:
-    """Hold a running process; on leaving it gets SIGTERM, and `stop_s` later, or at once when cancelled, SIGKILL.
+    """Run a plugin; the exit sends SIGTERM, and SIGKILL after `stop_s`, or SIGKILL at once if cancelled.
 
     Raises NotStarted.
     """
-    process = PluginProcess(_started(path, environment))
+    process = PluginProcess(_spawn(path, environment))
     try:
         await process.log(output)
         yield process
@@ -120,10 +120,10 @@ async def run_plugin(
         output.end()
 
 
-def _started(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the file itself: neither a search path nor a shell stands in. Raises NotStarted.
+def _spawn(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the file without a search path and without a shell. Raises NotStarted.
 
-    An event loop would start it too, but libuv hands what it cannot run to a shell, and forks beside gRPC's threads.
+    The event loop is not used: libuv passes a file that it cannot run to a shell, and forks beside the threads of gRPC.
     """
     try:
         return subprocess.Popen(

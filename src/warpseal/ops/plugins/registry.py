@@ -1,7 +1,7 @@
-"""Which virtual machines are loaded: those that need no plugin, and each plugin that ran once and said its version.
+"""The loaded virtual machines: the built-in ones, and each plugin that ran once and reported its version.
 
-Source of truth: the specification of `admin.loadVMs`; avalanchego `vms/registry`; api-clients notes 6.3.1. A plugin
-that failed is tried again by the next call, which the node does not do.
+Source of truth: the specification of `admin.loadVMs`; avalanchego `vms/registry`; api-clients notes 6.3.1. Unlike
+the node, the next call tries a failed plugin again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 _MAX_FILES: Final = 1000
 
 NodeProtocol = Callable[[], Awaitable[int | None]]
-"""Asks a node which version of the protocol it speaks; None where none tells."""
+"""Asks a node for its protocol version; None if no node answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedVMs:
-    """What one call has loaded. new_vms: ids in base58-check to their aliases; failed_vms: ids to why not."""
+    """The outcome of one load. new_vms: ids in base58-check to their aliases; failed_vms: ids to error texts."""
 
     new_vms: Mapping[str, tuple[str, ...]]
     failed_vms: Mapping[str, str]
@@ -39,8 +39,7 @@ class LoadedVMs:
 class PluginRegistry:
     """The plugins of one folder.
 
-    node_protocol is asked when the settings name no version; where it does not tell either, RPC_PROTOCOL_VERSION is
-    taken.
+    The protocol version comes from the settings, else from node_protocol, else it is RPC_PROTOCOL_VERSION.
     """
 
     def __init__(
@@ -51,42 +50,42 @@ class PluginRegistry:
         self._aliases = aliases
         self._node_protocol = node_protocol
         self._versions: dict[VMID, str] = dict.fromkeys(BUILT_IN, "")
-        self._one_at_a_time = AsyncLock()
+        self._lock = AsyncLock()
 
     @property
     def versions(self) -> Mapping[VMID, str]:
-        """The loaded virtual machines, and what each plugin says its version is ("" of those without one)."""
+        """The version of each loaded virtual machine, as its plugin reported it; "" for a built-in one."""
         return dict(self._versions)
 
     async def load(self) -> LoadedVMs:
-        """Try every plugin that is not loaded yet. Raises InvalidVMID, PluginDirUnreadable; nothing is tried then."""
-        async with self._one_at_a_time:
-            found = await asyncio.to_thread(self._found)
-            new = {vm_id: path for vm_id, path in found.items() if vm_id not in self._versions}
+        """Probe the plugins that are not loaded. Raises InvalidVMID, PluginDirUnreadable, before any start."""
+        async with self._lock:
+            paths = await asyncio.to_thread(self._find_plugins)
+            new = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._versions}
             if not new:
                 return LoadedVMs({}, {})
-            # gRPC takes 9 MB and is needed for nothing else; most daemons have no plugins.
+            # gRPC takes 9 MB of memory, and most daemons have no plugins.
             from warpseal.ops.plugins.probe import PluginProbe
 
             version = await self._protocol_version()
             failed = {}
             for vm_id, path in new.items():
-                outcome = await PluginProbe(self._settings, version).of(path)
+                outcome = await PluginProbe(self._settings, version).probe(path)
                 if isinstance(outcome, PluginFailed):
                     failed[vm_id] = outcome
                 else:
                     self._versions[vm_id] = outcome
-                log.info("a plugin was tried", extra={"plugin": path.name, "outcome": str(outcome)})
+                log.info("plugin probed", extra={"plugin": path.name, "outcome": str(outcome)})
         return LoadedVMs(
-            {cb58_encode(vm_id): self._aliases.of(vm_id) for vm_id in new if vm_id not in failed},
+            {cb58_encode(vm_id): self._aliases.aliases_of(vm_id) for vm_id in new if vm_id not in failed},
             {cb58_encode(vm_id): str(failure) for vm_id, failure in failed.items()},
         )
 
     async def _protocol_version(self) -> int:
         return self._settings.protocol_version or await self._node_protocol() or RPC_PROTOCOL_VERSION
 
-    def _found(self) -> dict[VMID, Path]:
-        """Return the path of each plugin by its id; directories and hidden files are none."""
+    def _find_plugins(self) -> dict[VMID, Path]:
+        """Return the path of each plugin by its id; directories and hidden files are ignored."""
         try:
             with os.scandir(self._folder) as entries:
                 names = sorted(entry.name for entry in entries if _is_plugin(entry))[:_MAX_FILES]
