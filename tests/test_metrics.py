@@ -1,4 +1,4 @@
-"""The metrics page shows what was reported and what exists now, and docs/metrics.md lists every series."""
+"""The metrics page has the counters and the values of the sources; docs/metrics.md lists every series."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ async def text_of(metrics: Metrics) -> str:
 
 
 async def page_of(metrics: Metrics) -> Page:
-    """The page by (name, sorted labels), read by the parser of Prometheus' own library.
+    """Return the page by (name, sorted labels), parsed by the client library of Prometheus.
 
     The parser appends _total to counters without it; other tests check the names as they are written.
     """
     text = await text_of(metrics)
     written = set(re.findall(r"^([a-z]\w+)", text, re.M))
     return {
-        (_as_written(sample.name, written), tuple(sorted(sample.labels.items()))): sample.value
+        (_written_name(sample.name, written), tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
 
 
-def _as_written(name: str, written: set[str]) -> str:
+def _written_name(name: str, written: set[str]) -> str:
     return name if name in written else name.removesuffix("_total")
 
 
-def full() -> Metrics:
+def full_metrics() -> Metrics:
     metrics = Metrics()
     metrics.observe_aggregation("ok", {"validators": 0.01, "total": 0.02})
     metrics.observe_http("/health", 200)
@@ -104,7 +104,7 @@ async def test_aggregations_are_histograms_by_outcome_failures_included() -> Non
 
 
 async def test_the_page_shows_the_values_of_the_sources() -> None:
-    page = await page_of(full())
+    page = await page_of(full_metrics())
     assert page["warpseal_connected_weight", (("subnet_id", SUBNET),)] == 2**53 - 1
     assert page["warpseal_total_weight", (("subnet_id", SUBNET),)] == 2**53
     assert page["warpseal_cache_lookups_total", (("cache", "shares"), ("result", "hit"))] == 8
@@ -130,7 +130,7 @@ async def test_the_page_shows_the_values_of_the_sources() -> None:
 
 
 async def test_each_indexed_chain_has_its_progress_and_its_page_counts() -> None:
-    page = await page_of(full())
+    page = await page_of(full_metrics())
     of_p = (("chain", "p-chain"),)
     values = {name: value for (name, labels), value in page.items() if labels == of_p}
     assert values == {
@@ -148,15 +148,15 @@ async def test_each_indexed_chain_has_its_progress_and_its_page_counts() -> None
 
 
 async def test_weights_are_exact() -> None:
-    assert f'warpseal_connected_weight{{subnet_id="{SUBNET}"}} 9.007199254740991e+15\n' in await text_of(full())
+    assert f'warpseal_connected_weight{{subnet_id="{SUBNET}"}} 9.007199254740991e+15\n' in await text_of(full_metrics())
 
 
 async def test_a_hostile_label_cannot_break_the_page() -> None:
-    assert ("warpseal_newest_peer_version_info", (("version", '1.16.0"\\\nx'),)) in await page_of(full())
+    assert ("warpseal_newest_peer_version_info", (("version", '1.16.0"\\\nx'),)) in await page_of(full_metrics())
 
 
-async def test_a_source_that_ends_has_no_series() -> None:
-    metrics = full()
+async def test_a_removed_source_has_no_series() -> None:
+    metrics = full_metrics()
     metrics.watch(MetricSources())
     text = await text_of(metrics)
     assert NODE not in text
@@ -168,7 +168,7 @@ async def test_a_source_that_ends_has_no_series() -> None:
 
 
 async def test_the_series_of_the_reference_have_its_units() -> None:
-    metrics = full()
+    metrics = full_metrics()
     metrics.aggregation_requested()
     metrics.aggregation_answered(0.0123)
     page = await page_of(metrics)
@@ -204,7 +204,7 @@ async def test_failures_are_counted_by_the_references_kinds() -> None:
 
 
 async def test_no_series_has_a_creation_time_and_the_references_counters_have_no_total_suffix() -> None:
-    text = await text_of(full())
+    text = await text_of(full_metrics())
     assert "_created" not in text
     assert not re.search(r"(signature_aggregator|timeoutmanager|msgcreator)_\w+_total", text)
 
@@ -220,7 +220,7 @@ async def test_the_document_lists_every_series_with_its_type_and_labels() -> Non
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.+) \|$", DOCUMENT.read_text(), re.M)
     documented = {name: (kind, labels) for name, kind, labels, _ in rows}
     assert len(documented) == len(rows)
-    text = await text_of(full())
+    text = await text_of(full_metrics())
     shown = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
     assert {name: kind for name, (kind, _) in documented.items()} == shown
     for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.M):

@@ -15,7 +15,16 @@ from pathlib import Path
 import pytest
 
 from tests.store.postgres import PostgresServer
-from tests.store.signed import changed, keeping, kept, made, message, share, signature, wrong_share
+from tests.store.signed import (
+    create_store,
+    message,
+    message_writer,
+    read_messages,
+    share,
+    signature,
+    write_rows,
+    wrong_share,
+)
 from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
 from warpseal.store.access import open_exclusive
@@ -49,11 +58,13 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def filled(url: str) -> StoreUrl:
-    return made(
+def create_filled_store(url: str) -> StoreUrl:
+    return create_store(
         url,
-        keeping(FIRST, [share(FIRST, 0), share(FIRST, 1, verified=False)], [signature(FIRST, [0, 1])], for_ever=True),
-        keeping(SECOND, [share(SECOND, 2)], at_unix_s=1_700_000_000),
+        message_writer(
+            FIRST, [share(FIRST, 0), share(FIRST, 1, verified=False)], [signature(FIRST, [0, 1])], for_ever=True
+        ),
+        message_writer(SECOND, [share(SECOND, 2)], at_unix_s=1_700_000_000),
     )
 
 
@@ -62,7 +73,7 @@ def store(*arguments: str) -> int:
     return main(("store", *arguments))
 
 
-def exported(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> list[dict[str, object]]:
+def export_records(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> list[dict[str, object]]:
     assert store("export", *arguments) == 0
     return [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
 
@@ -82,7 +93,7 @@ def in_use(url: str) -> Iterator[int]:
 def test_info_shows_the_contents_and_that_no_process_uses_the_store(
     any_store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled(any_store_url)
+    create_filled_store(any_store_url)
     assert store("info", "--store-url", any_store_url) == 0
     lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
     assert lines["store"].strip() == any_store_url
@@ -97,13 +108,13 @@ def test_info_shows_the_contents_and_that_no_process_uses_the_store(
 def test_what_is_exported_to_a_file_is_imported_elsewhere(
     any_store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place, file, second = filled(any_store_url), tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/second.db"
+    place, file, second = create_filled_store(any_store_url), tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/second.db"
     assert store("export", "--store-url", any_store_url, "--output", str(file)) == 0
     assert "exported 2 messages, 1 signed messages, 3 shares" in capsys.readouterr().err
-    target = made(second)
+    target = create_store(second)
     assert store("import", str(file), "--store-url", second) == 0
     assert "imported 2 messages, 1 signed messages, 3 shares" in capsys.readouterr().err
-    assert kept(target).keys() == kept(place).keys()
+    assert read_messages(target).keys() == read_messages(place).keys()
     assert store("check", "--store-url", second) == 0
     assert "every signature is valid" in capsys.readouterr().out
 
@@ -111,20 +122,20 @@ def test_what_is_exported_to_a_file_is_imported_elsewhere(
 def test_an_export_goes_to_standard_output_and_may_be_of_a_part(
     any_store_url: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    filled(any_store_url)
+    create_filled_store(any_store_url)
     where = ("--store-url", any_store_url)
-    assert [item.get("type") for item in exported(capfdbinary, *where)][:2] == [None, "message"]
-    assert len(exported(capfdbinary, *where, "--message-id", "0x" + SECOND.id.hex())) == 3
-    assert len(exported(capfdbinary, *where, "--for-ever")) == 5
+    assert [record.get("type") for record in export_records(capfdbinary, *where)][:2] == [None, "message"]
+    assert len(export_records(capfdbinary, *where, "--message-id", "0x" + SECOND.id.hex())) == 3
+    assert len(export_records(capfdbinary, *where, "--for-ever")) == 5
     for since in ("1d", "2024-01-01", "2024-01-01T00:00:00+02:00"):
-        assert len(exported(capfdbinary, *where, "--since", since)) == 5
-    assert len(exported(capfdbinary, *where, "--since", "2020-01-01")) == 7
+        assert len(export_records(capfdbinary, *where, "--since", since)) == 5
+    assert len(export_records(capfdbinary, *where, "--since", "2020-01-01")) == 7
 
 
 def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
     any_store_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = made(any_store_url)
+    place = create_store(any_store_url)
     good, bad = share(FIRST, 0), wrong_share(1)
     lines = [{"format": "warpseal-store", "version": 1}] + [
         {
@@ -140,20 +151,20 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
     err = capsys.readouterr().err
     assert "line 2: the signature is not the one of this key over this message" in err
     assert "imported 1 messages, 0 signed messages, 1 shares; 1 lines were skipped" in err
-    assert kept(place) == {FIRST.id: (True, {(good.public_key, good.signature, True)}, set())}
+    assert read_messages(place) == {FIRST.id: (True, {(good.public_key, good.signature, True)}, set())}
 
 
 def test_beside_a_daemon_reading_works_and_writing_is_refused_naming_its_pid(
     any_store_url: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    filled(any_store_url)
+    create_filled_store(any_store_url)
     where = ("--store-url", any_store_url)
     file = tmp_path / "empty.jsonl"
     file.write_text('{"format":"warpseal-store","version":1}\n')
     with in_use(any_store_url) as pid:
         assert store("info", *where) == 0
         assert str(pid).encode() in capfdbinary.readouterr().out
-        assert len(exported(capfdbinary, *where)) == 7
+        assert len(export_records(capfdbinary, *where)) == 7
         assert store("check", *where) == 0
         for refused in (("upgrade",), ("import", str(file))):
             assert store(*refused, *where) == 1
@@ -176,7 +187,7 @@ def test_what_a_killed_daemon_left_in_the_write_ahead_log_is_read(tmp_path: Path
         process.kill()
     assert (tmp_path / "store.db-wal").stat().st_size > 0
     assert store("info", "--store-url", url) == 0
-    assert [len(signatures) for _, _, signatures in kept(StoreUrl.parse(url)).values()] == [1]
+    assert [len(signatures) for _, _, signatures in read_messages(StoreUrl.parse(url)).values()] == [1]
 
 
 def test_an_older_store_is_upgraded_and_needed_first(
@@ -203,8 +214,8 @@ def test_an_older_store_is_upgraded_and_needed_first(
 
 
 def test_check_names_what_is_wrong_and_ends_with_1(any_store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    place = filled(any_store_url)
-    changed(place, lambda connection: connection.execute(MESSAGES.update().values(candidates=9)))
+    place = create_filled_store(any_store_url)
+    write_rows(place, lambda connection: connection.execute(MESSAGES.update().values(candidates=9)))
     assert store("check", "--store-url", any_store_url) == 1
     out = capsys.readouterr().out
     assert out.count("the number of its unverified shares is not the counted one") == 2
@@ -217,8 +228,8 @@ def test_the_store_is_found_as_a_daemon_finds_it(
     data, other = tmp_path / "data", tmp_path / "other.db"
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"p-chain-api": NODE, "info-api": NODE, "data-dir": str(data)}))
-    filled(f"sqlite:///{data}/5/store.db")
-    filled(f"sqlite:///{other}")
+    create_filled_store(f"sqlite:///{data}/5/store.db")
+    create_filled_store(f"sqlite:///{other}")
 
     def shown(*arguments: str) -> str:
         assert store("info", "--json", *arguments) == 0
@@ -234,7 +245,7 @@ def test_the_store_is_found_as_a_daemon_finds_it(
     monkeypatch.delenv("WARPSEAL_STORE_URL")
     monkeypatch.setenv("WARPSEAL_DATA_DIR", str(data))
     assert shown().endswith("/data/5/store.db")
-    filled(f"sqlite:///{data}/1/store.db")
+    create_filled_store(f"sqlite:///{data}/1/store.db")
     assert store("info") == 1
     assert "stores of networks 1, 5" in capsys.readouterr().err
     assert shown("--network", "1").endswith("/data/1/store.db")
@@ -266,7 +277,7 @@ def test_a_data_dir_without_a_store_is_named(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_file_that_is_no_export_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
-    made(url)
+    create_store(url)
     file = tmp_path / "other.json"
     file.write_text("{}")
     assert store("import", str(file), "--store-url", url) == 1
@@ -278,10 +289,10 @@ def test_a_file_that_is_no_export_is_refused(tmp_path: Path, capsys: pytest.Capt
 def test_an_export_that_fails_leaves_the_file_of_the_last_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = filled(f"sqlite:///{tmp_path}/store.db")
+    place = create_filled_store(f"sqlite:///{tmp_path}/store.db")
     file = tmp_path / "backup.jsonl"
     file.write_text("the last backup")
-    changed(place, lambda connection: connection.execute(MESSAGES.update().values(raw=b"damaged")))
+    write_rows(place, lambda connection: connection.execute(MESSAGES.update().values(raw=b"damaged")))
     assert store("export", "--store-url", place.text, "--output", str(file)) == 1
     assert "`warpseal store check` shows more" in capsys.readouterr().err
     assert file.read_text() == "the last backup"
@@ -291,7 +302,7 @@ def test_an_export_that_fails_leaves_the_file_of_the_last_one(
 def test_a_server_that_does_not_answer_ends_a_command_soon(
     postgres_server: PostgresServer, postgres_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled(postgres_url)
+    create_filled_store(postgres_url)
     with postgres_server.paused():
         began = time.monotonic()
         assert store("info", "--store-url", postgres_url) == 1

@@ -16,7 +16,7 @@ from tests.eventually import until
 from tests.integration.daemon import AGGREGATE_PATH, build_config, run_daemon, run_network, write_config_file
 from tests.integration.forked_daemons import run_daemon_forker
 from tests.integration.message_verifier import verify_signed_message
-from tests.store.signed import made
+from tests.store.signed import create_store
 from warpseal.bls import sign
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -93,7 +93,7 @@ async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_re
         conversion = network.p_chain.conversion_of(l1)
         assert conversion.attested is not None
         config = build_config(network, tmp_path, {"store-url": store_url})
-        await asyncio.to_thread(made, store_url)
+        await asyncio.to_thread(create_store, store_url)
         await asyncio.to_thread(import_shares, network, store_url, [sent, conversion.attested.unsigned])
         async with run_daemon(config) as daemon:
             reply = await daemon.post(AGGREGATE_PATH, {"message": sent.raw.hex()})

@@ -1,4 +1,4 @@
-"""Locks, semaphores and worker threads of the daemon come from `runtime/locks.py`, so that its profile has them all."""
+"""All locks and worker threads come from `runtime/locks.py`, so that the contention profile has all of them."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import pytest
 import warpseal
 
 SOURCE = Path(warpseal.__file__).parent
-MAKERS = {"Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Barrier", "ThreadPoolExecutor"}
-OF_THEIR_MODULES = {"asyncio", "threading", "futures"}
+LOCK_TYPES = {"Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Barrier", "ThreadPoolExecutor"}
+LOCK_MODULES = {"asyncio", "threading", "futures"}
 # The simulated network is not part of the daemon.
-ELSEWHERE = {"simnet", "pb"}
+EXCLUDED_PACKAGES = {"simnet", "pb"}
 
 
 def modules() -> Iterator[Path]:
     for file in SOURCE.rglob("*.py"):
         inside = file.relative_to(SOURCE)
-        if inside.parts[0] not in ELSEWHERE and inside.name != "locks.py":
+        if inside.parts[0] not in EXCLUDED_PACKAGES and inside.name != "locks.py":
             yield file
 
 
-def made_in(source: str) -> list[int]:
-    """Return the lines of a module that make a lock or worker threads by themselves."""
+def find_lock_calls(source: str) -> list[int]:
+    """Return the lines of a module that create a lock or worker threads."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    return [call.lineno for call in calls if is_maker(call.func)]
+    return [call.lineno for call in calls if makes_lock(call.func)]
 
 
-def is_maker(called: ast.expr) -> bool:
+def makes_lock(called: ast.expr) -> bool:
     if isinstance(called, ast.Attribute):
         owner = called.value
         named = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
-        return called.attr in MAKERS and named in OF_THEIR_MODULES
-    return isinstance(called, ast.Name) and called.id in MAKERS
+        return called.attr in LOCK_TYPES and named in LOCK_MODULES
+    return isinstance(called, ast.Name) and called.id in LOCK_TYPES
 
 
 def test_no_other_module_makes_a_lock() -> None:
-    found = {str(file.relative_to(SOURCE)): made_in(file.read_text()) for file in modules()}
+    found = {str(file.relative_to(SOURCE)): find_lock_calls(file.read_text()) for file in modules()}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
@@ -47,5 +47,5 @@ def test_no_other_module_makes_a_lock() -> None:
     ("line", "lines"),
     [("asyncio.Lock()", [1]), ("ThreadPoolExecutor(1)", [1]), ("x.Lock()", []), ("AsyncLock()", [])],
 )
-def test_such_a_line_is_found(line: str, lines: list[int]) -> None:
-    assert made_in(line) == lines
+def test_the_search_finds_calls_that_make_a_lock(line: str, lines: list[int]) -> None:
+    assert find_lock_calls(line) == lines

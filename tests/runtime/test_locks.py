@@ -27,7 +27,7 @@ HELD_S = 0.02
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> ContentionProfile:
-    """Count the waits of one test apart."""
+    """Count the waits of this test only."""
     fresh = ContentionProfile()
     monkeypatch.setattr(locks, "CONTENTION", fresh)
     fresh.begin()
@@ -40,7 +40,7 @@ def only(counted: ContentionProfile, what: str) -> StackTotal:
     return total
 
 
-async def hold(lock: asyncio.Lock | asyncio.Semaphore) -> None:
+async def hold_briefly(lock: asyncio.Lock | asyncio.Semaphore) -> None:
     async with lock:
         await asyncio.sleep(HELD_S)
 
@@ -48,14 +48,14 @@ async def hold(lock: asyncio.Lock | asyncio.Semaphore) -> None:
 @pytest.mark.parametrize(("make", "what"), [(AsyncLock, LOCK), (lambda: AsyncSemaphore(1), SEMAPHORE)])
 async def test_a_task_that_waits_for_another_is_counted_with_its_stack(counted: ContentionProfile, make, what) -> None:  # type: ignore[no-untyped-def]
     lock = make()
-    await asyncio.gather(hold(lock), hold(lock))
+    await asyncio.gather(hold_briefly(lock), hold_briefly(lock))
     total = only(counted, what)
     assert total.count == 1
     assert total.amount > HELD_S * 1e9 * 0.9
-    assert "hold" in [frame.function for frame in total.stack]
+    assert "hold_briefly" in [frame.function for frame in total.stack]
 
 
-async def test_a_wait_that_is_given_up_counts_too(counted: ContentionProfile) -> None:
+async def test_a_wait_that_times_out_is_counted(counted: ContentionProfile) -> None:
     lock = AsyncLock()
     async with lock:
         with pytest.raises(TimeoutError):
@@ -63,10 +63,10 @@ async def test_a_wait_that_is_given_up_counts_too(counted: ContentionProfile) ->
     assert only(counted, LOCK).amount > HELD_S * 1e9 * 0.9
 
 
-async def test_what_need_not_wait_is_not_counted(counted: ContentionProfile) -> None:
+async def test_uncontended_locks_are_not_counted(counted: ContentionProfile) -> None:
     lock, semaphore, thread_lock = AsyncLock(), AsyncSemaphore(2), ThreadLock()
-    await hold(lock)
-    await asyncio.gather(hold(semaphore), hold(semaphore))
+    await hold_briefly(lock)
+    await asyncio.gather(hold_briefly(semaphore), hold_briefly(semaphore))
     with thread_lock:
         assert not thread_lock.acquire(blocking=False)
     with WorkerThreads(2, "test") as threads:
@@ -84,7 +84,7 @@ def test_a_thread_that_waits_for_another_is_counted(counted: ContentionProfile) 
     assert only(counted, LOCK).amount > HELD_S * 1e9 * 0.5
 
 
-def test_a_thread_that_waits_for_a_place_is_counted_and_one_that_only_tries_is_not(counted: ContentionProfile) -> None:
+def test_a_blocking_semaphore_wait_is_counted_and_a_failed_try_is_not(counted: ContentionProfile) -> None:
     places = ThreadSemaphore(1)
     timer = threading.Timer(HELD_S, places.release)
     assert places.acquire(blocking=False)
@@ -99,21 +99,21 @@ def test_a_thread_that_waits_for_a_place_is_counted_and_one_that_only_tries_is_n
         places.release()
 
 
-def test_a_condition_counts_waits_for_its_lock_and_not_for_its_news(counted: ContentionProfile) -> None:
+def test_a_condition_counts_waits_for_its_lock_but_not_for_its_notification(counted: ContentionProfile) -> None:
     condition = new_thread_condition()
     with condition:
         assert not condition.wait(HELD_S)
     assert list(counted.totals()) == []
 
-    def tell() -> None:
+    def notify() -> None:
         with condition:
             condition.notify()
 
     with condition:
-        teller = threading.Thread(target=tell)
-        teller.start()
+        notifier = threading.Thread(target=notify)
+        notifier.start()
         assert condition.wait(30)
-    teller.join()
+    notifier.join()
 
 
 def test_a_job_that_finds_all_threads_busy_is_counted_where_it_was_submitted(counted: ContentionProfile) -> None:
@@ -139,7 +139,7 @@ def test_a_job_that_fails_or_is_cancelled_frees_its_thread(counted: ContentionPr
     assert list(counted.totals()) == []
 
 
-def test_nothing_is_counted_before_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_are_not_counted_before_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = ContentionProfile()
     monkeypatch.setattr(locks, "CONTENTION", fresh)
     lock = ThreadLock()

@@ -1,4 +1,4 @@
-"""Calls that fail for now are repeated until they succeed, and the retrier says what they wait for."""
+"""A retrier repeats calls until they succeed, and reports the dependency that blocks them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILURES: dict[type[Exception], str] = {StoreDown: "store", NodeUnavailable: "no
 
 
 class Upstream:
-    """Raises what it is given, in that order, and then returns how often it was called."""
+    """Raise the given errors in order, then return the number of calls."""
 
     def __init__(self, *failures: Exception) -> None:
         self._failures = list(failures)

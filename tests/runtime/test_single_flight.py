@@ -108,7 +108,7 @@ async def test_the_last_caller_to_leave_cancels_the_work() -> None:
     assert (work.began, work.cancelled, flight.in_flight) == (1, 1, 0)
 
 
-async def test_whoever_comes_after_the_last_has_left_starts_anew() -> None:
+async def test_a_caller_after_the_last_cancelled_caller_starts_new_work() -> None:
     flight = SingleFlight[str, int]()
     work = Work()
     gone = asyncio.create_task(flight.run("key", work.run))

@@ -32,7 +32,7 @@ def test_a_stack_has_functions_files_and_lines_innermost_first() -> None:
     assert source[inner.first_line - 1] == "def innermost() -> stack_samples.Stack:"
 
 
-def test_equal_stacks_add_up_unless_they_wait_for_different_things() -> None:
+def test_equal_stacks_are_summed_by_wait_kind() -> None:
     totals = StackTotals()
     for _ in range(3):
         totals.add(outer(), 5)
@@ -43,7 +43,7 @@ def test_equal_stacks_add_up_unless_they_wait_for_different_things() -> None:
     assert sum(element.amount for element in found) == 18
 
 
-def test_deep_stacks_are_cut_at_the_outside() -> None:
+def test_deep_stacks_lose_their_outermost_frames() -> None:
     def deep(levels: int) -> stack_samples.Stack:
         return deep(levels - 1) if levels else capture_stack(sys._getframe())
 
@@ -54,7 +54,7 @@ def test_deep_stacks_are_cut_at_the_outside() -> None:
     assert total.stack[0].function.endswith("deep")
 
 
-def test_stacks_beyond_the_bound_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_samples, "MAX_STACKS", 2)
     totals = StackTotals()
     for name in "abcd":

@@ -1,4 +1,4 @@
-"""A cache whose values each have a time of their own."""
+"""A cache with a time to live for each value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small world of validators that sign, and a store that holds what they signed."""
+"""Validators with real keys, and stores with their shares and signatures."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def signature(of: UnsignedMessage, indices: Sequence[int]) -> StoredSignature:
 FIRST_SIGNED = (message(1), signature(message(1), [0, 1]))
 
 
-def made(url: str, *writes: Callable[[Connection], object]) -> StoreUrl:
-    """Make a store of the newest version in an empty database, and write to it."""
+def create_store(url: str, *writes: Callable[[Connection], object]) -> StoreUrl:
+    """Create a store of the newest schema in an empty database, and write to it."""
     place = StoreUrl.parse(url)
     if place.path is not None:
         create_private(place.path)
@@ -64,14 +64,14 @@ def made(url: str, *writes: Callable[[Connection], object]) -> StoreUrl:
     return place
 
 
-def changed(place: StoreUrl, *writes: Callable[[Connection], object]) -> None:
+def write_rows(place: StoreUrl, *writes: Callable[[Connection], object]) -> None:
     """Write to a store."""
     with open_exclusive(place) as engine, engine.begin() as connection:
         for write in writes:
             write(connection)
 
 
-def keeping(
+def message_writer(
     of: UnsignedMessage,
     shares: Iterable[StoredShare] = (),
     signatures: Iterable[StoredSignature] = (),
@@ -79,7 +79,7 @@ def keeping(
     for_ever: bool = False,
     at_unix_s: float | None = None,
 ) -> Callable[[Connection], object]:
-    """Return what writes shares and signatures of a message."""
+    """Return a function that writes shares and signatures of a message."""
     batch = WriteBatch(
         for_ever={of.id: of} if for_ever else {},
         signatures=[AddSignature(of, signature, lambda: None) for signature in signatures],
@@ -89,24 +89,24 @@ def keeping(
     return lambda connection: archive_rows.write(connection, batch, now_unix_s)
 
 
-def an_origin(connection: Connection) -> None:
+def add_origin(connection: Connection) -> None:
     l1_records.add_origins(connection, [l1_records.origin_row(ORIGIN, "bootstrap", 0.0)])
 
 
-def a_transaction(connection: Connection) -> None:
+def add_transaction(connection: Connection) -> None:
     l1_records.add_transactions(connection, [l1_records.transaction_row(TRANSACTION)])
 
 
 @contextmanager
-def looking(place: StoreUrl) -> Iterator[Connection]:
+def read_connection(place: StoreUrl) -> Iterator[Connection]:
     with open_read_only(place) as connection:
         yield connection
 
 
-def kept(place: StoreUrl) -> dict[bytes, Any]:
-    """Return everything that was signed by message id: (kept for ever, shares, signatures), in no order."""
+def read_messages(place: StoreUrl) -> dict[bytes, Any]:
+    """Return all messages by id: (is permanent, shares, signatures)."""
     found: dict[bytes, Any] = {}
-    with looking(place) as connection:
+    with read_connection(place) as connection:
         for row in connection.execute(select(MESSAGES)).all():
             shares = connection.execute(select(SHARES).where(SHARES.c.message_key == row.key)).all()
             signatures = connection.execute(select(SIGNATURES).where(SIGNATURES.c.message_key == row.key)).all()

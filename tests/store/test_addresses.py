@@ -1,4 +1,4 @@
-"""Addresses that outlive the process."""
+"""Peer addresses survive a restart."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SIGNED = AddressRow(NODE, AddressKind.SIGNED, "2001:db8::1", 9652, 0.0, 2**40)
 OF_OTHER = AddressRow(OTHER, AddressKind.WORKED, "203.0.113.2", 65535, 1_600_000_000.0, 0)
 
 
-async def test_what_was_remembered_comes_back_the_latest_reached_last(any_store_url: str) -> None:
+async def test_addresses_are_loaded_with_the_most_recently_reached_last(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         await store.addresses.keep([WORKED, SIGNED, OF_OTHER])
     async with store_at(any_store_url) as store:
         assert await store.addresses.load() == [SIGNED, OF_OTHER, WORKED]
 
 
-async def test_what_is_not_remembered_any_more_is_forgotten(any_store_url: str) -> None:
+async def test_addresses_missing_from_a_later_keep_are_deleted(any_store_url: str) -> None:
     moved = AddressRow(NODE, AddressKind.WORKED, "203.0.113.9", 9651, 1_800_000_000.0, 200)
     async with store_at(any_store_url) as store:
         await store.addresses.keep([WORKED, SIGNED, OF_OTHER])
@@ -31,7 +31,7 @@ async def test_what_is_not_remembered_any_more_is_forgotten(any_store_url: str) 
         assert await store.addresses.load() == [OF_OTHER]
 
 
-async def test_what_another_daemon_keeps_is_left_alone(any_store_url: str) -> None:
+async def test_addresses_of_another_daemon_are_not_deleted(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         await store.addresses.keep([WORKED])
     async with store_at(any_store_url) as store:
@@ -39,7 +39,7 @@ async def test_what_another_daemon_keeps_is_left_alone(any_store_url: str) -> No
         assert await store.addresses.load() == [OF_OTHER, WORKED]
 
 
-async def test_only_changes_are_written(any_store_url: str) -> None:
+async def test_only_changed_addresses_are_written(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         await store.addresses.keep([WORKED, OF_OTHER])
         before = store.status()
@@ -48,7 +48,7 @@ async def test_only_changes_are_written(any_store_url: str) -> None:
         assert await store.addresses.load() == [OF_OTHER, WORKED]
 
 
-async def test_where_nothing_is_kept_nothing_comes_back() -> None:
+async def test_without_a_store_no_addresses_are_kept() -> None:
     async with store_at("off") as store:
         await store.addresses.keep([WORKED])
         assert await store.addresses.load() == []

@@ -1,4 +1,4 @@
-"""API keys are kept as hashes; the key of page tokens is one for all daemons of a store."""
+"""API keys are stored as digests; all daemons of a store share the page token key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warpseal.store.store import Store, open_store
 PATIENT = {"call_timeout_s": PATIENCE_S}
 
 
-def kept(name: str, text: str, created_at: float = 1.0) -> ApiKey:
+def build_key(name: str, text: str, created_at: float = 1.0) -> ApiKey:
     digest = digest_of(text)
     assert digest is not None
     return ApiKey(name, digest, text[-4:], 100, 0, created_at)
@@ -24,9 +24,9 @@ async def add(store: Store, key: ApiKey) -> None:
     await store.write(lambda connection: add_key(connection, key))
 
 
-async def test_a_key_is_found_by_the_hash_of_its_text_until_it_is_revoked_and_after(any_store_url: str) -> None:
+async def test_an_api_key_is_found_by_its_digest_before_and_after_it_is_revoked(any_store_url: str) -> None:
     text = new_key_text()
-    key = kept("explorer", text)
+    key = build_key("explorer", text)
     async with store_at(any_store_url, **PATIENT) as store:
         await add(store, key)
     async with store_at(any_store_url, **PATIENT) as store:
@@ -40,29 +40,29 @@ async def test_a_key_is_found_by_the_hash_of_its_text_until_it_is_revoked_and_af
         assert found.revoked_at == 5.5
 
 
-async def test_names_are_given_once_and_keys_are_listed_by_age(any_store_url: str) -> None:
-    second, first = kept("b", new_key_text(), 2.0), kept("a", new_key_text(), 1.0)
+async def test_api_key_names_are_unique_and_keys_are_listed_oldest_first(any_store_url: str) -> None:
+    second, first = build_key("b", new_key_text(), 2.0), build_key("a", new_key_text(), 1.0)
     async with store_at(any_store_url, **PATIENT) as store:
         await add(store, second)
         await add(store, first)
         with pytest.raises(NameTaken):
-            await add(store, kept("a", new_key_text()))
+            await add(store, build_key("a", new_key_text()))
         assert await store.read(list_keys, PATIENCE_S) == (first, second)
 
 
-async def test_daemons_of_one_store_and_a_restart_share_the_key_of_page_tokens(postgres_url: str) -> None:
+async def test_daemons_of_one_store_share_the_page_token_key(postgres_url: str) -> None:
     async with (
-        open_store(settings_of(postgres_url, **PATIENT), None) as one,
+        open_store(settings_of(postgres_url, **PATIENT), None) as first,
         open_store(settings_of(postgres_url, **PATIENT), None) as other,
     ):
-        keys, same = await asyncio.gather(one.api_keys.token_keys(), other.api_keys.token_keys())
+        keys, same = await asyncio.gather(first.api_keys.token_keys(), other.api_keys.token_keys())
     assert [len(key) for key in keys] == [32]
     assert same == keys
     async with store_at(postgres_url, **PATIENT) as store:
         assert await store.api_keys.token_keys() == keys
 
 
-async def test_the_key_of_page_tokens_outlives_a_restart(any_store_url: str) -> None:
+async def test_the_page_token_key_survives_a_restart(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         keys = await store.api_keys.token_keys()
     async with store_at(any_store_url, **PATIENT) as store:
@@ -72,11 +72,11 @@ async def test_the_key_of_page_tokens_outlives_a_restart(any_store_url: str) -> 
 @pytest.mark.parametrize(
     "text", ["", "wsk_", "wsk_111", "wsk_0OIl", "key", "wsk_" + "z" * 300, "wsk_é", "wsk_" + "1" * 40]
 )
-def test_what_is_no_key_is_told_without_a_look_up(text: str) -> None:
+def test_a_malformed_key_has_no_digest(text: str) -> None:
     assert digest_of(text) is None
 
 
-def test_every_key_is_another_and_does_not_look_like_its_hash() -> None:
+def test_new_keys_are_distinct_and_not_contained_in_their_digests() -> None:
     texts = {new_key_text() for _ in range(50)}
     assert len(texts) == 50
     assert all(digest_of(text) is not None and text.encode() not in digest_of(text) for text in texts)  # type: ignore[operator]

@@ -6,17 +6,17 @@ import asyncio
 from dataclasses import replace
 
 from tests.eventually import until
-from tests.store.world import message, recalled, settings_of, share, signature, store_at
+from tests.store.world import message, settings_of, share, signature, store_at, wait_for_entry
 from warpseal.store.store import open_store
 from warpseal.store.values import ArchiveEntry
 
 
-async def test_an_unknown_message_has_nothing(any_store_url: str) -> None:
+async def test_an_unknown_message_has_an_empty_entry(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         assert await store.archive.load(message(1).id) == ArchiveEntry()
 
 
-async def test_what_is_kept_is_there_after_a_restart(any_store_url: str) -> None:
+async def test_stored_shares_and_signatures_survive_a_restart(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1), share(2, verified=True)])
         await store.archive.keep_signature(message(1), signature(1, 2, 1, 3))
@@ -36,13 +36,13 @@ async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_fol
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
 
 
-async def test_shares_are_written_without_anybody_waiting(any_store_url: str) -> None:
+async def test_shares_are_written_in_the_background(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1)])
-        assert (await recalled(store, message(1), lambda found: bool(found.shares))).shares == (share(1),)
+        assert (await wait_for_entry(store, message(1), lambda found: bool(found.shares))).shares == (share(1),)
 
 
-async def test_of_one_key_the_first_candidate_stands(any_store_url: str) -> None:
+async def test_the_first_candidate_of_a_key_is_kept(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1), share(1, variant=1)])
         store.archive.keep_shares(message(1), [share(1, variant=2)])
@@ -62,14 +62,14 @@ async def test_a_verified_share_replaces_a_candidate_and_nothing_replaces_it(any
         assert (await store.archive.load(message(1).id)).shares == (verified,)
 
 
-async def test_of_verified_shares_of_one_key_in_one_list_the_first_stands(any_store_url: str) -> None:
+async def test_the_first_verified_share_of_a_key_in_a_list_is_kept(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1, verified=True), share(1, verified=True, variant=1)])
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).shares == (share(1, verified=True),)
 
 
-async def test_a_verified_share_marks_its_equal(any_store_url: str) -> None:
+async def test_a_verified_share_marks_an_equal_candidate_as_verified(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1), share(1, verified=True)])
     async with store_at(any_store_url) as store:
@@ -96,7 +96,9 @@ async def test_several_signatures_come_newest_first_and_equal_ones_once(any_stor
         assert (await store.archive.load(message(1).id)).signatures == (signature(1), signature(2))
 
 
-async def test_of_a_message_that_may_go_the_latest_four_signatures_are_kept_of_others_all(any_store_url: str) -> None:
+async def test_evictable_messages_keep_their_latest_four_signatures_and_permanent_ones_keep_all(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_for_ever(message(2))
         for number in range(7):
@@ -130,12 +132,12 @@ async def test_candidates_of_messages_kept_for_ever_wait_to_be_verified(any_stor
         }
 
 
-async def test_a_wait_that_is_cancelled_withdraws_nothing(any_store_url: str) -> None:
+async def test_cancelling_a_wait_does_not_cancel_the_write(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
-        keeping = asyncio.create_task(store.archive.keep_signature(message(1), signature(1)))
+        write = asyncio.create_task(store.archive.keep_signature(message(1), signature(1)))
         await asyncio.sleep(0)
-        keeping.cancel()
-        await recalled(store, message(1), lambda found: found.signatures == (signature(1),))
+        write.cancel()
+        await wait_for_entry(store, message(1), lambda found: found.signatures == (signature(1),))
 
 
 async def test_many_messages_at_once_are_all_kept(any_store_url: str) -> None:
@@ -150,7 +152,7 @@ async def test_many_messages_at_once_are_all_kept(any_store_url: str) -> None:
             assert (set(found.shares), found.signatures) == ({share(number), share(number + 1)}, (signature(number),))
 
 
-async def test_what_is_kept_is_counted(any_store_url: str) -> None:
+async def test_stored_rows_are_counted(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.keep_shares(message(1), [share(1), share(2, verified=True)])
         store.archive.keep_for_ever(message(1))
@@ -166,7 +168,7 @@ async def test_what_is_kept_is_counted(any_store_url: str) -> None:
         assert store.status().evictable_bytes == contents.evictable_bytes
 
 
-async def test_where_nothing_is_kept_nothing_is_missing() -> None:
+async def test_without_a_store_every_message_is_unknown() -> None:
     async with store_at("off") as store:
         store.archive.keep_shares(message(1), [share(1)])
         await store.archive.keep_signature(message(1), signature(1))

@@ -1,4 +1,4 @@
-"""A process that is killed at any moment loses nothing that it had acknowledged, and corrupts nothing."""
+"""A process that is killed at any moment loses no acknowledged message and corrupts nothing."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ KILLS = 20
 SEED = 20
 
 
-def keep_until_killed(url: str, first: int, pipe: Connection) -> None:
-    """In a process of its own: keep one message after another, and tell of each what is committed."""
-    asyncio.run(_keep_on(url, first, pipe))
+def write_until_killed(url: str, first: int, pipe: Connection) -> None:
+    """Run in a child process: write messages and send the number of each committed one."""
+    asyncio.run(_write_forever(url, first, pipe))
 
 
-async def _keep_on(url: str, first: int, pipe: Connection) -> None:
+async def _write_forever(url: str, first: int, pipe: Connection) -> None:
     async with open_store(settings_of(url), None) as store:
         pipe.send("open")
         number = first
@@ -49,9 +49,9 @@ def processes() -> multiprocessing.context.ForkServerContext:
 def run_and_kill(
     processes: multiprocessing.context.ForkServerContext, url: str, first: int, after_s: float
 ) -> list[int]:
-    """Let a child keep messages for a while once it is open; which ones it had acknowledged when it died."""
+    """Let a child write messages for a while and kill it; return the numbers that it had acknowledged."""
     ours, theirs = processes.Pipe(duplex=False)
-    child = processes.Process(target=keep_until_killed, args=(url, first, theirs))
+    child = processes.Process(target=write_until_killed, args=(url, first, theirs))
     child.start()
     theirs.close()
     acknowledged: list[int] = []
@@ -70,7 +70,7 @@ def run_and_kill(
         child.join(PATIENCE_S)
 
 
-async def test_what_was_acknowledged_survives_being_killed_at_any_moment(
+async def test_acknowledged_messages_survive_a_kill_at_any_moment(
     any_store_url: str, processes: multiprocessing.context.ForkServerContext
 ) -> None:
     rnd = Random(SEED)

@@ -1,4 +1,4 @@
-"""What goes and what stays: bounds of age and bytes for what may go, none for what is kept for ever."""
+"""Eviction: bounds of age and bytes for evictable messages, none for permanent ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def evicted(store: Store, number: int) -> None:
     await store.write(lambda connection: None)
 
 
-async def test_what_was_not_used_for_long_goes_with_all_that_hangs_on_it(any_store_url: str) -> None:
+async def test_old_messages_are_evicted_with_their_shares_and_signatures(any_store_url: str) -> None:
     async with store_at(any_store_url, max_age_s=DAY_S) as store:
         await keep(store, 1, 2)
         await age(store, 1, 2 * DAY_S)
@@ -52,7 +52,7 @@ async def test_what_was_not_used_for_long_goes_with_all_that_hangs_on_it(any_sto
         assert (contents.messages, contents.shares, contents.signatures) == (1, 2, 1)
 
 
-async def test_what_is_asked_for_counts_as_used(any_store_url: str) -> None:
+async def test_a_loaded_message_counts_as_used(any_store_url: str) -> None:
     async with store_at(any_store_url, max_age_s=DAY_S, first_prune_s=3600.0) as store:
         await keep(store, 1)
         await age(store, 1, 0.9 * DAY_S)
@@ -63,7 +63,7 @@ async def test_what_is_asked_for_counts_as_used(any_store_url: str) -> None:
         assert (await store.archive.load(message(1).id)).signatures
 
 
-async def test_what_is_kept_for_ever_stays_however_old_and_large_with_its_candidates(any_store_url: str) -> None:
+async def test_permanent_messages_and_their_candidates_are_never_evicted(any_store_url: str) -> None:
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         store.archive.keep_for_ever(message(1))
         await keep(store, 1, 2)
@@ -75,7 +75,7 @@ async def test_what_is_kept_for_ever_stays_however_old_and_large_with_its_candid
         assert (set(found.shares), found.signatures) == ({share(1), share(2)}, (signature(1),))
 
 
-async def test_a_message_known_before_is_kept_for_ever_from_then_on(any_store_url: str) -> None:
+async def test_a_stored_message_can_become_permanent(any_store_url: str) -> None:
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         await keep(store, 1)
         store.archive.keep_for_ever(message(1))
@@ -84,7 +84,7 @@ async def test_a_message_known_before_is_kept_for_ever_from_then_on(any_store_ur
         assert len((await store.archive.load(message(1).id)).shares) == 2
 
 
-async def test_beyond_the_bound_of_bytes_the_least_recently_used_go_first(any_store_url: str) -> None:
+async def test_beyond_the_byte_bound_the_least_recently_used_messages_are_evicted(any_store_url: str) -> None:
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         await keep(store, *range(10))
         for number in range(10):
@@ -97,7 +97,7 @@ async def test_beyond_the_bound_of_bytes_the_least_recently_used_go_first(any_st
         assert kept == [6, 7, 8, 9]
 
 
-async def test_addresses_go_by_age_and_number(any_store_url: str) -> None:
+async def test_addresses_are_pruned_by_age_and_number(any_store_url: str) -> None:
     rows = [
         AddressRow(NodeID(bytes([number]) * 20), AddressKind.WORKED, "203.0.113.1", 9651, 1.0 + number, 0)
         for number in range(6)

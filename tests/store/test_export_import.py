@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from tests.store.signed import KEYS, keeping, kept, made, message, share, signature, wrong_share
+from tests.store.signed import KEYS, create_store, message, message_writer, read_messages, share, signature, wrong_share
 from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines
 from warpseal.store.jsonl import BadLine, check_header, numbered_lines, read_line
@@ -23,7 +23,7 @@ from warpseal.store.url import StoreUrl
 HEADER = b'{"format":"warpseal-store","version":1}\n'
 
 
-def exported(place: StoreUrl, selection: Selection | None = None) -> list[dict[str, Any]]:
+def export_records(place: StoreUrl, selection: Selection | None = None) -> list[dict[str, Any]]:
     with open_read_only(place) as connection:
         lines = list(export_lines(connection, HEAD, selection or Selection(), TransferStats()))
     return [json.loads(line) for line in lines]
@@ -33,8 +33,8 @@ def text_of(records: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-def imported(place: StoreUrl, text: bytes, *, for_ever: bool = False) -> tuple[TransferStats, dict[int, str]]:
-    """Return what was moved, and what is wrong with which line."""
+def import_text(place: StoreUrl, text: bytes, *, for_ever: bool = False) -> tuple[TransferStats, dict[int, str]]:
+    """Return the statistics, and the errors by line number."""
     complaints: dict[int, str] = {}
     with open_exclusive(place) as engine:
         importer = Importer(engine, complaints.__setitem__, for_ever)
@@ -47,14 +47,16 @@ def second_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"sqlite:///{tmp_path_factory.mktemp('second')}/store.db"
 
 
-def test_an_export_says_its_format_then_each_message_with_what_was_signed_of_it(any_store_url: str) -> None:
+def test_an_export_has_the_format_then_each_message_with_its_shares_and_signatures(any_store_url: str) -> None:
     first, second = message(1), message(2)
-    place = made(
+    place = create_store(
         any_store_url,
-        keeping(first, [share(first, 0), share(first, 1, verified=False)], [signature(first, [0, 1])], for_ever=True),
-        keeping(second, [share(second, 2)]),
+        message_writer(
+            first, [share(first, 0), share(first, 1, verified=False)], [signature(first, [0, 1])], for_ever=True
+        ),
+        message_writer(second, [share(second, 2)]),
     )
-    header, *records = exported(place)
+    header, *records = export_records(place)
     assert header == {"format": "warpseal-store", "version": 1, "schemaVersion": HEAD}
     assert [record["type"] for record in records] == ["message", "signature", "share", "share", "message", "share"]
     assert records[0] == {
@@ -72,49 +74,51 @@ def test_an_export_says_its_format_then_each_message_with_what_was_signed_of_it(
     assert records[4]["forEver"] is False
 
 
-def test_what_is_exported_comes_in_again_verified(any_store_url: str, second_url: str) -> None:
+def test_an_export_can_be_imported_and_is_verified(any_store_url: str, second_url: str) -> None:
     first, second = message(1), message(2)
-    place = made(
+    place = create_store(
         any_store_url,
-        keeping(first, [share(first, 0), share(first, 1, verified=False)], [signature(first, [0, 1])], for_ever=True),
-        keeping(second, [share(second, 2)], [signature(second, [2, 3, 4])]),
+        message_writer(
+            first, [share(first, 0), share(first, 1, verified=False)], [signature(first, [0, 1])], for_ever=True
+        ),
+        message_writer(second, [share(second, 2)], [signature(second, [2, 3, 4])]),
     )
-    text = text_of(exported(place))
-    target = made(second_url)
-    moved, complaints = imported(target, text)
+    text = text_of(export_records(place))
+    target = create_store(second_url)
+    moved, complaints = import_text(target, text)
     assert not complaints
     assert (moved.messages, moved.shares, moved.signatures) == (2, 3, 2)
-    expected = kept(place)
+    expected = read_messages(place)
     for_ever, shares, signatures = expected[first.id]
     expected[first.id] = (for_ever, {(key, signed, True) for key, signed, _ in shares}, signatures)
-    assert kept(target) == expected
-    assert imported(target, text)[1] == {}
-    assert kept(target) == expected
+    assert read_messages(target) == expected
+    assert import_text(target, text)[1] == {}
+    assert read_messages(target) == expected
 
 
-def test_shares_signed_elsewhere_come_in_with_as_little_as_a_message_a_key_and_a_signature(any_store_url: str) -> None:
+def test_a_share_is_imported_from_a_message_a_key_and_a_signature(any_store_url: str) -> None:
     one = message(1)
-    place = made(any_store_url)
+    place = create_store(any_store_url)
     lines = [{"type": "share", "unsignedMessage": one.raw.hex(), **_signed(share(one, index))} for index in range(3)]
-    moved, complaints = imported(place, HEADER + text_of(lines), for_ever=True)
+    moved, complaints = import_text(place, HEADER + text_of(lines), for_ever=True)
     assert not complaints
     assert (moved.messages, moved.shares) == (1, 3)
-    assert kept(place)[one.id] == (True, {(KEYS[i], share(one, i).signature, True) for i in range(3)}, set())
+    assert read_messages(place)[one.id] == (True, {(KEYS[i], share(one, i).signature, True) for i in range(3)}, set())
 
 
 def test_a_share_of_a_stored_message_is_named_by_its_id_and_replaces_a_wrong_candidate(any_store_url: str) -> None:
     one = message(1)
-    place = made(any_store_url, keeping(one, [wrong_share(0), share(one, 1, verified=False)]))
+    place = create_store(any_store_url, message_writer(one, [wrong_share(0), share(one, 1, verified=False)]))
     lines = [{"type": "share", "messageId": one.id.hex(), **_signed(share(one, index))} for index in (0, 1)]
-    assert imported(place, HEADER + text_of(lines))[1] == {}
-    assert kept(place)[one.id][1] == {(KEYS[i], share(one, i).signature, True) for i in (0, 1)}
+    assert import_text(place, HEADER + text_of(lines))[1] == {}
+    assert read_messages(place)[one.id][1] == {(KEYS[i], share(one, i).signature, True) for i in (0, 1)}
     with open_read_only(place) as connection:
         assert connection.execute(select(MESSAGES.c.candidates)).scalars().all() == [0]
 
 
-def test_bad_lines_are_named_by_number_and_left_out(any_store_url: str) -> None:
+def test_bad_lines_are_reported_by_number_and_skipped(any_store_url: str) -> None:
     one, unknown = message(1), message(9)
-    place = made(any_store_url)
+    place = create_store(any_store_url)
     good = {"type": "share", "unsignedMessage": "0x" + one.raw.hex(), **_signed(share(one, 0))}
     bad: list[tuple[Any, str]] = [
         ({**good, **_signed(wrong_share(1))}, "not the one of this key"),
@@ -135,11 +139,11 @@ def test_bad_lines_are_named_by_number_and_left_out(any_store_url: str) -> None:
         ("not json", "not a record"),
     ]
     text = HEADER + b"\n" + text_of([item for item, _ in bad]) + text_of([good]) + b"\xff\xfe\n{"
-    moved, complaints = imported(place, text)
+    moved, complaints = import_text(place, text)
     assert moved.bad_lines == len(complaints) == len(bad) + 2
     for number, (_, words) in enumerate(bad, start=3):
         assert words in complaints[number], (number, complaints[number])
-    assert kept(place) == {one.id: (False, {(KEYS[0], share(one, 0).signature, True)}, set())}
+    assert read_messages(place) == {one.id: (False, {(KEYS[0], share(one, 0).signature, True)}, set())}
 
 
 @pytest.mark.parametrize(
@@ -153,31 +157,31 @@ def test_bad_lines_are_named_by_number_and_left_out(any_store_url: str) -> None:
     ],
 )
 def test_a_file_of_another_format_or_version_is_refused(first: bytes, words: str, tmp_path: Any) -> None:
-    place = made(f"sqlite:///{tmp_path}/store.db")
+    place = create_store(f"sqlite:///{tmp_path}/store.db")
     with pytest.raises(BadLine, match=words):
-        imported(place, first)
-    assert kept(place) == {}
+        import_text(place, first)
+    assert read_messages(place) == {}
 
 
-def test_a_message_alone_is_not_imported_since_nothing_of_it_verifies(any_store_url: str) -> None:
-    place = made(any_store_url)
+def test_a_message_without_valid_signatures_is_not_imported(any_store_url: str) -> None:
+    place = create_store(any_store_url)
     line = {"type": "message", "unsignedMessage": message(1).raw.hex(), "forEver": True}
-    moved, complaints = imported(place, HEADER + text_of([line]))
+    moved, complaints = import_text(place, HEADER + text_of([line]))
     assert (moved.messages, complaints) == (0, {})
-    assert kept(place) == {}
+    assert read_messages(place) == {}
 
 
 def test_a_selection_is_of_one_message_or_of_what_is_kept_for_ever_or_of_what_changed_since(any_store_url: str) -> None:
     old, new, lasting = message(1), message(2), message(3)
-    place = made(
+    place = create_store(
         any_store_url,
-        keeping(old, [share(old, 0)], at_unix_s=1_000.0),
-        keeping(new, [share(new, 0)], at_unix_s=2_000.0),
-        keeping(lasting, [share(lasting, 0)], for_ever=True, at_unix_s=1_500.0),
+        message_writer(old, [share(old, 0)], at_unix_s=1_000.0),
+        message_writer(new, [share(new, 0)], at_unix_s=2_000.0),
+        message_writer(lasting, [share(lasting, 0)], for_ever=True, at_unix_s=1_500.0),
     )
 
     def ids(**which: Any) -> list[str]:
-        records = exported(place, Selection(**which))
+        records = export_records(place, Selection(**which))
         return [record["messageId"][2:] for record in records if record.get("type") == "message"]
 
     assert ids() == [old.id.hex(), new.id.hex(), lasting.id.hex()]
@@ -191,17 +195,17 @@ def test_many_messages_are_exported_page_by_page_and_imported_batch_by_batch(
     any_store_url: str, second_url: str
 ) -> None:
     messages = [message(number) for number in range(250)]
-    place = made(any_store_url, *(keeping(item, [share(item, 0), share(item, 1)]) for item in messages))
-    text = text_of(exported(place))
-    target = made(second_url)
-    moved, complaints = imported(target, text)
+    place = create_store(any_store_url, *(message_writer(item, [share(item, 0), share(item, 1)]) for item in messages))
+    text = text_of(export_records(place))
+    target = create_store(second_url)
+    moved, complaints = import_text(target, text)
     assert not complaints
     assert (moved.messages, moved.shares) == (250, 500)
-    assert kept(target) == kept(place)
+    assert read_messages(target) == read_messages(place)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Any) -> None:
-    place = made(f"sqlite:///{tmp_path}/store.db")
+    place = create_store(f"sqlite:///{tmp_path}/store.db")
     one = message(1)
     line = text_of([{"type": "share", "messageId": one.id.hex(), **_signed(wrong_share(0))}])
     long_line = b'{"type":"share","signature":"' + b"0" * 5_000_000 + b'"}\n'
@@ -225,7 +229,7 @@ def test_a_line_beyond_the_bound_is_skipped_and_the_next_one_read() -> None:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
-def test_no_line_is_too_hostile(raw: bytes) -> None:
+def test_any_line_is_imported_or_reported(raw: bytes) -> None:
     for read in (read_line, check_header):
         with pytest.raises(BadLine):
             read(raw)
@@ -241,7 +245,7 @@ def test_no_line_is_too_hostile(raw: bytes) -> None:
         },
     )
 )
-def test_no_record_is_too_hostile(record: dict[str, Any]) -> None:
+def test_any_record_is_imported_or_reported(record: dict[str, Any]) -> None:
     with pytest.raises(BadLine):
         read_line(json.dumps(record).encode())
 
@@ -262,7 +266,7 @@ def _signature_of(of: Any, indices: list[int]) -> dict[str, Any]:
 
 
 class _Endless(io.RawIOBase):
-    """Gives parts one after another, so that they never lie in memory together."""
+    """A stream of parts that are never all in memory."""
 
     def __init__(self, parts: list[bytes]) -> None:
         self._parts = parts

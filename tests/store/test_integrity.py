@@ -1,4 +1,4 @@
-"""`Check`: a whole store has no fault, and whatever is changed behind its back is named."""
+"""The integrity check: an intact store has no faults, and every damaged row is reported."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import Connection, Table, select, update
 
 from tests.store.signed import (
-    a_transaction,
-    an_origin,
-    changed,
-    keeping,
-    made,
+    add_origin,
+    add_transaction,
+    create_store,
     message,
+    message_writer,
     share,
     signature,
+    write_rows,
     wrong_share,
 )
 from warpseal.store.access import open_read_only
@@ -29,32 +29,34 @@ from warpseal.warp.ids import id_text
 FIRST, SECOND = message(1), message(2)
 
 
-def filled(url: str) -> StoreUrl:
-    return made(
+def create_filled_store(url: str) -> StoreUrl:
+    return create_store(
         url,
-        keeping(FIRST, [share(FIRST, 0), share(FIRST, 1, verified=False)], [signature(FIRST, [0, 1])], for_ever=True),
-        keeping(SECOND, [wrong_share(3)], [signature(SECOND, [2, 3, 4])]),
-        an_origin,
-        a_transaction,
+        message_writer(
+            FIRST, [share(FIRST, 0), share(FIRST, 1, verified=False)], [signature(FIRST, [0, 1])], for_ever=True
+        ),
+        message_writer(SECOND, [wrong_share(3)], [signature(SECOND, [2, 3, 4])]),
+        add_origin,
+        add_transaction,
     )
 
 
-def checked(place: StoreUrl) -> tuple[IntegrityReport, list[str]]:
+def check_store(place: StoreUrl) -> tuple[IntegrityReport, list[str]]:
     faults: list[str] = []
     with open_read_only(place) as connection:
         return IntegrityCheck(connection, faults.append).run(), faults
 
 
-def test_a_whole_store_is_counted_and_without_fault(any_store_url: str) -> None:
-    report, faults = checked(filled(any_store_url))
+def test_an_intact_store_has_counts_and_no_errors(any_store_url: str) -> None:
+    report, faults = check_store(create_filled_store(any_store_url))
     assert faults == []
     assert report == IntegrityReport(
         messages=2, signatures=2, shares=3, wrong_candidates=1, origins=1, l1_transactions=1, faults=0
     )
 
 
-def setting(table: Table, **values: object) -> Callable[[Connection], object]:
-    """Return what changes the first row of a table."""
+def row_writer(table: Table, **values: object) -> Callable[[Connection], object]:
+    """Return a function that changes the first row of a table."""
 
     def write(connection: Connection) -> None:
         key = next(iter(table.primary_key.columns))
@@ -80,10 +82,12 @@ def setting(table: Table, **values: object) -> Callable[[Connection], object]:
     ],
     ids=lambda value: value.name if isinstance(value, Table) else None,
 )
-def test_what_is_not_right_is_named(table: Table, values: dict[str, object], words: str, any_store_url: str) -> None:
-    place = filled(any_store_url)
-    changed(place, setting(table, **values))
-    report, faults = checked(place)
+def test_each_inconsistency_is_reported(
+    table: Table, values: dict[str, object], words: str, any_store_url: str
+) -> None:
+    place = create_filled_store(any_store_url)
+    write_rows(place, row_writer(table, **values))
+    report, faults = check_store(place)
     assert report.faults == len(faults) >= 1
     assert any(words in fault for fault in faults), faults
     if table is SIGNATURES:
@@ -96,41 +100,45 @@ def test_ranges_of_blocks_that_overlap_are_named(any_store_url: str) -> None:
             row = {"chain_id": bytes(32), "low": low, "high": high, "low_parent_id": b"", "high_block_id": b""}
             connection.execute(BLOCK_RANGES.insert().values(row))
 
-    place = made(any_store_url, overlap)
-    _, faults = checked(place)
+    place = create_store(any_store_url, overlap)
+    _, faults = check_store(place)
     assert [fault[:15] for fault in faults] == ["blocks 10 to 20", "blocks 40 to 30"]
 
 
-def test_every_page_of_messages_is_looked_at(any_store_url: str) -> None:
+def test_messages_of_every_page_are_checked(any_store_url: str) -> None:
     messages = [message(number) for number in range(45)]
-    report, faults = checked(made(any_store_url, *(keeping(item, [share(item, 0)]) for item in messages)))
+    report, faults = check_store(
+        create_store(any_store_url, *(message_writer(item, [share(item, 0)]) for item in messages))
+    )
     assert (report.messages, report.shares, faults) == (45, 45, [])
 
 
 def test_rows_that_belong_to_no_message_are_named_in_a_file(tmp_path: Path) -> None:
-    place = filled(f"sqlite:///{tmp_path}/store.db")
+    place = create_filled_store(f"sqlite:///{tmp_path}/store.db")
     statements = ("PRAGMA foreign_keys = OFF", "DELETE FROM messages")
     with sqlite3.connect(tmp_path / "store.db") as connection:
         for statement in statements:
             connection.execute(statement)
-    _, faults = checked(place)
+    _, faults = check_store(place)
     assert {"a row of shares belongs to no message", "a row of signatures belongs to no message"} == set(faults)
 
 
 @pytest.mark.parametrize("page", [1, 8, 20, 30])
 def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
     messages = [message(number) for number in range(200)]
-    place = made(f"sqlite:///{tmp_path}/store.db", *(keeping(item, [share(item, 0)]) for item in messages))
+    place = create_store(
+        f"sqlite:///{tmp_path}/store.db", *(message_writer(item, [share(item, 0)]) for item in messages)
+    )
     file = tmp_path / "store.db"
     raw = bytearray(file.read_bytes())
     raw[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
     file.write_bytes(raw)
-    report, faults = checked(place)
+    report, faults = check_store(place)
     assert report.faults == len(faults) >= 1
     assert all(fault.startswith(("the file is damaged", "the database cannot be read")) for fault in faults[:1])
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"no database at all" * 100)
-    _, faults = checked(StoreUrl.parse(f"sqlite:///{tmp_path}/store.db"))
+    _, faults = check_store(StoreUrl.parse(f"sqlite:///{tmp_path}/store.db"))
     assert set(faults) == {"the database cannot be read: file is not a database"}

@@ -52,19 +52,19 @@ def transaction(number: int, height: int, position: int = 0) -> L1Transaction:
 
 
 async def test_transactions_are_found_by_id_and_by_validation_newest_first(any_store_url: str) -> None:
-    one, two, three = transaction(1, 10, 1), transaction(2, 10, 0), transaction(3, 12)
+    first, second, third = transaction(1, 10, 1), transaction(2, 10, 0), transaction(3, 12)
     other = L1Transaction(b"\x09" * 32, 11, 0, block_id(11), 5, "ConvertSubnetToL1Tx", b"raw")
     async with store_at(any_store_url) as store:
-        await store.l1.append(P_CHAIN, blocks(10, 12), [one, two, other, three], [])
-        await store.l1.append(P_CHAIN, blocks(10, 12), [one], [])
-        assert await store.l1.transaction(one.tx_id) == one
+        await store.l1.append(P_CHAIN, blocks(10, 12), [first, second, other, third], [])
+        await store.l1.append(P_CHAIN, blocks(10, 12), [first], [])
+        assert await store.l1.transaction(first.tx_id) == first
         assert await store.l1.transaction(other.tx_id) == other
         assert await store.l1.transaction(bytes(32)) is None
-        assert await store.l1.changes(VALIDATION) == (three, one, two)
+        assert await store.l1.changes(VALIDATION) == (third, first, second)
         assert await store.l1.changes(ValidationID(bytes(32))) == ()
 
 
-async def test_origins_are_kept_with_their_proof_and_the_first_stands(any_store_url: str) -> None:
+async def test_the_first_origin_of_a_validation_is_kept_with_its_proof(any_store_url: str) -> None:
     bootstrap, registration = BootstrapOrigin(SUBNET, 3), RegistrationOrigin(REGISTRATION.encode())
     async with store_at(any_store_url) as store:
         await store.l1.append(P_CHAIN, blocks(1, 2), [], [bootstrap])
@@ -82,7 +82,7 @@ def test_an_origin_names_its_validation_and_proves_it() -> None:
         assert (proof.validation_id, proof.subnet_id) == (origin.validation_id, SUBNET)
 
 
-async def test_a_registration_that_is_none_is_no_origin(any_store_url: str) -> None:
+async def test_a_malformed_registration_is_no_origin(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         with pytest.raises(MalformedMessage):
             await store.l1.keep_origin(RegistrationOrigin(b"\x00\x01"), "caller")
@@ -98,7 +98,7 @@ async def test_ranges_that_touch_become_one_and_others_stay_apart_newest_first(a
         assert await store.l1.ranges(ChainID(b"\x01" * 32)) == ()
 
 
-async def test_blocks_of_another_branch_are_refused_with_all_that_was_in_them(any_store_url: str) -> None:
+async def test_blocks_of_another_branch_are_refused_with_their_transactions(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         await store.l1.append(P_CHAIN, blocks(10, 20), [], [])
         foreign = [
@@ -131,23 +131,23 @@ async def test_ranges_in_any_order_cover_what_was_read(
 
 
 async def test_eager_tasks_come_when_they_are_due_until_they_are_done(any_store_url: str) -> None:
-    one, two = b"\x01" * 32, b"\x02" * 32
+    first, second = b"\x01" * 32, b"\x02" * 32
     async with store_at(any_store_url) as store:
-        await store.l1.eager_schedule(one, 100.5, 0)
-        await store.l1.eager_schedule(two, 90.0, 0)
-        await store.l1.eager_schedule(one, 120.0, 3)
+        await store.l1.eager_schedule(first, 100.5, 0)
+        await store.l1.eager_schedule(second, 90.0, 0)
+        await store.l1.eager_schedule(first, 120.0, 3)
         assert await store.l1.eager_due(80.0, 10) == ()
-        assert await store.l1.eager_due(100.5, 10) == (EagerTask(two, 90.0, 0),)
+        assert await store.l1.eager_due(100.5, 10) == (EagerTask(second, 90.0, 0),)
     async with store_at(any_store_url) as store:
-        due = (EagerTask(two, 90.0, 0), EagerTask(one, 120.0, 3))
+        due = (EagerTask(second, 90.0, 0), EagerTask(first, 120.0, 3))
         assert await store.l1.eager_due(500.0, 10) == due
         assert await store.l1.eager_due(500.0, 1) == due[:1]
-        await store.l1.eager_done(two)
-        await store.l1.eager_done(two)
+        await store.l1.eager_done(second)
+        await store.l1.eager_done(second)
         assert await store.l1.eager_due(500.0, 10) == due[1:]
 
 
-async def test_where_nothing_is_kept_the_index_says_so() -> None:
+async def test_without_a_store_the_l1_index_is_unavailable() -> None:
     async with store_at("off") as store:
         with pytest.raises(StoreDown):
             await store.l1.ranges(P_CHAIN)

@@ -1,4 +1,4 @@
-"""Messages that are certainly not kept."""
+"""The filter of message ids that are certainly not in the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from warpseal.store.bloom import MessageFilter
 from warpseal.store.values import ArchiveEntry
 
 
-def test_what_was_added_is_held_and_hardly_anything_else() -> None:
+def test_the_filter_has_all_added_ids_and_few_false_positives() -> None:
     known = MessageFilter()
     for number in range(1_000):
         known.add(message(number).id)
@@ -15,7 +15,7 @@ def test_what_was_added_is_held_and_hardly_anything_else() -> None:
     assert sum(message(number).id in known for number in range(1_000, 3_000)) < 20
 
 
-async def test_what_was_kept_before_a_restart_is_known_after_it(any_store_url: str) -> None:
+async def test_the_filter_has_the_stored_messages_after_a_restart(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         await store.archive.keep_signature(message(1), signature(1))
         assert (await store.archive.load(message(1).id)).signatures == (signature(1),)

@@ -62,8 +62,8 @@ def engine(any_store_url: str) -> Iterator[Engine]:
     made.dispose()
 
 
-def with_one_more(folder: Path, module: str, **values: object) -> Migrations:
-    """The program's migrations and one that a test has written."""
+def migrations_with(folder: Path, module: str, **values: object) -> Migrations:
+    """Return the migrations of the program and a further one."""
     (folder / "more").mkdir(exist_ok=True)
     (folder / "more" / "one_more.py").write_text(module.format(head=HEAD, **values))
     return Migrations((VERSIONS, folder / "more"), "0901")
@@ -84,13 +84,13 @@ def test_the_newest_version_is_the_one_that_the_program_names() -> None:
     assert script.get_heads() == [HEAD]
 
 
-def test_all_versions_together_make_the_schema(engine: Engine) -> None:
+def test_the_migrations_produce_the_schema(engine: Engine) -> None:
     assert upgrade_at_start(engine, "here") == HEAD
     with engine.begin() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
 
 
-async def test_an_older_version_is_upgraded_at_start_with_all_that_is_in_it(any_store_url: str, engine: Engine) -> None:
+async def test_an_older_version_is_upgraded_at_start_without_data_loss(any_store_url: str, engine: Engine) -> None:
     upgrade_at_start(engine, "here", FIRST)
     assert "eager_tasks" not in tables(engine)
     columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
@@ -106,8 +106,8 @@ async def test_an_older_version_is_upgraded_at_start_with_all_that_is_in_it(any_
         await store.l1.eager_schedule(bytes(32), 1.0, 0)
 
 
-async def test_a_newer_version_is_refused_and_left_alone(any_store_url: str, engine: Engine, tmp_path: Path) -> None:
-    upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="pass"))
+async def test_a_newer_version_is_refused_and_not_changed(any_store_url: str, engine: Engine, tmp_path: Path) -> None:
+    upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="pass"))
     before = tables(engine)
     for store in (store_at(any_store_url), open_store(settings_of(any_store_url), None, read_only=True)):
         with pytest.raises(StoreTooNew, match="0901, newer than"):
@@ -118,14 +118,14 @@ async def test_a_newer_version_is_refused_and_left_alone(any_store_url: str, eng
     assert (version(engine), tables(engine)) == ("0901", before)
 
 
-def test_a_version_that_fails_leaves_nothing_behind(engine: Engine, tmp_path: Path) -> None:
+def test_a_failed_migration_is_rolled_back(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="1 / 0"))
+        upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="1 / 0"))
     assert (version(engine), tables(engine)) == (None, set())
     upgrade_at_start(engine, "here", FIRST)
     before = tables(engine)
     with pytest.raises(ZeroDivisionError):
-        upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="1 / 0"))
+        upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="1 / 0"))
     assert (version(engine), tables(engine)) == ("0001", before)
 
 
@@ -136,7 +136,7 @@ async def test_a_process_killed_half_way_through_an_upgrade_leaves_the_old_versi
         await store.archive.keep_signature(message(1), signature(1))
     before = tables(engine)
     engine.dispose()
-    with_one_more(tmp_path, QUICK, then="os.kill(os.getpid(), signal.SIGKILL)")
+    migrations_with(tmp_path, QUICK, then="os.kill(os.getpid(), signal.SIGKILL)")
     program = f"""
         from pathlib import Path
         from warpseal.store.engine import writing_engine
@@ -149,15 +149,17 @@ async def test_a_process_killed_half_way_through_an_upgrade_leaves_the_old_versi
     assert (version(engine), tables(engine)) == (HEAD, before)
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
-    assert upgrade_at_start(engine, "here", with_one_more(tmp_path, QUICK, then="pass")) == "0901"
+    assert upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="pass")) == "0901"
     with engine.begin() as connection:
         assert connection.execute(text("SELECT extra FROM messages")).scalars().all() == [7]
 
 
-async def test_a_slow_upgrade_is_not_for_the_start_and_names_the_command(any_store_url: str, tmp_path: Path) -> None:
+async def test_a_slow_upgrade_is_refused_at_start_and_the_error_names_the_command(
+    any_store_url: str, tmp_path: Path
+) -> None:
     async with store_at(any_store_url):
         pass
-    migrations = with_one_more(tmp_path, SLOW, fails_at=99)
+    migrations = migrations_with(tmp_path, SLOW, fails_at=99)
     for read_only in (False, True):
         store = open_store(settings_of(any_store_url), None, read_only=read_only, migrations=migrations)
         with pytest.raises(StoreNeedsUpgrade, match="warpseal store upgrade"):
@@ -165,13 +167,13 @@ async def test_a_slow_upgrade_is_not_for_the_start_and_names_the_command(any_sto
                 pass
 
 
-def test_a_slow_upgrade_goes_on_where_it_ended(engine: Engine, tmp_path: Path) -> None:
+def test_a_slow_upgrade_resumes_after_an_interruption(engine: Engine, tmp_path: Path) -> None:
     upgrade_at_start(engine, "here")
     with pytest.raises(RuntimeError, match="the power went"):
-        upgrade_all(engine, "here", lambda *_: None, with_one_more(tmp_path, SLOW, fails_at=2))
+        upgrade_all(engine, "here", lambda *_: None, migrations_with(tmp_path, SLOW, fails_at=2))
     assert version(engine) == HEAD
     results: list[tuple[str, float]] = []
-    migrations = with_one_more(tmp_path, SLOW, fails_at=99)
+    migrations = migrations_with(tmp_path, SLOW, fails_at=99)
     assert upgrade_all(engine, "here", lambda *step: results.append(step), migrations) == "0901"
     assert version(engine) == "0901"
     assert results == [("0901", 0.75), ("0901", 0.99), ("0901", 1.0)]
@@ -179,5 +181,5 @@ def test_a_slow_upgrade_goes_on_where_it_ended(engine: Engine, tmp_path: Path) -
         assert connection.execute(text("SELECT count(*) FROM finished")).scalar_one() == 4
 
 
-def test_an_upgrade_of_an_empty_database_makes_all_of_it(engine: Engine) -> None:
+def test_an_upgrade_of_an_empty_database_creates_the_schema(engine: Engine) -> None:
     assert upgrade_all(engine, "here", lambda *_: None) == version(engine) == HEAD

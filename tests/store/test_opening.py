@@ -23,7 +23,7 @@ from warpseal.store.values import ArchiveEntry
 from warpseal.warp.ids import P_CHAIN
 
 
-async def test_the_second_daemon_of_a_file_is_told_who_has_it(tmp_path: Path) -> None:
+async def test_a_second_daemon_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     async with store_at(sqlite_url(tmp_path)):
         with pytest.raises(StoreInUse, match=f"{tmp_path}/store.db is in use by process {os.getpid()}") as refused:
             async with store_at(sqlite_url(tmp_path)):
@@ -33,11 +33,11 @@ async def test_the_second_daemon_of_a_file_is_told_who_has_it(tmp_path: Path) ->
         assert store.is_up
 
 
-async def test_two_daemons_of_one_server_see_what_the_other_keeps(postgres_url: str) -> None:
-    async with store_at(postgres_url) as one, store_at(postgres_url) as other:
-        await one.archive.keep_signature(message(1), signature(1))
-        await other.archive.keep_signature(message(1), signature(2))
-        assert set((await one.archive.load(message(1).id)).signatures) == {signature(1), signature(2)}
+async def test_daemons_that_share_a_server_read_each_others_messages(postgres_url: str) -> None:
+    async with store_at(postgres_url) as first, store_at(postgres_url) as second:
+        await first.archive.keep_signature(message(1), signature(1))
+        await second.archive.keep_signature(message(1), signature(2))
+        assert set((await first.archive.load(message(1).id)).signatures) == {signature(1), signature(2)}
 
 
 async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemon_while_it_runs(
@@ -68,7 +68,7 @@ def hold_alone(url: str, held: threading.Event | None = None, over: threading.Ev
             over.wait()
 
 
-async def test_a_daemon_that_was_killed_holds_nothing(any_store_url: str) -> None:
+async def test_a_killed_daemon_releases_the_store(any_store_url: str) -> None:
     program = (
         "import asyncio, os, signal, sys\n"
         "from warpseal.store.settings import StoreSettings\n"
@@ -82,7 +82,7 @@ async def test_a_daemon_that_was_killed_holds_nothing(any_store_url: str) -> Non
     await asyncio.to_thread(hold_alone, any_store_url)
 
 
-async def test_reading_goes_on_beside_a_daemon_and_writes_nothing(any_store_url: str) -> None:
+async def test_a_reader_beside_a_running_daemon_writes_nothing(any_store_url: str) -> None:
     async with store_at(any_store_url) as daemon:
         await daemon.archive.keep_signature(message(1), signature(1))
         async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
@@ -104,7 +104,7 @@ async def test_a_store_that_was_closed_can_be_read(any_store_url: str) -> None:
         assert (await reader.archive.load(message(1).id)).signatures == (signature(1),)
 
 
-async def test_reading_what_is_not_there_says_so(tmp_path: Path) -> None:
+async def test_reading_a_missing_store_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="does not exist yet"):
         async with open_store(settings_of(sqlite_url(tmp_path)), None, read_only=True):
             pass
@@ -139,7 +139,7 @@ async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_server_that_does_not_answer_is_no_reason_not_to_start(
+async def test_a_daemon_starts_while_the_server_does_not_answer(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     with postgres_server.stopped():
@@ -156,7 +156,7 @@ async def test_a_server_that_does_not_answer_is_no_reason_not_to_start(
     await store.__aexit__(None, None, None)
 
 
-async def test_a_password_is_told_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+async def test_passwords_are_redacted_in_logs_and_errors(caplog: pytest.LogCaptureFixture) -> None:
     url = "postgresql://alice:hush%20hush@127.0.0.1:1/warpseal?sslpassword=hush%20hush"
     async with store_at(url, stop_timeout_s=0.1) as store:
         status = store.status()

@@ -40,7 +40,7 @@ def outage(request: pytest.FixtureRequest, any_store_url: str) -> Outage:
     return locked
 
 
-async def test_what_is_kept_in_an_outage_is_written_after_it(any_store_url: str, outage: Outage) -> None:
+async def test_writes_during_an_outage_are_committed_after_it(any_store_url: str, outage: Outage) -> None:
     async with store_at(any_store_url) as store:
         await store.archive.keep_signature(message(1), signature(1))
         with outage():
@@ -58,7 +58,7 @@ async def test_what_is_kept_in_an_outage_is_written_after_it(any_store_url: str,
         assert (await store.measure()).messages_for_ever == 1
 
 
-async def test_while_it_is_down_nobody_waits_and_nothing_raises_but_the_index(
+async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raises(
     any_store_url: str, outage: Outage
 ) -> None:
     async with store_at(any_store_url) as store:
@@ -80,7 +80,7 @@ async def test_while_it_is_down_nobody_waits_and_nothing_raises_but_the_index(
         assert await store.l1.ranges(P_CHAIN) == ()
 
 
-async def test_an_outage_is_told_once_with_its_reason_and_its_end(
+async def test_an_outage_is_logged_once_with_its_reason_and_its_end(
     any_store_url: str, outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -100,7 +100,9 @@ async def test_an_outage_is_told_once_with_its_reason_and_its_end(
     assert said == ["store is down, writes wait in memory", "store is up again"]
 
 
-async def test_a_read_that_fails_makes_the_writer_look(postgres_server: PostgresServer, postgres_url: str) -> None:
+async def test_a_failed_read_makes_the_writer_check_the_database(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
     async with store_at(postgres_url) as store:
         with postgres_server.stopped():
             assert await store.archive.load(message(1).id) == ArchiveEntry(is_incomplete=True)
@@ -108,7 +110,7 @@ async def test_a_read_that_fails_makes_the_writer_look(postgres_server: Postgres
         await until(lambda: store.is_up)
 
 
-async def test_a_server_that_restarts_between_two_uses_is_no_outage(
+async def test_a_server_restart_between_two_calls_is_no_outage(
     postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with store_at(postgres_url, first_prune_s=3600.0, gather_s=3600.0) as store:
@@ -121,7 +123,9 @@ async def test_a_server_that_restarts_between_two_uses_is_no_outage(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_a_server_that_hangs_holds_nobody_for_long(postgres_server: PostgresServer, postgres_url: str) -> None:
+async def test_a_hanging_server_delays_calls_for_a_limited_time(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
     async with store_at(postgres_url, commit_timeout_s=0.2, load_timeout_s=0.2) as store:
         await store.archive.keep_signature(message(1), signature(1))
         with postgres_server.paused():
@@ -136,7 +140,7 @@ async def test_a_server_that_hangs_holds_nobody_for_long(postgres_server: Postgr
         assert (await store.archive.load(message(59).id)).signatures == (signature(59),)
 
 
-async def test_a_store_that_stays_down_lets_the_daemon_end(any_store_url: str, outage: Outage) -> None:
+async def test_the_daemon_can_stop_while_the_store_is_down(any_store_url: str, outage: Outage) -> None:
     async with store_at(any_store_url, stop_timeout_s=0.2) as store:
         context = outage()
         context.__enter__()
@@ -146,7 +150,7 @@ async def test_a_store_that_stays_down_lets_the_daemon_end(any_store_url: str, o
         assert await store.archive.load(message(1).id) == ArchiveEntry()
 
 
-async def test_an_entry_that_no_database_takes_is_given_up_and_others_are_kept(
+async def test_an_entry_that_the_database_rejects_is_dropped_and_others_are_written(
     any_store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     nameless = StoredShare(b"", None, False)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What was observed of peers is kept under the observer's own id; rows grow, and old ones are pruned."""
+"""Observed uptime is stored under the id of the observer; rows grow, and old rows are pruned."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ VALIDATION = ValidationRow(b"\x07" * 32, NODE, first_at=1_000, seen_at=5_000, ob
 HOUR = HourRow(500_000, NODE, 3_600_000, 1_800_000)
 
 
-async def recalled(store: Store, observer: NodeID = OURS, first_hour: int = 0) -> StoredUptime:
+async def load_uptime(store: Store, observer: NodeID = OURS, first_hour: int = 0) -> StoredUptime:
     return await store.observed.load(observer, first_hour, 0)
 
 
-async def test_what_was_observed_is_there_after_a_restart(any_store_url: str) -> None:
+async def test_observed_uptime_survives_a_restart(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         await store.observed.keep(OURS, [VALIDATION], [HOUR, replace(HOUR, node_id=OTHER)])
     async with store_at(any_store_url, **PATIENT) as store:
-        found = await recalled(store)
+        found = await load_uptime(store)
     assert found.validations == (VALIDATION,)
     assert found.recent_nodes == {NODE, OTHER}
     assert set(found.hours) == {HOUR, replace(HOUR, node_id=OTHER)}
 
 
-async def test_what_two_daemons_observed_of_one_node_stays_apart(any_store_url: str) -> None:
+async def test_rows_of_two_observers_of_a_node_are_separate(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         await store.observed.keep(OURS, [VALIDATION], [HOUR])
         await store.observed.keep(THEIRS, [replace(VALIDATION, connected_ms=1)], [replace(HOUR, connected_ms=2)])
-        assert (await recalled(store)).validations == (VALIDATION,)
+        assert (await load_uptime(store)).validations == (VALIDATION,)
         assert await store.observed.hours(OURS, NODE, 0, HOUR.hour) == [HOUR]
-        assert (await recalled(store, THEIRS)).hours == (replace(HOUR, connected_ms=2),)
+        assert (await load_uptime(store, THEIRS)).hours == (replace(HOUR, connected_ms=2),)
 
 
 async def test_a_row_that_is_written_again_is_replaced_and_never_added_to(any_store_url: str) -> None:
@@ -48,17 +48,17 @@ async def test_a_row_that_is_written_again_is_replaced_and_never_added_to(any_st
     async with store_at(any_store_url, **PATIENT) as store:
         for row in (VALIDATION, VALIDATION, more, more):
             await store.observed.keep(OURS, [row], [HOUR])
-        assert (await recalled(store)).validations == (more,)
-        assert (await recalled(store)).hours == (HOUR,)
+        assert (await load_uptime(store)).validations == (more,)
+        assert (await load_uptime(store)).hours == (HOUR,)
 
 
-async def test_a_row_never_becomes_less(any_store_url: str) -> None:
+async def test_the_totals_of_a_row_never_decrease(any_store_url: str) -> None:
     less = replace(VALIDATION, observed_ms=89_999, connected_ms=89_999)
     async with store_at(any_store_url, **PATIENT) as store:
         await store.observed.keep(OURS, [VALIDATION], [HOUR])
         await store.observed.keep(OURS, [less], [replace(HOUR, observed_ms=5, connected_ms=5)])
-        assert (await recalled(store)).validations == (VALIDATION,)
-        assert (await recalled(store)).hours == (HOUR,)
+        assert (await load_uptime(store)).validations == (VALIDATION,)
+        assert (await load_uptime(store)).hours == (HOUR,)
 
 
 async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_url: str) -> None:
@@ -66,18 +66,18 @@ async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_ur
     async with store_at(any_store_url, **PATIENT) as store:
         await store.observed.keep(OURS, [], [*reversed(hours), replace(HOUR, hour=104, node_id=OTHER)])
         assert await store.observed.hours(OURS, NODE, 103, 106) == hours[3:7]
-        assert (await recalled(store, first_hour=109)).hours == (hours[9],)
+        assert (await load_uptime(store, first_hour=109)).hours == (hours[9],)
         assert (await store.observed.load(OURS, 0, 105)).recent_nodes == {NODE}
 
 
-async def test_thousands_of_rows_are_written_in_pieces(any_store_url: str) -> None:
+async def test_thousands_of_rows_are_written_in_batches(any_store_url: str) -> None:
     hours = [HourRow(7, NodeID(number.to_bytes(20, "big")), number, 0) for number in range(2_500)]
     async with store_at(any_store_url, **PATIENT) as store:
         await store.observed.keep(OURS, [], hours)
-        assert len((await recalled(store)).hours) == 2_500
+        assert len((await load_uptime(store)).hours) == 2_500
 
 
-async def test_what_is_old_is_pruned_whoever_observed_it(any_store_url: str) -> None:
+async def test_old_rows_of_all_observers_are_pruned(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         hours = [replace(HOUR, hour=number) for number in range(100)]
         for observer in (OURS, THEIRS):
@@ -86,23 +86,23 @@ async def test_what_is_old_is_pruned_whoever_observed_it(any_store_url: str) -> 
         while await store.observed.prune(90, 8_000):
             pass
         assert [row.hour for row in await store.observed.hours(OURS, NODE, 0, 99)] == list(range(90, 100))
-        assert [row.seen_at for row in (await recalled(store)).validations] == [9_000]
-        assert (await recalled(store, THEIRS)).validations == ()
-        assert len((await recalled(store, THEIRS)).hours) == 10
+        assert [row.seen_at for row in (await load_uptime(store)).validations] == [9_000]
+        assert (await load_uptime(store, THEIRS)).validations == ()
+        assert len((await load_uptime(store, THEIRS)).hours) == 10
 
 
-async def test_rows_that_nobody_waits_for_are_written_before_the_store_is_closed(any_store_url: str) -> None:
+async def test_pending_rows_are_written_before_the_store_is_closed(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         store.observed.keep_later(OURS, [VALIDATION], [HOUR])
     async with store_at(any_store_url, **PATIENT) as store:
-        assert (await recalled(store)).validations == (VALIDATION,)
+        assert (await load_uptime(store)).validations == (VALIDATION,)
 
 
-async def test_without_a_store_everything_is_refused_and_nothing_raises_that_nobody_waits_for() -> None:
+async def test_without_a_store_reads_are_refused_and_background_writes_do_not_raise() -> None:
     async with open_store(settings_of(OFF), None) as store:
         store.observed.keep_later(OURS, [VALIDATION], [HOUR])
         with pytest.raises(StoreDown):
-            await recalled(store)
+            await load_uptime(store)
         with pytest.raises(StoreDown):
             await store.observed.keep(OURS, [VALIDATION], [])
         with pytest.raises(StoreDown):

@@ -26,7 +26,7 @@ from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_
         ),
     ],
 )
-def test_a_url_names_a_store_and_is_shown_without_its_secrets(
+def test_a_url_selects_a_store_and_is_displayed_without_its_secrets(
     text: str, kind: StoreKind, path: Path | None, shown: str
 ) -> None:
     url = StoreUrl.parse(text)
@@ -48,14 +48,14 @@ def test_a_url_names_a_store_and_is_shown_without_its_secrets(
         "postgresql://u:hush@db:port/w",
     ],
 )
-def test_what_names_no_store_is_refused_without_being_repeated(text: str) -> None:
+def test_an_unusable_url_is_refused_without_being_repeated(text: str) -> None:
     with pytest.raises(MalformedStoreUrl) as refused:
         StoreUrl.parse(text)
     assert "hush" not in str(refused.value)
     assert "hush" not in redacted_url(text)
 
 
-def test_what_a_library_says_loses_the_passwords() -> None:
+def test_passwords_are_removed_from_library_errors() -> None:
     url = StoreUrl.parse("postgresql://u:hu%20sh@db/w?sslpassword=quiet")
     assert url.redact("failed: hu sh, hu%20sh, quiet") == "failed: ***, ***, ***"
 

@@ -119,7 +119,7 @@ def test_a_batch_is_split_into_its_entries() -> None:
     assert (batch.writes, batch.size_bytes) == (3, size_bytes)
 
 
-def test_rows_of_a_signed_message_are_counted_later_which_is_no_write() -> None:
+def test_counting_the_rows_of_a_signed_message_is_no_write() -> None:
     queue = queue_of(gather_s=AN_HOUR_S)
     queue.add_signature(new_signature(1))
     batch = queue.take(later())

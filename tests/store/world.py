@@ -1,4 +1,4 @@
-"""A small world for the tests of the store: messages, shares, and stores that hurry."""
+"""Messages, shares and stores with short delays, for the tests of the store."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ HASTY = StoreSettings(
 
 
 def settings_of(url: str, **changes: object) -> StoreSettings:
-    """Hasty settings of a store at `url`."""
+    """Return settings with short delays for a store at `url`."""
     return replace(HASTY, url=url, **changes)  # type: ignore[arg-type]
 
 
 def store_at(url: str, **changes: object) -> Store:
-    """A store that hurries."""
+    """Return a store with short delays."""
     return open_store(settings_of(url, **changes), None)
 
 
 def message(number: int, size: int = 40) -> UnsignedMessage:
-    """Message by number; size: of its payload."""
+    """Return a message by its number; size: bytes of the payload."""
     return UnsignedMessage.build(5, CHAIN, number.to_bytes(size, "big"))
 
 
 def key(number: int) -> bytes:
-    """48 bytes that stand for a public key."""
+    """Return 48 bytes in place of a public key."""
     return (sha256(b"key %d" % number).digest() * 2)[:48]
 
 
 def share(number: int, *, verified: bool = False, variant: int = 0) -> StoredShare:
-    """The share of key `number`."""
+    """Return the share of key `number`."""
     return StoredShare(key(number), sha256(b"share %d %d" % (number, variant)).digest() * 3, verified)
 
 
 def signature(number: int, *signers: int) -> StoredSignature:
-    """An aggregate by these keys."""
+    """Return an aggregate by these keys."""
     return StoredSignature(tuple(map(key, signers or (1, 2))), sha256(b"sum %d" % number).digest() * 3)
 
 
-async def recalled(store: Store, of: UnsignedMessage, until: Callable[[ArchiveEntry], bool]) -> ArchiveEntry:
-    """What is kept of a message, as soon as `until` holds."""
+async def wait_for_entry(store: Store, of: UnsignedMessage, until: Callable[[ArchiveEntry], bool]) -> ArchiveEntry:
+    """Return the entry of a message as soon as `until` holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not until(found := await store.archive.load(of.id)):
         assert time.monotonic() < deadline, found
@@ -70,11 +70,11 @@ async def recalled(store: Store, of: UnsignedMessage, until: Callable[[ArchiveEn
 
 
 def sqlite_url(folder: Path) -> str:
-    """The URL of a file in a folder."""
+    """Return the URL of a store file in a folder."""
     return f"sqlite:///{folder / 'store.db'}"
 
 
 async def exit_code_of(program: str, *words: str) -> int:
-    """Run a Python program to its end; what it ended with, a signal's number negated."""
+    """Run a Python program; return its exit code, or the negated number of the signal that ended it."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, *words)
     return await asyncio.wait_for(process.wait(), PATIENCE_S)

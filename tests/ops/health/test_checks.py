@@ -1,4 +1,4 @@
-"""What each check says of a good day and of a bad one, in the words of nodes where they have some."""
+"""The result of each health check, with the error texts of avalanchego where it has them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_TIP = ChainProgress(10, 10, bytes([1]) * 32)
 GOOD = PeerTraffic(6, 99.0, 98.5, 10, 0, 3, 96, 97.0)
 
 
-def look(check: HealthCheck) -> CheckOutcome:
+def run_check(check: HealthCheck) -> CheckOutcome:
     found = check.run()
     assert not inspect.isawaitable(found)
     return found
@@ -66,12 +66,12 @@ class World:
         (-1, "0s"),
     ],
 )
-def test_durations_are_written_as_nodes_write_them(seconds: float, shown: str) -> None:
+def test_durations_are_formatted_like_those_of_go(seconds: float, shown: str) -> None:
     assert go_duration(seconds) == shown
 
 
 def test_a_chain_at_its_tip_has_nothing_in_processing() -> None:
-    found = look(World().check())
+    found = run_check(World().check())
     assert found.error is None
     assert found.message == {
         "engine": {
@@ -87,11 +87,11 @@ def test_a_chain_at_its_tip_has_nothing_in_processing() -> None:
     }
 
 
-def test_the_tag_of_a_chain_is_its_subnet() -> None:
+def test_a_chain_check_is_tagged_with_its_subnet() -> None:
     assert World().check().tags == {id_text(PRIMARY_NETWORK)}
 
 
-def test_a_chain_that_lags_for_too_long_fails_and_not_before() -> None:
+def test_a_chain_fails_when_it_lags_longer_than_the_limit() -> None:
     world = World()
     check = world.check()
     for moment, tip, height, longest, fails in (
@@ -103,7 +103,7 @@ def test_a_chain_that_lags_for_too_long_fails_and_not_before() -> None:
         (123, 15, 15, "0s", False),
     ):
         world.now, world.progress = moment, ChainProgress(height, tip)
-        found = look(check)
+        found = run_check(check)
         consensus = found.message["engine"]["consensus"]
         assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (longest, tip - height)
         result = f"engine: consensus: block processing too long: {longest} > 2m0s"
@@ -112,37 +112,39 @@ def test_a_chain_that_lags_for_too_long_fails_and_not_before() -> None:
             assert found.message["engine"]["vm"] == {"nodeHeight": tip, "nodeLastAcceptedID": None}
 
 
-def test_lag_is_no_failure_while_older_blocks_are_read() -> None:
+def test_lag_is_no_failure_during_backfill() -> None:
     world = World(ChainProgress(10, 12, is_backfilling=True))
     check = world.check()
-    look(check)
+    run_check(check)
     world.now = 1_000
-    assert look(check).error is None
+    assert run_check(check).error is None
 
 
 def test_a_chain_fails_when_too_little_weight_is_connected_or_its_follower_stopped() -> None:
     world = World(weight=66)
     networking = "networking: not connected to enough stake: connected to 66.000000%; required at least 67.000000%"
-    assert look(world.check()).error == networking
-    assert look(world.check()).message["networking"] == {
+    assert run_check(world.check()).error == networking
+    assert run_check(world.check()).message["networking"] == {
         "disconnectedValidators": [node_id_text(NODE)],
         "percentConnected": 0.66,
     }
     world.progress = replace(world.progress, stopped="another_chain")
-    assert look(world.check()).error == ("engine: consensus: the follower has stopped: another_chain; " + networking)
+    assert run_check(world.check()).error == (
+        "engine: consensus: the follower has stopped: another_chain; " + networking
+    )
     world.weight = 67
     world.progress = replace(world.progress, stopped=None)
-    assert look(world.check()).error is None
+    assert run_check(world.check()).error is None
 
 
-def test_what_is_remembered_of_missing_blocks_is_bounded() -> None:
+def test_the_number_of_remembered_tips_is_bounded() -> None:
     missing = LagTimer()
     for tip in range(100_000):
         missing.age_s(ChainProgress(0, tip), float(tip))
     assert len(missing._tips) <= 4_096
 
 
-def test_nothing_is_bootstrapped_before_weight_and_chains_are_there_once() -> None:
+def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
     world = World(ChainProgress(None, None), weight=0)
     weights = {PRIMARY_NETWORK: 0, SUBNET: 0}
     boot = BootstrapCheck(
@@ -150,16 +152,18 @@ def test_nothing_is_bootstrapped_before_weight_and_chains_are_there_once() -> No
         lambda: [connected(weight, subnet_id) for subnet_id, weight in weights.items()],
         lambda: {"P": world.chain()},
     )
-    assert look(boot.check()) == CheckOutcome([id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped")
+    assert run_check(boot.check()) == CheckOutcome(
+        [id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped"
+    )
     weights[SUBNET] = 67
-    assert look(boot.check()).message == [id_text(PRIMARY_NETWORK)]
+    assert run_check(boot.check()).message == [id_text(PRIMARY_NETWORK)]
     weights[PRIMARY_NETWORK] = 100
-    assert look(boot.check()).message == [id_text(PRIMARY_NETWORK)], "its chain is not followed yet"
+    assert run_check(boot.check()).message == [id_text(PRIMARY_NETWORK)], "its chain is not followed yet"
     world.progress = ChainProgress(5, 9, is_backfilling=True)
-    assert look(boot.check()).error == "subnets not bootstrapped"
+    assert run_check(boot.check()).error == "subnets not bootstrapped"
     weights[SUBNET] = weights[PRIMARY_NETWORK] = 0
     world.progress = ChainProgress(9, 30, is_backfilling=True)
-    assert look(boot.check()) == CheckOutcome([], None), "the tip that there was at first; backfill never counts"
+    assert run_check(boot.check()) == CheckOutcome([], None), "the tip that there was at first; backfill never counts"
     assert boot.has(SUBNET)
     assert boot.has(PRIMARY_NETWORK)
 
@@ -168,22 +172,22 @@ def test_nothing_is_bootstrapped_before_weight_and_chains_are_there_once() -> No
 def test_a_quorum_needs_67_of_100(weight: int, fails: bool) -> None:
     check = quorum_check(SUBNET, lambda: [connected(weight, SUBNET)])
     assert (check.name, check.tags) == (f"quorum-{id_text(SUBNET)}", frozenset({id_text(SUBNET)}))
-    found = look(check)
+    found = run_check(check)
     assert found.message == {"connectedWeight": str(weight), "requiredWeight": "67", "totalWeight": "100"}
     assert (found.error is not None) is fails
 
 
-def test_a_quorum_of_a_subnet_that_nobody_knows_fails() -> None:
-    assert look(quorum_check(SUBNET, list)).error == "the network is not known yet"
+def test_the_quorum_check_of_an_unknown_subnet_fails() -> None:
+    assert run_check(quorum_check(SUBNET, list)).error == "the network is not known yet"
     unknown = SubnetReadiness(SUBNET, False, 0, 0, ())
-    assert "not known yet" in str(look(quorum_check(SUBNET, lambda: [unknown])).error)
+    assert "not known yet" in str(run_check(quorum_check(SUBNET, lambda: [unknown])).error)
 
 
 def network(traffic: PeerTraffic) -> CheckOutcome:
-    return look(network_check(lambda: traffic, lambda: 100.0))
+    return run_check(network_check(lambda: traffic, lambda: 100.0))
 
 
-def test_the_network_is_good_while_messages_come_and_go() -> None:
+def test_the_network_is_healthy_while_messages_are_sent_and_received() -> None:
     assert network(GOOD) == CheckOutcome(
         {
             "connectedPeers": 6,
@@ -205,16 +209,16 @@ def test_the_network_is_good_while_messages_come_and_go() -> None:
         ({"sent": 1, "unsent": 99}, "messages failure send rate 0.99 > 0.9"),
     ],
 )
-def test_the_network_fails_in_the_words_of_nodes(change: dict[str, Any], result: str) -> None:
+def test_an_unhealthy_network_has_the_error_texts_of_avalanchego(change: dict[str, Any], result: str) -> None:
     assert network(replace(GOOD, **change)).error == f"network layer is unhealthy reason: {result}"
 
 
-def test_what_connections_heard_before_they_ended_is_not_forgotten() -> None:
+def test_message_times_of_closed_connections_are_remembered() -> None:
     current = GOOD
     check = network_check(lambda: current, lambda: 100.0)
-    look(check)
+    run_check(check)
     current = replace(GOOD, received_at=None, sent_at=50.0)
-    found = look(check)
+    found = run_check(check)
     assert (found.error, found.message["timeSinceLastMsgSent"]) == (None, "1.5s")
 
 
@@ -229,22 +233,24 @@ def test_what_connections_heard_before_they_ended_is_not_forgotten() -> None:
         ({"oldest_request_at": None}, None),
     ],
 )
-def test_the_router_fails_when_too_much_is_unanswered(change: dict[str, Any], error: str | None) -> None:
-    found = look(router_check(lambda: replace(GOOD, **change), lambda: 100.0))
+def test_the_router_fails_with_too_many_or_too_old_outstanding_requests(
+    change: dict[str, Any], error: str | None
+) -> None:
+    found = run_check(router_check(lambda: replace(GOOD, **change), lambda: 100.0))
     assert found.error == (f"the router is not healthy reason: {error}" if error else None)
     assert set(found.message) == {"longestRunningRequest", "outstandingRequests"}
 
 
 @pytest.mark.parametrize(("offset", "fails"), [(None, False), (29.9, False), (-29.9, False), (31.0, True), (-31, True)])
 def test_the_clock_may_be_off_by_30_s(offset: float | None, fails: bool) -> None:
-    assert (look(clock_check(lambda: offset, 30.0)).error is not None) is fails
+    assert (run_check(clock_check(lambda: offset, 30.0)).error is not None) is fails
 
 
 @pytest.mark.parametrize(
     ("limits", "error", "warns"),
     [((0, 0), False, False), ((101, 0), False, True), ((101, 101), True, False)],
 )
-async def test_little_space_is_a_warning_and_hardly_any_a_failure(
+async def test_low_disk_space_is_a_warning_below_the_first_limit_and_a_failure_below_the_second(
     tmp_path: Path, limits: tuple[int, int], error: bool, warns: bool
 ) -> None:
     settings = HealthSettings(warn_disk_percent=limits[0], fail_disk_percent=limits[1])
@@ -261,25 +267,25 @@ async def test_little_space_is_a_warning_and_hardly_any_a_failure(
         assert words.endswith("is below warning threshold available space percentage (101%)")
 
 
-def test_the_store_says_why() -> None:
-    assert look(database_check(lambda: None)) == CheckOutcome()
-    assert look(database_check(lambda: "the store is down: no disk")) == CheckOutcome(
+def test_the_database_check_reports_the_error_of_the_store() -> None:
+    assert run_check(database_check(lambda: None)) == CheckOutcome()
+    assert run_check(database_check(lambda: "the store is down: no disk")) == CheckOutcome(
         error="the store is down: no disk"
     )
 
 
-def test_an_indexer_that_is_silent_for_two_rounds_fails() -> None:
+def test_an_indexer_that_is_silent_for_two_intervals_fails() -> None:
     def check(silence_s: float | None) -> CheckOutcome:
-        return look(indexer_check(lambda: silence_s, HealthSettings(check_frequency_s=30)))
+        return run_check(indexer_check(lambda: silence_s, HealthSettings(check_frequency_s=30)))
 
     assert check(60).error is None
     assert check(60.1).error == "silent for 1m0.1s > 1m0s"
     assert check(None).error is not None
 
 
-def test_a_chain_that_the_indexer_stopped_at_is_named() -> None:
+def test_the_indexer_check_names_a_stopped_chain() -> None:
     stops = ["indexing the p-chain stopped at block 7: unknown_type"]
     settings = HealthSettings(check_frequency_s=30)
-    assert look(indexer_check(lambda: 1.0, settings, lambda: stops)).error == stops[0]
-    result = look(indexer_check(lambda: 61.0, settings, lambda: stops)).error
+    assert run_check(indexer_check(lambda: 1.0, settings, lambda: stops)).error == stops[0]
+    result = run_check(indexer_check(lambda: 61.0, settings, lambda: stops)).error
     assert result == f"silent for 1m1s > 1m0s; {stops[0]}"

@@ -1,4 +1,4 @@
-"""The nodes that the daemon asks: one of each list has to be usable, of this network, and not behind the others."""
+"""Health of the configured nodes: each list needs a usable node of this network that does not lag."""
 
 from __future__ import annotations
 
@@ -14,67 +14,65 @@ from warpseal.ops.health.check import CheckOutcome
 from warpseal.ops.health.nodes import STALE_HEIGHT, NodeMonitor
 from warpseal.ops.health.settings import HealthSettings
 
-Said = int | NodeFailure
+NodeReply = int | NodeFailure
 
 
 @dataclass
-class Nodes:
-    """What nodes say, in configured order; and the proposed height."""
+class FakeNodes:
+    """The replies of nodes in configured order, and the proposed height."""
 
-    heights: list[Said]
-    info: list[Said] = field(default_factory=lambda: [5])
+    heights: list[NodeReply]
+    info: list[NodeReply] = field(default_factory=lambda: [5])
     last: int | None = 7
     is_fresh: bool = True
     now: float = 0.0
 
-    def watch(self, frequency_s: float = 30.0) -> NodeMonitor:
+    def monitor(self, frequency_s: float = 30.0) -> NodeMonitor:
         async def heights() -> Sequence[NodeResult[int]]:
-            return answers(self.heights)
+            return node_results(self.heights)
 
         async def info() -> Sequence[NodeResult[int]]:
-            return answers(self.info)
+            return node_results(self.info)
 
         return NodeMonitor(heights, info, self, HealthSettings(frequency_s, max_lag_s=120), lambda: self.now)
 
 
-def answers(said: list[Said]) -> list[NodeResult[int]]:
+def node_results(replies: list[NodeReply]) -> list[NodeResult[int]]:
     return [
         NodeResult(place, "http://h", None, item)
         if isinstance(item, NodeFailure)
         else NodeResult(place, "", item, None)
-        for place, item in enumerate(said)
+        for place, item in enumerate(replies)
     ]
 
 
-async def looked(nodes: Nodes, watch: NodeMonitor | None = None) -> CheckOutcome:
-    watch = watch or nodes.watch()
-    await watch.poll()
-    found = watch.check().run()
+async def poll_and_check(nodes: FakeNodes, monitor: NodeMonitor | None = None) -> CheckOutcome:
+    monitor = monitor or nodes.monitor()
+    await monitor.poll()
+    found = monitor.check().run()
     assert isinstance(found, CheckOutcome)
     return found
 
 
-async def error_of(nodes: Nodes) -> str | None:
-    return (await looked(nodes)).error
+async def error_of(nodes: FakeNodes) -> str | None:
+    return (await poll_and_check(nodes)).error
 
 
-async def test_a_good_day_tells_heights_by_the_places_of_the_lists() -> None:
-    outcome = await looked(Nodes([12, 12], [5]))
+async def test_heights_are_reported_by_position_in_the_configured_lists() -> None:
+    outcome = await poll_and_check(FakeNodes([12, 12], [5]))
     shown = {"p-chain-api[0]": {"height": 12}, "p-chain-api[1]": {"height": 12}, "info-api[0]": {}}
     assert outcome == CheckOutcome({"nodes": shown, "proposedHeight": 7})
 
 
-async def test_without_a_proposed_height_nothing_is_signed_whatever_the_nodes_say() -> None:
-    nodes = Nodes([12], is_fresh=False, last=None)
+async def test_a_stale_proposed_height_fails_even_if_the_nodes_answer() -> None:
+    nodes = FakeNodes([12], is_fresh=False, last=None)
     assert await error_of(nodes) == STALE_HEIGHT
-    outcome = nodes.watch().check().run()
-    assert outcome == CheckOutcome({"nodes": {}, "proposedHeight": None}, STALE_HEIGHT), (
-        "before any node was asked, too"
-    )
+    outcome = nodes.monitor().check().run()
+    assert outcome == CheckOutcome({"nodes": {}, "proposedHeight": None}, STALE_HEIGHT), "also before the first poll"
 
 
-async def test_a_node_that_is_down_while_another_is_not_is_told_and_no_failure() -> None:
-    outcome = await looked(Nodes([NodeFailure.TIMEOUT, 12]))
+async def test_a_failed_node_is_reported_but_is_no_failure_while_another_works() -> None:
+    outcome = await poll_and_check(FakeNodes([NodeFailure.TIMEOUT, 12]))
     assert outcome.error is None
     assert outcome.message["nodes"]["p-chain-api[0]"] == {"error": "timeout"}
 
@@ -82,43 +80,43 @@ async def test_a_node_that_is_down_while_another_is_not_is_told_and_no_failure()
 @pytest.mark.parametrize(
     ("nodes", "result"),
     [
-        (Nodes([NodeFailure.TIMEOUT, NodeFailure.REFUSED]), "no node of p-chain-api can be used"),
-        (Nodes([12], [NodeFailure.HTTP_STATUS]), "no node of info-api can be used"),
-        (Nodes([12, NodeFailure.WRONG_NETWORK]), "p-chain-api[1] is of another network"),
+        (FakeNodes([NodeFailure.TIMEOUT, NodeFailure.REFUSED]), "no node of p-chain-api can be used"),
+        (FakeNodes([12], [NodeFailure.HTTP_STATUS]), "no node of info-api can be used"),
+        (FakeNodes([12, NodeFailure.WRONG_NETWORK]), "p-chain-api[1] is of another network"),
     ],
 )
-async def test_a_list_of_which_no_node_can_be_used_fails_and_so_does_a_node_of_another_network(
-    nodes: Nodes, result: str
+async def test_a_list_without_a_usable_node_fails_and_so_does_a_node_of_another_network(
+    nodes: FakeNodes, result: str
 ) -> None:
     assert await error_of(nodes) == result
 
 
-async def test_the_node_that_is_asked_first_may_be_behind_the_others_for_a_while_only() -> None:
-    nodes = Nodes([10, 12])
-    watch = nodes.watch()
-    assert (await looked(nodes, watch)).error is None
+async def test_the_first_node_of_a_list_may_lag_for_a_limited_time() -> None:
+    nodes = FakeNodes([10, 12])
+    monitor = nodes.monitor()
+    assert (await poll_and_check(nodes, monitor)).error is None
     nodes.now += 120
-    outcome = await looked(nodes, watch)
+    outcome = await poll_and_check(nodes, monitor)
     assert (outcome.error, outcome.message["nodes"]["p-chain-api[0]"]) == (None, {"height": 10, "behindFor": "2m0s"})
     nodes.now += 1
-    assert (await looked(nodes, watch)).error == "p-chain-api[0] is behind the others for longer than 2m0s"
+    assert (await poll_and_check(nodes, monitor)).error == "p-chain-api[0] is behind the others for longer than 2m0s"
     nodes.heights = [12, 12]
-    assert (await looked(nodes, watch)).error is None
+    assert (await poll_and_check(nodes, monitor)).error is None
 
 
-async def test_a_node_behind_that_is_not_asked_first_is_told_and_no_failure() -> None:
-    nodes = Nodes([12, 10])
-    watch = nodes.watch()
-    await watch.poll()
+async def test_a_lagging_node_that_is_not_first_is_reported_but_is_no_failure() -> None:
+    nodes = FakeNodes([12, 10])
+    monitor = nodes.monitor()
+    await monitor.poll()
     nodes.now += 1_000
-    outcome = await looked(nodes, watch)
+    outcome = await poll_and_check(nodes, monitor)
     assert outcome.error is None
     assert outcome.message["nodes"]["p-chain-api[1]"] == {"height": 10, "behindFor": "16m40s"}
 
 
-async def test_who_watches_is_told_when_something_changes() -> None:
-    nodes, changed = Nodes([12]), asyncio.Event()
-    task = asyncio.create_task(nodes.watch(frequency_s=0.02).run(changed.set))
+async def test_the_callback_runs_when_a_result_changes() -> None:
+    nodes, changed = FakeNodes([12]), asyncio.Event()
+    task = asyncio.create_task(nodes.monitor(frequency_s=0.02).run(changed.set))
     try:
         await asyncio.sleep(0.1)
         assert not changed.is_set()

@@ -1,4 +1,4 @@
-"""The registry: what is asked when, what is kept from round to round, and what an answer holds."""
+"""The registry: when checks run, which results last from round to round, and the reports."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from warpseal.ops.health.settings import HealthSettings
 
 
 @dataclass
-class Part:
-    """Something that may be broken, and counts how often it is looked at."""
+class FlakyComponent:
+    """A component that may be broken; it counts its checks."""
 
     error: str | None = None
-    looks: int = 0
+    runs: int = 0
 
-    def look(self) -> CheckOutcome:
-        self.looks += 1
-        return CheckOutcome({"looks": self.looks}, self.error)
+    def check(self) -> CheckOutcome:
+        self.runs += 1
+        return CheckOutcome({"runs": self.runs}, self.error)
 
 
 @dataclass
 class Clock:
-    """Wall time that goes on by a second at each look at it."""
+    """Wall time that advances by a second at each call."""
 
     now_ns: int = 1_700_000_000_000_000_000
 
@@ -60,53 +60,55 @@ async def running(registry: HealthRegistry) -> AsyncIterator[None]:
         assert task.cancelled()
 
 
-async def test_a_fresh_check_fails_and_says_that_it_was_not_run() -> None:
+async def test_a_new_check_fails_as_not_yet_run() -> None:
     world = World()
-    world.registry.register(HealthCheck("a", Part().look))
+    world.registry.register(HealthCheck("a", FlakyComponent().check))
     assert world.checks() == {"a": {"error": "not yet run", "timestamp": "0001-01-01T00:00:00Z", "duration": 0}}
     assert not world.registry.health().is_healthy
 
 
-async def test_failures_are_counted_and_the_first_is_dated_until_it_passes() -> None:
-    world, part = World(), Part("broken")
-    world.registry.register(HealthCheck("a", part.look))
+async def test_contiguous_failures_and_the_first_failure_time_are_reset_by_a_pass() -> None:
+    world, component = World(), FlakyComponent("broken")
+    world.registry.register(HealthCheck("a", component.check))
     for _ in range(3):
         await world.registry.run_checks(("a",))
     failed = world.checks()["a"]
     assert (failed["error"], failed["contiguousFailures"]) == ("broken", 3)
     assert failed["timeOfFirstFailure"] == rfc3339(1_700_000_001_000_000_000)
     assert failed["timestamp"] == rfc3339(1_700_000_003_000_000_000)
-    part.error = None
+    component.error = None
     await world.registry.run_checks(("a",))
     passed = world.checks()["a"]
     assert set(passed) == {"message", "timestamp", "duration"}
-    part.error = "again"
+    component.error = "again"
     await world.registry.run_checks(("a",))
     assert world.checks()["a"]["contiguousFailures"] == 1
 
 
-async def test_looks_between_two_rounds_are_not_counted() -> None:
-    world, part = World(), Part("broken")
-    world.registry.register(HealthCheck("a", part.look))
+async def test_failures_between_two_rounds_are_not_counted() -> None:
+    world, component = World(), FlakyComponent("broken")
+    world.registry.register(HealthCheck("a", component.check))
     await world.registry.run_checks(("a",))
     for _ in range(5):
         await world.registry.run_checks(("a",), is_round=False)
     assert world.checks()["a"]["contiguousFailures"] == 1
 
 
-async def test_a_latched_check_that_passed_is_not_looked_at_again() -> None:
-    world, part = World(), Part()
-    world.registry.register(HealthCheck("a", part.look, latches=True, is_startup=True))
+async def test_a_latched_check_that_passed_is_not_run_again() -> None:
+    world, component = World(), FlakyComponent()
+    world.registry.register(HealthCheck("a", component.check, latches=True, is_startup=True))
     await world.registry.run_checks(("a",))
-    part.error = "fallen back"
+    component.error = "fallen back"
     await world.registry.run_checks(("a",))
-    assert part.looks == 1
+    assert component.runs == 1
     assert world.registry.readiness().is_healthy
 
 
-async def test_readiness_is_about_startup_checks_only_and_liveness_about_none() -> None:
+async def test_readiness_has_startup_checks_only_and_liveness_has_none() -> None:
     world = World()
-    world.registry.register(HealthCheck("a", Part("broken").look), HealthCheck("b", Part().look, is_startup=True))
+    world.registry.register(
+        HealthCheck("a", FlakyComponent("broken").check), HealthCheck("b", FlakyComponent().check, is_startup=True)
+    )
     await world.registry.run_checks(("a", "b"))
     assert json.loads(world.registry.readiness().body).keys() == {"checks", "healthy"}
     assert list(json.loads(world.registry.readiness().body)["checks"]) == ["b"]
@@ -114,7 +116,7 @@ async def test_readiness_is_about_startup_checks_only_and_liveness_about_none() 
     assert json.loads(world.registry.liveness().body) == {"checks": {}, "healthy": True}
 
 
-async def test_a_check_without_a_message_shows_none() -> None:
+async def test_a_check_without_a_message_has_no_message_field() -> None:
     world = World()
     world.registry.register(HealthCheck("a", CheckOutcome))
     await world.registry.run_checks(("a",))
@@ -127,12 +129,12 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 async def test_a_check_that_has_not_passed_yet_fails_quietly_for_one_interval(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    part, registry = Part("not yet"), HealthRegistry(HealthSettings(check_frequency_s=3600))
-    registry.register(HealthCheck("a", part.look))
+    component, registry = FlakyComponent("not yet"), HealthRegistry(HealthSettings(check_frequency_s=3600))
+    registry.register(HealthCheck("a", component.check))
     for _ in range(3):
         await registry.run_checks(("a",))
     assert not registry.health().is_healthy
-    part.error = None
+    component.error = None
     await registry.run_checks(("a",))
     assert registry.health().is_healthy
     assert logged(caplog) == []
@@ -140,97 +142,97 @@ async def test_a_check_that_has_not_passed_yet_fails_quietly_for_one_interval(ca
 
 async def test_a_check_that_fails_for_longer_than_an_interval_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    part, registry = Part("broken"), HealthRegistry(HealthSettings(check_frequency_s=0.0))
-    registry.register(HealthCheck("a", part.look))
+    component, registry = FlakyComponent("broken"), HealthRegistry(HealthSettings(check_frequency_s=0.0))
+    registry.register(HealthCheck("a", component.check))
     for _ in range(3):
         await registry.run_checks(("a",))
     assert logged(caplog) == ["health check failed"]
-    part.error = None
+    component.error = None
     for _ in range(3):
         await registry.run_checks(("a",))
     assert logged(caplog) == ["health check failed", "health check passes again"]
 
 
 async def test_a_check_that_has_passed_once_is_logged_as_soon_as_it_fails(caplog: pytest.LogCaptureFixture) -> None:
-    part, registry = Part(), HealthRegistry(HealthSettings(check_frequency_s=3600))
-    registry.register(HealthCheck("a", part.look))
+    component, registry = FlakyComponent(), HealthRegistry(HealthSettings(check_frequency_s=3600))
+    registry.register(HealthCheck("a", component.check))
     await registry.run_checks(("a",))
-    part.error = "broken"
+    component.error = "broken"
     await registry.run_checks(("a",))
     assert logged(caplog) == ["health check failed"]
 
 
-async def test_a_check_that_raises_fails_with_its_words(caplog: pytest.LogCaptureFixture) -> None:
-    def look() -> CheckOutcome:
+async def test_a_check_that_raises_fails_with_the_text_of_the_exception(caplog: pytest.LogCaptureFixture) -> None:
+    def check() -> CheckOutcome:
         raise RuntimeError("out of order")
 
     world = World()
-    world.registry.register(HealthCheck("a", look))
+    world.registry.register(HealthCheck("a", check))
     await world.registry.run_checks(("a",))
     assert world.checks()["a"]["error"] == "out of order"
     assert "internal error in a health check" in caplog.text
 
 
-async def test_a_name_is_taken_once() -> None:
+async def test_a_check_name_can_be_registered_once() -> None:
     world = World()
     world.registry.register(HealthCheck("a", CheckOutcome))
     with pytest.raises(ValueError, match="already"):
         world.registry.register(HealthCheck("a", CheckOutcome))
 
 
-async def test_all_checks_run_at_the_start_and_then_by_the_period() -> None:
-    registry, part = HealthRegistry(HealthSettings(check_frequency_s=0.2)), Part()
-    registry.register(HealthCheck("a", part.look))
+async def test_all_checks_run_at_the_start_and_then_at_each_interval() -> None:
+    registry, component = HealthRegistry(HealthSettings(check_frequency_s=0.2)), FlakyComponent()
+    registry.register(HealthCheck("a", component.check))
     async with running(registry):
-        await until(lambda: part.looks >= 3)
+        await until(lambda: component.runs >= 3)
     assert registry.health().is_healthy
 
 
-async def test_a_check_that_comes_while_it_runs_is_looked_at_at_once() -> None:
-    registry, part = HealthRegistry(HealthSettings(check_frequency_s=3600)), Part()
+async def test_a_check_registered_while_the_registry_runs_is_run_immediately() -> None:
+    registry, component = HealthRegistry(HealthSettings(check_frequency_s=3600)), FlakyComponent()
     async with running(registry):
         await asyncio.sleep(0)
-        registry.register(HealthCheck("late", part.look))
-        await until(lambda: part.looks == 1)
+        registry.register(HealthCheck("late", component.check))
+        await until(lambda: component.runs == 1)
 
 
-async def test_prompt_checks_run_at_a_change_and_others_do_not() -> None:
-    registry, prompt, other = HealthRegistry(HealthSettings(check_frequency_s=3600)), Part(), Part()
-    registry.register(HealthCheck("prompt", prompt.look, is_prompt=True), HealthCheck("other", other.look))
+async def test_a_trigger_runs_prompt_checks_only() -> None:
+    registry, prompt, other = HealthRegistry(HealthSettings(check_frequency_s=3600)), FlakyComponent(), FlakyComponent()
+    registry.register(HealthCheck("prompt", prompt.check, is_prompt=True), HealthCheck("other", other.check))
     async with running(registry):
-        await until(lambda: prompt.looks == other.looks == 1)
+        await until(lambda: prompt.runs == other.runs == 1)
         for count in range(2, 5):
             registry.trigger()
-            await until(lambda count=count: prompt.looks >= count)  # type: ignore[misc]
-        assert other.looks == 1
+            await until(lambda count=count: prompt.runs >= count)  # type: ignore[misc]
+        assert other.runs == 1
 
 
-async def test_many_changes_at_once_are_one_look() -> None:
-    registry, prompt = HealthRegistry(HealthSettings(check_frequency_s=3600)), Part()
-    registry.register(HealthCheck("prompt", prompt.look, is_prompt=True))
+async def test_many_triggers_at_once_run_a_check_once() -> None:
+    registry, prompt = HealthRegistry(HealthSettings(check_frequency_s=3600)), FlakyComponent()
+    registry.register(HealthCheck("prompt", prompt.check, is_prompt=True))
     async with running(registry):
-        await until(lambda: prompt.looks == 1)
+        await until(lambda: prompt.runs == 1)
         for _ in range(1_000):
             registry.trigger()
-        await until(lambda: prompt.looks >= 2)
-    assert prompt.looks <= 3
+        await until(lambda: prompt.runs >= 2)
+    assert prompt.runs <= 3
 
 
-async def test_what_never_passed_is_looked_at_again_soon() -> None:
-    registry, part = HealthRegistry(HealthSettings(check_frequency_s=3600)), Part("not yet")
-    registry.register(HealthCheck("a", part.look))
+async def test_a_check_that_never_passed_is_run_again_soon() -> None:
+    registry, component = HealthRegistry(HealthSettings(check_frequency_s=3600)), FlakyComponent("not yet")
+    registry.register(HealthCheck("a", component.check))
     async with running(registry):
-        await until(lambda: part.looks >= 1)
-        part.error = None
+        await until(lambda: component.runs >= 1)
+        component.error = None
         await until(lambda: registry.health().is_healthy)
 
 
-async def test_an_answer_shows_the_latest_round_whatever_was_asked_before() -> None:
-    world, part = World(), Part()
-    world.registry.register(HealthCheck("a", part.look))
+async def test_a_report_has_the_results_of_the_latest_round() -> None:
+    world, component = World(), FlakyComponent()
+    world.registry.register(HealthCheck("a", component.check))
     for count in range(1, 4):
         await world.registry.run_checks(("a",))
-        assert world.checks()["a"]["message"] == {"looks": count}
+        assert world.checks()["a"]["message"] == {"runs": count}
 
 
 @pytest.mark.parametrize(
@@ -241,5 +243,5 @@ async def test_an_answer_shows_the_latest_round_whatever_was_asked_before() -> N
         (1_795_226_880_730_000_000, "2026-11-21T02:08:00.73Z"),
     ],
 )
-def test_moments_are_shown_with_nanoseconds_as_nodes_show_them(unix_ns: int, shown: str) -> None:
+def test_timestamps_have_nanoseconds_like_those_of_avalanchego(unix_ns: int, shown: str) -> None:
     assert rfc3339(unix_ns) == shown

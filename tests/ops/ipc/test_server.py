@@ -69,7 +69,7 @@ async def test_a_broadcast_without_processes_does_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("topic", "error", "reason"),
     [
-        ("x", CallRefused("no room"), "no room"),
+        ("x", CallRefused("no space"), "no space"),
         ("x", KeyError("k"), "KeyError"),
         ("y", None, "not know the command"),
     ],
@@ -162,7 +162,7 @@ async def test_a_reply_to_an_unknown_command_is_ignored(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_without_a_usable_folder_the_daemon_goes_on(tmp_path: Path) -> None:
+async def test_the_daemon_runs_without_a_usable_socket_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     await control_server_in(tmp_path / "file").run()
     await control_server_in(tmp_path / ("x" * 120)).run()

@@ -1,6 +1,6 @@
-"""A virtual machine's process for the tests, in several characters; `machines.py` writes it as an executable.
+"""The process of a plugin, with several behaviours; `machines.py` writes it as an executable.
 
-It gets nothing but its environment, so what it is to do stands in the two constants, which are replaced.
+It gets nothing but its environment, so `machines.py` replaces the two constants that select the behaviour.
 """
 
 import os
@@ -29,8 +29,8 @@ from warpseal.pb.plugin_vm_pb2 import VersionResponse  # noqa: E402
 ended = threading.Event()
 
 
-def tell(line: str) -> None:
-    """Leave a line beside the executable, for the test to read."""
+def write_event(line: str) -> None:
+    """Append a line to the event file beside the executable; the test reads it."""
     with open(os.path.join(os.path.dirname(__file__), f".{os.path.basename(__file__)}.events"), "a") as file:
         file.write(f"{line}\n")
 
@@ -46,33 +46,33 @@ def version(_request: Empty, context: grpc.ServicerContext) -> VersionResponse:
 
 def shutdown(_request: Empty, _context: grpc.ServicerContext) -> Empty:
     """Answer VM/Shutdown."""
-    tell("shutdown")
+    write_event("shutdown")
     return Empty()
 
 
 def terminated(_number: int, _frame: object) -> None:
-    """Note SIGTERM, and end unless this one does not."""
-    tell("sigterm")
+    """Record SIGTERM, and end unless the behaviour is to ignore it."""
+    write_event("sigterm")
     if CHARACTER != "ignores SIGTERM":
         ended.set()
 
 
 def method(function: object) -> grpc.RpcMethodHandler:
-    """Return how gRPC serves a function of nothing."""
+    """Return the gRPC handler of a function without arguments."""
     return grpc.unary_unary_rpc_method_handler(function, Empty.FromString, lambda reply: reply.SerializeToString())
 
 
 def main() -> None:
-    """Serve vm.VM, say where, and wait for the end."""
+    """Serve vm.VM, report the address, and wait for SIGTERM."""
     signal.signal(signal.SIGTERM, terminated)
-    tell(f"pid {os.getpid()}")
-    tell("environment " + " ".join(sorted(name for name in os.environ if name != "LC_CTYPE")))
+    write_event(f"pid {os.getpid()}")
+    write_event("environment " + " ".join(sorted(name for name in os.environ if name != "LC_CTYPE")))
     if CHARACTER == "floods":
         flood = b"x" * 100 + b"\n"
         for _ in range(5_000):
             os.write(1, flood)
     if CHARACTER == "has children":
-        tell(f"child {subprocess.Popen(['/bin/sleep', '60']).pid}")
+        write_event(f"child {subprocess.Popen(['/bin/sleep', '60']).pid}")
     server = grpc.server(futures.ThreadPoolExecutor(2))
     methods = {"Version": method(version), "Shutdown": method(shutdown)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("vm.VM", methods),))
@@ -89,7 +89,7 @@ def main() -> None:
         try:
             initialize(InitializeRequest(protocol_version=PROTOCOL_VERSION, addr=f"{host}:{port}"), timeout=10)
         except grpc.RpcError as error:
-            tell(f"refused {error.code().name}")
+            write_event(f"refused {error.code().name}")
             sys.exit(1)
     while not ended.wait(0.05):
         pass

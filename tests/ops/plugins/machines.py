@@ -70,7 +70,7 @@ def registry(
 
 
 async def no_node() -> int | None:
-    """Tell what a node tells that does not answer."""
+    """Return None, as if no node answered."""
     return None
 
 

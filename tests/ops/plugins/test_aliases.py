@@ -15,10 +15,10 @@ from warpseal.warp.ids import MalformedID, cb58_encode
 EVM = "mgj786NP7uDwBCcq6YwThhaN8FLyybkCa4zBWTQbNgmK6k9A6"
 
 
-def test_the_evm_is_known_by_its_alias() -> None:
+def test_evm_is_a_built_in_alias() -> None:
     aliases = VMAliases()
     assert aliases.find("evm") == parse_vm_id(EVM)
-    assert aliases.of(parse_vm_id(EVM)) == ("evm",)
+    assert aliases.aliases_of(parse_vm_id(EVM)) == ("evm",)
     assert aliases.find(vm_id(3)) == (3).to_bytes(32, "big")
 
 
@@ -27,18 +27,18 @@ def test_the_file_adds_aliases(tmp_path: Path) -> None:
     file.write_text(json.dumps({vm_id(3): ["three"], EVM: ["coreth"]}))
     aliases = read_aliases(file)
     assert aliases.find("three") == parse_vm_id(vm_id(3))
-    assert aliases.of(parse_vm_id(EVM)) == ("evm", "coreth")
+    assert aliases.aliases_of(parse_vm_id(EVM)) == ("evm", "coreth")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"x": ["y"]}', f'{{"{vm_id(3)}": ["evm"]}}', f'{{"{vm_id(3)}": "x"}}'])
-def test_a_file_that_says_nothing_usable_ends_the_start(tmp_path: Path, text: str) -> None:
+def test_a_malformed_alias_file_ends_the_start(tmp_path: Path, text: str) -> None:
     file = tmp_path / "aliases.json"
     file.write_text(text)
     with pytest.raises(StartupError):
         read_aliases(file)
 
 
-def test_a_missing_file_ends_the_start(tmp_path: Path) -> None:
+def test_a_missing_alias_file_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="vm-aliases-file"):
         read_aliases(tmp_path / "missing.json")
 

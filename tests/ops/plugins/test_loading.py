@@ -1,4 +1,4 @@
-"""Plugins are loaded by running them: real processes that speak gRPC, good ones and bad ones."""
+"""Loading plugins: real processes that speak gRPC, working ones and broken ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_good_plugin_is_loaded_once_and_its_process_ends(tmp_path: Path)
     assert await plugins.load() == LoadedVMs({}, {})
 
 
-async def test_a_plugin_sees_the_engine_and_switches_of_grpc_and_go_and_nothing_else(
+async def test_a_plugin_gets_the_engine_address_and_variables_of_grpc_and_go_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", "secret")
@@ -45,14 +45,14 @@ async def test_a_plugin_sees_the_engine_and_switches_of_grpc_and_go_and_nothing_
     assert seen.split()[1:] == sorted(["AVALANCHE_VM_RUNTIME_ENGINE_ADDR", "GODEBUG", *grpc])
 
 
-async def test_what_a_plugin_prints_is_logged_by_vm_factory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_plugin_output_is_logged_by_vm_factory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     install(tmp_path, vm_id(1))
     with caplog.at_level(logging.INFO, "vm-factory"):
         await registry(tmp_path).load()
     assert ("vm-factory", logging.INFO, "a machine that is good") in caplog.record_tuples
 
 
-async def test_a_flood_is_bounded_and_does_not_hinder_the_plugin(
+async def test_a_flood_of_output_is_bounded_and_the_plugin_still_loads(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     install(tmp_path, vm_id(1), "floods")
@@ -77,7 +77,7 @@ async def test_a_plugin_of_another_protocol_names_both_versions_and_the_path(tmp
     assert "refused FAILED_PRECONDITION" in read_events(plugin)
 
 
-async def test_a_plugin_that_never_calls_back_fails_when_its_time_is_over(tmp_path: Path) -> None:
+async def test_a_plugin_without_a_handshake_fails_after_the_timeout(tmp_path: Path) -> None:
     install(tmp_path, vm_id(1), "silent")
     started = time.monotonic()
     loaded = await registry(tmp_path, handshake_s=0.3).load()
@@ -95,19 +95,19 @@ async def test_a_plugin_that_exits_early_fails_at_once(tmp_path: Path, caplog: p
     assert "nothing to do here" in caplog.messages
 
 
-async def test_a_plugin_that_dies_when_asked_fails_without_a_wait(tmp_path: Path) -> None:
+async def test_a_plugin_that_dies_during_the_version_call_fails_at_once(tmp_path: Path) -> None:
     install(tmp_path, vm_id(1), "dies when asked")
     failed = (await registry(tmp_path).load()).failed_vms[vm_id(1)]
     assert failed == NOT_FOUND or failed.startswith("rpc error: code = Unavailable desc = ")
 
 
-async def test_a_plugin_that_answers_no_version_fails_with_what_it_says(tmp_path: Path) -> None:
+async def test_a_plugin_that_refuses_the_version_call_fails_with_its_error(tmp_path: Path) -> None:
     install(tmp_path, vm_id(1), "refuses")
     loaded = await registry(tmp_path).load()
     assert loaded.failed_vms == {vm_id(1): "rpc error: code = Unimplemented desc = no version here"}
 
 
-async def test_only_this_machine_is_dialled(tmp_path: Path) -> None:
+async def test_a_plugin_with_a_remote_address_is_refused(tmp_path: Path) -> None:
     install(tmp_path, vm_id(1), "elsewhere")
     failed = (await registry(tmp_path).load()).failed_vms[vm_id(1)]
     assert failed.startswith("handshake failed: no address of this machine with a port")
@@ -128,7 +128,7 @@ async def test_children_of_a_plugin_end_with_it(tmp_path: Path) -> None:
     await until(lambda: not is_alive(child))
 
 
-async def test_a_plugin_ends_at_once_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+async def test_cancelling_the_load_kills_the_plugin_at_once(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1), "ignores SIGTERM")
     loading = asyncio.create_task(registry(tmp_path, stop_s=60).load())
     await until(lambda: "sigterm" in read_events(plugin))
@@ -139,7 +139,7 @@ async def test_a_plugin_ends_at_once_when_nobody_waits_for_it_any_more(tmp_path:
     await until(lambda: not is_alive(pid))
 
 
-async def test_a_file_that_cannot_be_executed_tells_what_the_system_says(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_executed_fails_with_the_system_error(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1))
     plugin.chmod(0o644)
     (tmp_path / vm_id(2)).write_text("neither a program nor a script")
@@ -162,7 +162,7 @@ async def test_a_failed_plugin_is_tried_again_by_the_next_call(tmp_path: Path) -
     assert await plugins.load() == LoadedVMs({vm_id(1): ()}, {})
 
 
-async def test_calls_at_once_try_a_plugin_once(tmp_path: Path) -> None:
+async def test_concurrent_loads_start_a_plugin_once(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1))
     plugins = registry(tmp_path)
     first, second = await asyncio.gather(plugins.load(), plugins.load())
@@ -179,7 +179,7 @@ async def test_an_empty_folder_hidden_files_and_directories_hold_no_plugins(tmp_
     assert await plugins.load() == LoadedVMs({}, {})
 
 
-async def test_one_bad_name_fails_the_whole_call(tmp_path: Path) -> None:
+async def test_an_invalid_file_name_fails_the_whole_load(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1))
     (tmp_path / "no-id.sh").write_text("")
     with pytest.raises(InvalidVMID, match=r'^invalid vmID: "no-id"$'):
@@ -200,7 +200,7 @@ async def test_a_plugin_may_be_named_by_an_alias_of_its_machine(tmp_path: Path) 
     assert loaded == LoadedVMs({vm_id(7): ("subnetevm", "custom")}, {})
 
 
-async def test_a_folder_that_cannot_be_read_is_told_unless_it_is_the_default(tmp_path: Path) -> None:
+async def test_an_unreadable_plugin_folder_is_an_error_but_a_missing_default_folder_is_not(tmp_path: Path) -> None:
     missing = tmp_path / "plugins"
     with pytest.raises(PluginDirUnreadable, match=f"^open {missing}: no such file or directory$"):
         await registry(missing).load()
@@ -227,7 +227,7 @@ async def test_the_protocol_is_that_of_the_setting_else_of_the_node_else_the_new
     assert f"version {expected}," in failed
 
 
-async def test_nothing_stays_open_after_many_trials(tmp_path: Path) -> None:
+async def test_repeated_loads_leak_no_file_descriptors(tmp_path: Path) -> None:
     install(tmp_path, vm_id(1), "ends early")
     plugins = registry(tmp_path)
     await plugins.load()

@@ -1,4 +1,4 @@
-"""What a plugin prints is logged by lines, however it comes, and never more than the bounds."""
+"""Plugin output is logged line by line, for any chunking, and within the bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpseal.ops.plugins.output import OutputBounds, PluginOutput
 BOUNDS = OutputBounds(bytes=200, lines=10, line_bytes=30)
 
 
-class Kept(logging.Handler):
+class RecordingHandler(logging.Handler):
     """Keeps the texts of log records, and the reported number of dropped bytes."""
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class Kept(logging.Handler):
         self.dropped += getattr(record, "dropped_bytes", 0)
 
 
-def logged(chunks: list[bytes], bounds: OutputBounds = BOUNDS) -> Kept:
-    """Return what is logged of chunks of standard output."""
-    kept, log = Kept(), logging.getLogger("vm-factory")
+def log_chunks(chunks: list[bytes], bounds: OutputBounds = BOUNDS) -> RecordingHandler:
+    """Log chunks of standard output; return the handler that recorded the lines."""
+    handler, log = RecordingHandler(), logging.getLogger("vm-factory")
     level = log.level
-    log.addHandler(kept)
+    log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
         output = PluginOutput("vm", bounds)
@@ -39,20 +39,20 @@ def logged(chunks: list[bytes], bounds: OutputBounds = BOUNDS) -> Kept:
             output.feed("stdout", chunk)
         output.end()
     finally:
-        log.removeHandler(kept)
+        log.removeHandler(handler)
         log.setLevel(level)
-    return kept
+    return handler
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=10), max_size=6), st.integers(1, 7))
 def test_lines_survive_any_chunking(lines: list[str], size: int) -> None:
     raw = "\n".join(lines).encode()
-    assert logged([raw[at : at + size] for at in range(0, len(raw), size)]).lines == lines
+    assert log_chunks([raw[at : at + size] for at in range(0, len(raw), size)]).lines == lines
 
 
 @given(st.lists(st.binary(max_size=100), max_size=20))
-def test_no_output_passes_the_bounds_and_what_is_missing_is_told(chunks: list[bytes]) -> None:
-    found = logged(chunks)
+def test_output_stays_within_the_bounds_and_dropped_bytes_are_reported(chunks: list[bytes]) -> None:
+    found = log_chunks(chunks)
     kept_bytes = sum(map(len, found.lines))
     assert len(found.lines) <= BOUNDS.lines
     assert all(len(line) <= BOUNDS.line_bytes for line in found.lines)
@@ -63,7 +63,7 @@ def test_no_output_passes_the_bounds_and_what_is_missing_is_told(chunks: list[by
 
 @pytest.mark.parametrize("raw", [b"x" * 10_000, b"x\n" * 10_000, b"\n" * 10_000, b"\xff" * 10_000])
 def test_a_flood_of_any_kind_leaves_a_few_lines(raw: bytes) -> None:
-    assert len(logged([raw] * 3).lines) <= BOUNDS.lines
+    assert len(log_chunks([raw] * 3).lines) <= BOUNDS.lines
 
 
 def test_both_streams_keep_their_lines_apart(caplog: pytest.LogCaptureFixture) -> None:

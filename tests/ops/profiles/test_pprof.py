@@ -27,7 +27,9 @@ def contents(totals: list[StackTotal]) -> ProfileContents:
 
 
 @given(TOTALS)
-def test_every_stack_is_read_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, totals: list[StackTotal]) -> None:
+def test_stacks_survive_encoding_and_decoding(
+    tmp_path_factory: pytest.TempPathFactory, totals: list[StackTotal]
+) -> None:
     file = tmp_path_factory.mktemp("profile") / "cpu.profile"
     file.write_bytes(encode(contents(totals)))
     read = read_profile(file)
@@ -44,7 +46,7 @@ def test_every_stack_is_read_back_as_it_was(tmp_path_factory: pytest.TempPathFac
     ]
 
 
-def test_texts_functions_and_places_stand_in_a_profile_once(tmp_path: Path) -> None:
+def test_a_profile_stores_each_text_function_and_location_once(tmp_path: Path) -> None:
     file = tmp_path / "cpu.profile"
     elsewhere = Frame("Codec.decode", "codec.py", 14, 10)
     totals = [StackTotal((INNER, OUTER), 1, 5), StackTotal((elsewhere, OUTER), 1, 5)]
@@ -54,7 +56,7 @@ def test_texts_functions_and_places_stand_in_a_profile_once(tmp_path: Path) -> N
     assert len(set(raw.string_table)) == len(raw.string_table)
 
 
-def test_go_shows_what_was_written(tmp_path: Path) -> None:
+def test_go_tool_pprof_shows_the_written_totals(tmp_path: Path) -> None:
     file = tmp_path / "cpu.profile"
     file.write_bytes(encode(contents([StackTotal((INNER, OUTER), 3, 30_000_000), StackTotal((OUTER,), 1, 10_000_000)])))
     assert "Type: cpu" in go_top(file)

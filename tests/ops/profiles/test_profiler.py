@@ -31,7 +31,7 @@ WORK_S = 0.5
 
 @pytest.fixture
 def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profiler]:
-    """A profiler whose waits are those of one test."""
+    """A profiler that counts the waits of this test only."""
     fresh = ContentionProfile()
     for module in (locks, profiler_module, stalls_module):
         monkeypatch.setattr(module, "CONTENTION", fresh)
@@ -49,7 +49,7 @@ def busy_in_python(cpu_s: float) -> None:
         math.factorial(50)
 
 
-def busy_elsewhere(cpu_s: float) -> None:
+def busy_in_another_function(cpu_s: float) -> None:
     until = time.thread_time() + cpu_s
     while time.thread_time() < until:
         math.factorial(50)
@@ -61,27 +61,27 @@ def busy_without_the_interpreter(cpu_s: float) -> None:
         zlib.crc32(block)
 
 
-async def sampled(profiler: Profiler, *work: Callable[[float], None]) -> None:
-    """Profile threads that each do one kind of work, while the main thread serves its event loop."""
+async def profile_threads(profiler: Profiler, *work: Callable[[float], None]) -> None:
+    """Profile one thread for each function, while the main thread serves its event loop."""
     await profiler.start_cpu()
-    await asyncio.gather(*(asyncio.to_thread(item, WORK_S) for item in work))
+    await asyncio.gather(*(asyncio.to_thread(function, WORK_S) for function in work))
     await profiler.stop_cpu()
 
 
-async def test_cpu_is_told_by_thread_and_function(profiler: Profiler, tmp_path: Path) -> None:
-    await sampled(profiler, busy_in_python, busy_elsewhere, busy_without_the_interpreter)
+async def test_cpu_time_is_attributed_to_threads_and_functions(profiler: Profiler, tmp_path: Path) -> None:
+    await profile_threads(profiler, busy_in_python, busy_in_another_function, busy_without_the_interpreter)
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
     assert profile.units == (("samples", "count"), ("cpu", "nanoseconds"))
-    for function in ("busy_in_python", "busy_elsewhere", "busy_without_the_interpreter"):
+    for function in ("busy_in_python", "busy_in_another_function", "busy_without_the_interpreter"):
         assert WORK_S * 1e9 * 0.8 < profile.amount_of(function) < WORK_S * 1e9 * 1.3
         assert profile.count_of(function) > 5
     assert profile.raw.period == 10_000_000
     assert profile.raw.duration_nanos > WORK_S * 1e9
 
 
-async def test_the_whole_profile_adds_up_to_what_the_process_used(profiler: Profiler, tmp_path: Path) -> None:
+async def test_the_samples_add_up_to_the_cpu_time_of_the_process(profiler: Profiler, tmp_path: Path) -> None:
     before_ns = time.process_time_ns()
-    await sampled(profiler, busy_in_python)
+    await profile_threads(profiler, busy_in_python)
     used_ns = time.process_time_ns() - before_ns
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
     total = sum(sample.amount for sample in profile.samples)
@@ -90,7 +90,7 @@ async def test_the_whole_profile_adds_up_to_what_the_process_used(profiler: Prof
     assert 0 < profile.amount_of(PROFILER) < 0.1 * total
 
 
-async def test_the_main_thread_is_told_through_its_coroutines(profiler: Profiler, tmp_path: Path) -> None:
+async def test_cpu_time_of_the_main_thread_is_attributed_to_its_coroutines(profiler: Profiler, tmp_path: Path) -> None:
     async def serve() -> None:
         busy_in_python(WORK_S)
 
@@ -98,20 +98,20 @@ async def test_the_main_thread_is_told_through_its_coroutines(profiler: Profiler
     await serve()
     await profiler.stop_cpu()
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
-    (longest,) = sorted(profile.samples, key=lambda item: item.amount)[-1:]
+    (longest,) = sorted(profile.samples, key=lambda sample: sample.amount)[-1:]
     assert any(name.endswith("serve") for name in longest.functions)
     assert profile.amount_of("busy_in_python") > WORK_S * 1e9 * 0.8
 
 
 async def test_go_reads_the_cpu_profile(profiler: Profiler, tmp_path: Path) -> None:
-    await sampled(profiler, busy_in_python)
+    await profile_threads(profiler, busy_in_python)
     file = folder_of(tmp_path) / "cpu.profile"
     assert "Type: cpu" in go_top(file)
     assert go_rows(file)["busy_in_python"][3].endswith("s")
 
 
 def test_a_profile_is_taken_on_the_event_loop_of_the_daemon(profiler: Profiler, tmp_path: Path) -> None:
-    run_on_loop(sampled(profiler, busy_in_python))
+    run_on_loop(profile_threads(profiler, busy_in_python))
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
     assert profile.amount_of("busy_in_python") > WORK_S * 1e9 * 0.8
     profiler.close()
@@ -132,14 +132,14 @@ async def test_start_twice_and_stop_before_start_are_refused_and_change_nothing(
         await profiler.stop_cpu()
 
 
-async def test_a_profile_replaces_the_last_one(profiler: Profiler, tmp_path: Path) -> None:
-    await sampled(profiler, busy_in_python)
-    await sampled(profiler, busy_elsewhere)
+async def test_a_new_profile_replaces_the_previous_file(profiler: Profiler, tmp_path: Path) -> None:
+    await profile_threads(profiler, busy_in_python)
+    await profile_threads(profiler, busy_in_another_function)
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
-    assert (profile.amount_of("busy_in_python"), profile.amount_of("busy_elsewhere") > 0) == (0, True)
+    assert (profile.amount_of("busy_in_python"), profile.amount_of("busy_in_another_function") > 0) == (0, True)
 
 
-async def test_threads_that_come_and_go_are_followed(profiler: Profiler, tmp_path: Path) -> None:
+async def test_short_lived_threads_are_sampled(profiler: Profiler, tmp_path: Path) -> None:
     await profiler.start_cpu()
     for _ in range(20):
         thread = threading.Thread(target=busy_in_python, args=(0.03,))
@@ -148,18 +148,18 @@ async def test_threads_that_come_and_go_are_followed(profiler: Profiler, tmp_pat
             await asyncio.sleep(0.001)
     await profiler.stop_cpu()
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
-    # CPU time of a thread after its last sample is not counted as its own.
+    # CPU time after the last sample of a thread is not attributed to the thread.
     assert 0.2e9 < profile.amount_of("busy_in_python") < 0.7e9
 
 
-async def test_files_and_folder_are_not_for_everybody(profiler: Profiler, tmp_path: Path) -> None:
+async def test_files_and_folder_are_not_readable_by_other_users(profiler: Profiler, tmp_path: Path) -> None:
     await profiler.write_locks()
     folder = folder_of(tmp_path)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
     assert stat.S_IMODE((folder / "lock.profile").stat().st_mode) & 0o137 == 0
 
 
-async def test_without_a_folder_to_write_to_nothing_starts(tmp_path: Path) -> None:
+async def test_an_unusable_folder_fails_every_profile(tmp_path: Path) -> None:
     (tmp_path / "profiles").write_text("a file")
     profiler = Profiler(tmp_path / "profiles")
     for act in (profiler.start_cpu, profiler.write_memory, profiler.write_locks, profiler.write_stacks):
@@ -169,20 +169,20 @@ async def test_without_a_folder_to_write_to_nothing_starts(tmp_path: Path) -> No
         await profiler.stop_cpu()
 
 
-class Kept:
-    """Something that memory is used for."""
+class LiveObject:
+    """An object to be counted."""
 
     def __init__(self, number: int) -> None:
         self.text = f"a text that only this one has: {number}"
 
 
-async def test_memory_is_told_by_type_with_the_rest_as_native(profiler: Profiler, tmp_path: Path) -> None:
-    kept = [Kept(number) for number in range(2_000)]
+async def test_memory_is_grouped_by_type_and_the_rest_is_native(profiler: Profiler, tmp_path: Path) -> None:
+    kept = [LiveObject(number) for number in range(2_000)]
     kept_bytes = [bytearray(3_000_000)]
     await profiler.write_memory()
     profile = read_profile(folder_of(tmp_path) / "mem.profile")
     assert profile.units == (("inuse_objects", "count"), ("inuse_space", "bytes"))
-    assert profile.count_of("test_profiler.Kept") == len(kept)
+    assert profile.count_of("test_profiler.LiveObject") == len(kept)
     assert profile.amount_of("builtins.bytearray") >= len(kept_bytes[0])
     assert profile.count_of("builtins.str") > 2_000
     # It may be 0: memory that was never written to counts for its object, and is not resident.
@@ -199,15 +199,15 @@ async def test_shared_objects_are_counted_once(profiler: Profiler, tmp_path: Pat
     assert 5_000_000 <= amount < 60_000_000
 
 
-async def test_garbage_is_collected_before_memory_is_told(profiler: Profiler, tmp_path: Path) -> None:
-    first, second = Kept(1), Kept(2)
+async def test_garbage_is_collected_before_memory_is_measured(profiler: Profiler, tmp_path: Path) -> None:
+    first, second = LiveObject(1), LiveObject(2)
     first.other, second.other = second, first  # type: ignore[attr-defined]
     del first, second
     await profiler.write_memory()
-    assert read_profile(folder_of(tmp_path) / "mem.profile").count_of("test_profiler.Kept") == 0
+    assert read_profile(folder_of(tmp_path) / "mem.profile").count_of("test_profiler.LiveObject") == 0
 
 
-async def test_memory_is_told_while_the_loop_goes_on(profiler: Profiler) -> None:
+async def test_the_event_loop_runs_while_memory_is_measured(profiler: Profiler) -> None:
     turns = 0
 
     async def count_turns() -> None:
@@ -222,7 +222,7 @@ async def test_memory_is_told_while_the_loop_goes_on(profiler: Profiler) -> None
     assert turns > 10
 
 
-async def test_memory_is_told_by_allocation_where_frames_are_kept(tmp_path: Path) -> None:
+async def test_memory_is_grouped_by_allocating_stack_when_allocations_are_traced(tmp_path: Path) -> None:
     def allocate() -> list[bytes]:
         return [bytes(1_000 + number) for number in range(1_000)]
 
@@ -234,14 +234,14 @@ async def test_memory_is_told_by_allocation_where_frames_are_kept(tmp_path: Path
     line = allocate.__code__.co_firstlineno + 1
     function = f"profiles/test_profiler.py:{line}"
     assert profile.amount_of(function) > sum(map(len, kept))
-    # The innermost call is the one that allocated; the call that asked for it stands behind it.
+    # The innermost frame allocated; its caller follows.
     stacks = [sample.functions for sample in profile.samples if function in sample.functions[:1]]
     assert any(len(stack) > 1 for stack in stacks)
     assert profile.amount_of(PROFILER) > 0
     assert go_rows(tmp_path / "mem.profile", "-nodefraction=0")[function]
 
 
-async def test_waits_are_told_from_the_first_start_on_and_after_the_stop(profiler: Profiler, tmp_path: Path) -> None:
+async def test_waits_are_counted_from_the_first_start_and_after_the_stop(profiler: Profiler, tmp_path: Path) -> None:
     lock = AsyncLock()
 
     async def contend() -> None:
@@ -265,7 +265,7 @@ async def test_waits_are_told_from_the_first_start_on_and_after_the_stop(profile
     assert "Type: delay" in go_top(file)
 
 
-async def test_a_stall_of_the_event_loop_names_what_the_loop_did(profiler: Profiler, tmp_path: Path) -> None:
+async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(profiler: Profiler, tmp_path: Path) -> None:
     def stall() -> None:
         time.sleep(0.2)
 
@@ -277,8 +277,8 @@ async def test_a_stall_of_the_event_loop_names_what_the_loop_did(profiler: Profi
     await profiler.write_locks()
     profile = read_profile(folder_of(tmp_path) / "lock.profile")
     of_stalls = [sample for sample in profile.samples if sample.functions[0] == STALL]
-    # A busy machine holds the loop up elsewhere, too.
-    (stalled,) = [item for item in of_stalls if any(name.endswith("<locals>.stall") for name in item.functions)]
+    # On a busy machine the loop stalls elsewhere as well.
+    (stalled,) = [sample for sample in of_stalls if any(name.endswith("<locals>.stall") for name in sample.functions)]
     assert stalled.count == 1
     assert stalled.amount > 0.15e9
 
@@ -287,24 +287,24 @@ async def test_the_stacks_of_threads_and_tasks_are_written(profiler: Profiler, t
     async def waits_here() -> None:
         await asyncio.sleep(60)
 
-    waiting = asyncio.create_task(waits_here(), name="the patient one")
+    waiting = asyncio.create_task(waits_here(), name="patient task")
     await asyncio.sleep(0)
     await profiler.write_stacks()
     text = (folder_of(tmp_path) / "stacktrace.txt").read_text()
     waiting.cancel()
     assert "'MainThread':" in text
-    assert "task 'the patient one', waiting in:" in text
+    assert "task 'patient task', waiting in:" in text
     assert "waits_here" in text
 
 
-def test_another_process_writes_beside_with_its_suffix(tmp_path: Path) -> None:
+def test_another_process_writes_files_with_its_suffix(tmp_path: Path) -> None:
     with open_profiler(tmp_path, suffix="-indexer") as profiler:
         asyncio.run(profiler.write_locks())
     assert [file.name for file in tmp_path.iterdir()] == ["lock-indexer.profile"]
 
 
-def test_a_process_of_its_own_has_memory_that_no_object_explains(tmp_path: Path) -> None:
-    """Apart from the other tests, whose untouched buffers count for their objects and are not resident."""
+def test_memory_outside_python_objects_is_reported_as_native(tmp_path: Path) -> None:
+    """Run in a new process: the untouched buffers of other tests count for their objects and are not resident."""
     script = """
 import asyncio, sys
 from pathlib import Path

@@ -19,7 +19,7 @@ SUFFIX = "-other"
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[tuple[PairedProfiler, ProcessPoolExecutor]]:
+async def profilers_and_executor(tmp_path: Path) -> AsyncIterator[tuple[PairedProfiler, ProcessPoolExecutor]]:
     own = Profiler(tmp_path)
     with ProcessPoolExecutor(1, get_context("spawn")) as executor:
         yield PairedProfiler(own, tmp_path, SUFFIX), executor
@@ -40,9 +40,9 @@ def work() -> int:
 
 
 async def test_the_worker_writes_its_own_files_beside_the_callers(
-    two: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
+    profilers_and_executor: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
 ) -> None:
-    profilers, executor = two
+    profilers, executor = profilers_and_executor
     await profilers.start_cpu()
     await profilers.join(jobs_of(executor))
     await asyncio.get_running_loop().run_in_executor(executor, work)
@@ -57,10 +57,10 @@ async def test_the_worker_writes_its_own_files_beside_the_callers(
     assert (tmp_path / f"stacktrace{SUFFIX}.txt").exists()
 
 
-async def test_a_worker_that_joins_while_nothing_is_sampled_samples_nothing_and_a_stop_is_no_error(
-    two: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
+async def test_a_worker_that_joins_between_two_profiles_samples_only_during_the_next(
+    profilers_and_executor: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
 ) -> None:
-    profilers, executor = two
+    profilers, executor = profilers_and_executor
     await profilers.write_locks()
     assert not (tmp_path / f"lock{SUFFIX}.profile").exists()
     await profilers.join(jobs_of(executor))
