@@ -33,7 +33,7 @@ async def test_metrics_are_on_the_metrics_port_only() -> None:
         assert (answer.status, (await answer.json())["code"]) == (404, "not_found")
 
 
-async def test_the_loop_turns_while_the_page_of_a_thousand_validators_is_written() -> None:
+async def test_the_event_loop_runs_while_the_metrics_page_of_a_thousand_validators_is_encoded() -> None:
     metrics = Metrics()
     for outcome in ("ok", "quorum_not_reached", "quorum_impossible", "node_unavailable"):
         metrics.observe_aggregation(outcome, dict.fromkeys(("validators", "collect", "total"), 0.1))
@@ -53,7 +53,7 @@ async def test_the_loop_turns_while_the_page_of_a_thousand_validators_is_written
     assert turns > 20
 
 
-async def test_scrapes_at_once_are_all_answered() -> None:
+async def test_concurrent_scrapes_are_all_answered() -> None:
     async with metrics_client(Metrics()) as client:
         answers = await asyncio.gather(*(client.get("/metrics") for _ in range(5)))
         assert [answer.status for answer in answers] == [200] * 5

@@ -38,7 +38,7 @@ async def test_a_body_that_trickles_in_is_cut_off_at_the_absolute_deadline(path:
     assert 0.25 < took_s < 4
 
 
-async def test_a_connection_that_says_nothing_is_closed_at_the_deadline() -> None:
+async def test_a_silent_connection_is_closed_at_the_deadline() -> None:
     async with quick_server() as server:
         said, took_s = await trickle(server.port, [], 0)
         assert said == b""
@@ -48,7 +48,7 @@ async def test_a_connection_that_says_nothing_is_closed_at_the_deadline() -> Non
         assert took_s < 3
 
 
-async def test_many_slow_clients_do_not_keep_a_quick_one_waiting() -> None:
+async def test_slow_clients_do_not_delay_a_fast_client() -> None:
     async with quick_server(replace(QUICK, receive_timeout_s=1.0)) as server:
         slow = [asyncio.create_task(trickle(server.port, [bytes([byte]) for byte in post()], 0.1)) for _ in range(50)]
         await asyncio.sleep(0.1)
@@ -61,7 +61,7 @@ async def test_many_slow_clients_do_not_keep_a_quick_one_waiting() -> None:
     assert {replies(raw)[0].json["code"] for raw, _ in said} == {"receive_timeout"}
 
 
-async def test_a_kept_connection_is_closed_when_it_idles() -> None:
+async def test_an_idle_keep_alive_connection_is_closed() -> None:
     async with quick_server() as server:
         said, took_s = await trickle(server.port, [post()], 0)
         assert [reply.status for reply in replies(said)] == [200]
@@ -169,13 +169,13 @@ async def test_an_endless_body_is_cut_off() -> None:
     assert took_s < 4
 
 
-async def test_the_body_of_a_refused_path_is_read_past() -> None:
+async def test_the_body_of_a_refused_request_is_discarded() -> None:
     async with quick_server() as server:
         said = await exchange(server.port, post(bytes(4000), "/nope") + post(BODY, KEBAB, "Connection: close"))
     assert [reply.status for reply in replies(said)] == [404, 200]
 
 
-async def test_a_client_that_asks_first_is_told_before_it_sends_its_body() -> None:
+async def test_a_client_that_expects_100_continue_gets_it_before_it_sends_its_body() -> None:
     async with quick_server() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(post(BODY, KEBAB, "Expect: 100-continue")[: -len(BODY)])
@@ -185,7 +185,7 @@ async def test_a_client_that_asks_first_is_told_before_it_sends_its_body() -> No
         writer.close()
 
 
-async def test_a_client_that_asks_first_need_not_send_a_body_that_is_too_large() -> None:
+async def test_a_client_that_expects_100_continue_is_refused_before_it_sends_a_large_body() -> None:
     async with quick_server(replace(QUICK, receive_timeout_s=5.0)) as server:
         head = post(bytes(5000), KEBAB, "Expect: 100-continue")[:-5000]
         (reply,) = replies(await exchange(server.port, head, within_s=3))
@@ -196,7 +196,7 @@ UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Setting
 
 
 @pytest.mark.parametrize("pause_s", [None, 0.001])
-async def test_an_upgrade_is_not_on_offer_and_the_request_is_answered(pause_s: float | None) -> None:
+async def test_an_upgrade_header_is_ignored_and_the_request_is_answered(pause_s: float | None) -> None:
     head = "\r\n".join([f"POST {KEBAB} HTTP/1.1", *UPGRADE, "Transfer-Encoding: chunked"]).encode()
     chunked = head + b"\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
     get = "\r\n".join(["GET /health HTTP/1.1", *UPGRADE]).encode() + b"\r\n\r\n"
@@ -234,7 +234,7 @@ async def test_connections_are_limited() -> None:
             writer.close()
 
 
-async def test_a_client_that_pipelines_and_leaves_cancels_what_it_waited_for() -> None:
+async def test_a_disconnected_pipelining_client_cancels_its_requests() -> None:
     cancelled = asyncio.Event()
 
     async def wait(request: AggregationRequest) -> Aggregation:
@@ -274,7 +274,7 @@ async def _send_and_leave(port: int, rnd: random.Random) -> None:
     assert said == b"" or said.startswith(b"HTTP/1.1 ")
 
 
-async def test_mutated_requests_neither_crash_the_server_nor_stay(caplog: pytest.LogCaptureFixture) -> None:
+async def test_mutated_requests_neither_crash_the_server_nor_stay_open(caplog: pytest.LogCaptureFixture) -> None:
     async with quick_server() as server:
         for seed in range(0, 300, 50):
             await asyncio.gather(*(_send_and_leave(server.port, random.Random(seed + n)) for n in range(50)))

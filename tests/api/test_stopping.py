@@ -51,7 +51,7 @@ async def test_stopping_finishes_what_is_in_flight() -> None:
 
 
 @pytest.mark.parametrize("path", [KEBAB, V1])
-async def test_what_outlives_the_grace_period_is_told_so(path: str) -> None:
+async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) -> None:
     slow = Slow(60)
     settings = replace(SETTINGS, grace_period_s=0.2)
     server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, settings)
@@ -84,7 +84,7 @@ async def test_a_taken_port_is_a_startup_error() -> None:
             HttpServer(World().app(), "127.0.0.1", port, SETTINGS).bind()
 
 
-async def test_port_0_takes_a_free_one_and_says_which() -> None:
+async def test_port_0_binds_a_free_port_and_reports_it() -> None:
     server = HttpServer(World().app(), "0.0.0.0", 0, SETTINGS)
     server.bind()
     assert server.url == f"http://127.0.0.1:{server.port}"

@@ -32,7 +32,7 @@ def graded(ended: FinishedCommand, mark: str) -> list[str]:
     return [line.removeprefix(start) for line in ended.stdout.splitlines() if line.startswith(start)]
 
 
-async def test_a_healthy_network_is_fit(tmp_path: Path) -> None:
+async def test_doctor_passes_a_healthy_network(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         ended = await examined(network, tmp_path, wait="20")
         assert ended.code == 0
@@ -50,7 +50,7 @@ async def test_a_healthy_network_is_fit(tmp_path: Path) -> None:
         assert not (tmp_path / "data").exists()
 
 
-async def test_a_majority_that_does_not_listen_is_unfit_and_named(tmp_path: Path) -> None:
+async def test_doctor_fails_and_names_a_majority_that_does_not_listen(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("primary/0-4:closed"),))
     async with run_network(plan) as network:
         ended = await examined(network, tmp_path)
@@ -73,7 +73,7 @@ async def test_a_few_missing_validators_are_a_warning(tmp_path: Path) -> None:
         assert any(network.validators[3].name in warning for warning in graded(ended, "WARN"))
 
 
-async def test_silent_validators_that_take_connections_and_say_nothing_are_missing(tmp_path: Path) -> None:
+async def test_validators_that_accept_connections_without_a_handshake_are_missing(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(), rules=(parse_rule("0-4:mute"),))
     async with run_network(plan) as network:
         ended = await examined(network, tmp_path)
@@ -81,7 +81,7 @@ async def test_silent_validators_that_take_connections_and_say_nothing_are_missi
         assert "37.5 % of the weight is connected" in graded(ended, "BAD ")[0]
 
 
-async def test_a_node_that_does_not_answer_is_unfit(tmp_path: Path) -> None:
+async def test_doctor_fails_if_the_node_does_not_answer(tmp_path: Path) -> None:
     dead = {"base-url": f"http://user:s3cr3t@127.0.0.1:{free_ports(1)[0]}/s3cr3t-path"}
     async with run_network(PLAN) as network:
         ended = await examined(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
@@ -98,7 +98,7 @@ async def test_one_dead_node_of_two_is_a_warning(tmp_path: Path) -> None:
     assert {finding.split()[0] for finding in graded(ended, "WARN")} == {"info-api[0]", "p-chain-api[0]"}
 
 
-async def test_private_addresses_that_may_not_be_used_are_told_with_the_setting(tmp_path: Path) -> None:
+async def test_disallowed_private_addresses_are_reported_with_the_setting(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         ended = await examined(network, tmp_path, {"allow-private-ips": False})
     assert ended.code == 1
@@ -106,7 +106,7 @@ async def test_private_addresses_that_may_not_be_used_are_told_with_the_setting(
     assert "allow-private-ips" in ended.stdout
 
 
-async def test_a_clock_that_is_wrong_is_unfit(tmp_path: Path) -> None:
+async def test_doctor_fails_if_the_clock_is_wrong(tmp_path: Path) -> None:
     plan = Plan(validators=6, l1s=(), settings=NodeSettings(clock=lambda: time.time() - 45))
     async with run_network(plan) as network:
         ended = await examined(network, tmp_path, wait="20")
@@ -122,7 +122,7 @@ async def test_newer_versions_are_a_warning(tmp_path: Path) -> None:
     assert any("up to 1.15.0" in warning for warning in graded(ended, "WARN"))
 
 
-async def test_weight_without_keys_is_told_and_too_much_of_it_is_unfit(tmp_path: Path) -> None:
+async def test_weight_without_keys_is_reported_and_too_much_of_it_fails(tmp_path: Path) -> None:
     for share, code, mark in (("0-1", 0, "WARN"), ("0-3", 1, "BAD ")):
         plan = Plan(validators=8, l1s=(), rules=(parse_rule(f"{share}:keyless"),))
         async with run_network(plan) as network:
@@ -131,7 +131,7 @@ async def test_weight_without_keys_is_told_and_too_much_of_it_is_unfit(tmp_path:
         assert any("no BLS key" in finding for finding in graded(ended, mark))
 
 
-async def test_it_may_look_while_the_daemon_runs(tmp_path: Path) -> None:
+async def test_doctor_runs_beside_a_running_daemon(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(12)
         assert (await examined(network, tmp_path, wait="20")).code == 0

@@ -25,7 +25,7 @@ def key(*arguments: str) -> int:
     return main(["key", *arguments])
 
 
-async def test_a_key_is_made_shown_once_listed_and_revoked_while_a_daemon_runs(
+async def test_a_key_is_created_shown_once_listed_and_revoked_while_a_daemon_runs(
     any_store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ("--store-url", any_store_url)
@@ -52,7 +52,9 @@ async def test_a_key_is_made_shown_once_listed_and_revoked_while_a_daemon_runs(
         assert "revoked" in capsys.readouterr().out
 
 
-async def test_names_are_given_once_and_must_be_known(any_store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_key_names_are_unique_and_an_unknown_name_is_refused(
+    any_store_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     where = ("--store-url", any_store_url)
     async with open_store(settings_of(any_store_url), None):
         assert key("list", *where) == 0
@@ -65,6 +67,6 @@ async def test_names_are_given_once_and_must_be_known(any_store_url: str, capsys
         assert "no key is named 'b'" in capsys.readouterr().err
 
 
-def test_without_a_store_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_commands_need_a_store(capsys: pytest.CaptureFixture[str]) -> None:
     assert key("list", "--store-url", "sqlite:////nowhere/store.db") == 1
     assert "a daemon creates it" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def test_a_line_has_time_level_logger_message_and_fields() -> None:
 
 
 @pytest.mark.parametrize("bad", ["\n", "\r", "\x1b[31m", "\x00", "\x9b", "\u2028", "\u202e", "\ud800"])
-def test_no_character_of_others_can_forge_or_hide_a_line(bad: str) -> None:
+def test_no_foreign_character_can_forge_or_hide_a_log_line(bad: str) -> None:
     for shown in (line(f"peer said {bad}INFO forged"), line("peer said", text=f"{bad}INFO forged")):
         assert len(shown.splitlines()) == 1
         assert shown.isprintable()
@@ -39,11 +39,11 @@ def test_no_character_of_others_can_forge_or_hide_a_line(bad: str) -> None:
         assert "INFO forged" in shown
 
 
-def test_arguments_of_a_message_are_escaped_too() -> None:
+def test_arguments_of_a_log_message_are_escaped() -> None:
     assert line("dialled %s", "a\nb").endswith("dialled a\\nb")
 
 
-def test_a_trace_follows_on_lines_of_its_own() -> None:
+def test_a_traceback_follows_on_separate_lines() -> None:
     try:
         raise ValueError("the reason")
     except ValueError as error:
@@ -55,7 +55,7 @@ def test_a_trace_follows_on_lines_of_its_own() -> None:
     assert rest[-1] == "ValueError: the reason"
 
 
-def test_lines_of_a_request_carry_its_id_and_others_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_log_lines_of_a_request_carry_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     set_up_logging("info")
@@ -85,7 +85,7 @@ def test_lines_of_a_request_carry_its_id_and_others_none(monkeypatch: pytest.Mon
         ("verbo", ["FATAL", "ERROR", "WARNING", "INFO", "TRACE", "DEBUG", "Level 1"]),
     ],
 )
-def test_the_levels_of_the_reference_silence_what_they_silence_there(
+def test_log_levels_of_the_reference_silence_the_same_lines(
     name: str, shown: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.StringIO()

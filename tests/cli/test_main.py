@@ -38,7 +38,7 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(bare, raising=False)
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("--version") == 0
     assert capsys.readouterr().out == f"warpseal {__version__}\n"
 
@@ -55,7 +55,7 @@ def test_help_names_every_command_and_what_it_does(
 
 
 @pytest.mark.parametrize("words", list(COMMANDS))
-def test_every_command_has_a_help_text_for_itself_and_each_of_its_flags(
+def test_every_command_and_every_flag_has_a_help_text(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(*words, "--help") == 0
@@ -80,14 +80,14 @@ def test_the_help_of_serve_has_a_flag_for_every_key_that_is_no_secret(capsys: py
     "arguments",
     [("sereve",), ("config",), ("config", "check"), ("serve", "--no-such-flag"), ("doctor", "--wait", "long")],
 )
-def test_a_wrong_call_ends_with_2_and_says_how_it_is_right(
+def test_a_usage_error_exits_with_2_and_prints_the_usage(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(*arguments) == 2
     assert "usage: warpseal" in capsys.readouterr().err
 
 
-def test_config_check_shows_what_is_in_force_and_where_it_comes_from(
+def test_config_check_shows_each_value_and_its_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARPSEAL_METRICS_PORT", "7001")
@@ -108,7 +108,7 @@ def test_config_check_shows_what_is_in_force_and_where_it_comes_from(
     assert "s3cr3t" not in shown
 
 
-def test_config_check_names_all_faults_with_their_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = {
         "p-chain-api": {"base-url": "ftp://x"},
         "api-port": 70000,
@@ -124,7 +124,7 @@ def test_config_check_names_all_faults_with_their_paths(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("[]", "JSON object"), (None, "cannot be read")])
-def test_config_check_of_a_file_that_is_none(
+def test_config_check_reports_a_missing_file(
     content: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(tmp_path / "missing.json") if content is None else write(tmp_path, content)
@@ -135,7 +135,7 @@ def test_config_check_of_a_file_that_is_none(
 
 
 @pytest.mark.parametrize("command", ["serve", "doctor"])
-def test_a_faulty_config_ends_every_command_with_1_and_no_trace(
+def test_an_invalid_config_ends_every_command_with_1_without_a_traceback(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(command, "--config", write(tmp_path, {"api-port": "x"})) == 1

@@ -60,7 +60,7 @@ def node_with(kind: str, **more: Any) -> RecordedNode:
     return RecordedNode({"platform.getTx": transaction, "platform.getTxStatus": {"status": "Committed"}, **more})
 
 
-async def test_a_message_is_told_in_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_message_decode_prints_readable_lines(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = await decoded(capsys, "0x" + fuji.SIGNED_WEIGHT.hex())
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
@@ -70,7 +70,7 @@ async def test_a_message_is_told_in_lines_for_people(capsys: pytest.CaptureFixtu
     assert any(line[0] == "validationId:" and line[2].startswith("(0x8ccf9ef5") for line in lines)
 
 
-async def test_the_same_is_told_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_message_decode_prints_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     shown = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex())
     assert shown["payload"]["call"]["weight"] == "41"
     assert "verification" not in shown
@@ -83,7 +83,9 @@ async def test_a_message_may_come_on_standard_input(
     assert (await decode_message(capsys, "-"))["type"] == "signed message"
 
 
-async def test_a_signature_is_verified_at_a_height_with_who_signed(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_signature_is_verified_at_a_height_and_its_signers_are_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async with serving(RecordedNode()) as (uri,):
         shown = await decode_message(capsys, REGISTRATION, "--node", uri, "--height", "18")
         assert shown["verification"]["signatureValid"]
@@ -98,14 +100,14 @@ async def test_a_signature_is_verified_at_a_height_with_who_signed(capsys: pytes
         assert "  - index:" in out.replace("    - index:", "  - index:")
 
 
-async def test_a_signature_of_another_height_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_signature_of_another_height_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(RecordedNode()) as (uri,):
         shown = await decode_message(capsys, REGISTRATION, "--node", uri, code=1)
     assert shown["verification"]["pChainHeight"] == "19"
     assert "another validator set" in shown["verification"]["fault"]
 
 
-async def test_a_message_that_does_not_tell_who_signs_it_asks_for_the_subnet(
+async def test_a_message_without_a_signing_subnet_needs_the_subnet_flag(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with serving(RecordedNode()) as (uri,):
@@ -123,7 +125,7 @@ async def test_a_message_that_does_not_tell_who_signs_it_asks_for_the_subnet(
         ("SetL1ValidatorWeightTx", "L1ValidatorRegistration", "L1ValidatorWeight"),
     ],
 )
-async def test_a_transaction_is_told_with_the_message_that_follows_from_it(
+async def test_a_transaction_is_decoded_with_the_message_that_it_causes(
     kind: str, call: str, asked_for: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with serving(node_with(kind)) as (uri,):
@@ -141,7 +143,7 @@ async def test_a_transaction_is_told_with_the_message_that_follows_from_it(
     assert shown.get("askedForBy", {"payload": {"call": {"type": None}}})["payload"]["call"]["type"] == asked_for
 
 
-async def test_the_bytes_of_a_transaction_are_told_without_a_node(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_transaction_bytes_are_decoded_without_a_node(capsys: pytest.CaptureFixture[str]) -> None:
     raw = TRANSACTIONS["RegisterL1ValidatorTx"]["tx"][:-8]
     shown = await decode_message(capsys, raw)
     assert shown["transactionId"]["cb58"] == TRANSACTIONS["RegisterL1ValidatorTx"]["id"]
@@ -161,13 +163,15 @@ async def test_a_transaction_needs_a_node_that_has_it(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("words", ["", "0x", "xyz", "abc", "0x123", "00 11", "é"])
-async def test_what_is_neither_ends_with_1(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_input_that_is_no_message_and_no_transaction_exits_with_1(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = await decoded(capsys, words)
     assert code == 1
     assert "expected the hex of a message or the hash of a transaction" in err
 
 
-async def test_bytes_of_nothing_known_are_shown_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unknown_bytes_are_printed_and_exit_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     shown = await decode_message(capsys, "0x0102030405", code=1)
     assert shown["type"] == "no Warp message"
     assert shown["unread"][0]["part"] == "message"
@@ -177,7 +181,7 @@ async def test_bytes_of_nothing_known_are_shown_and_end_with_1(capsys: pytest.Ca
     "arguments",
     [("00", "--node", "ftp://x"), ("00", "--height", "-1"), ("00", "--signing-subnet", "x"), ("00", "--quorum", "101")],
 )
-def test_a_wrong_flag_ends_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_flag_exits_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(("message", "decode", *arguments))
     assert ended.value.code == 2

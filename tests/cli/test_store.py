@@ -90,7 +90,7 @@ def in_use(url: str) -> Iterator[int]:
             process.kill()
 
 
-def test_info_shows_the_contents_and_that_no_process_uses_the_store(
+def test_info_shows_the_contents_and_no_user_of_an_idle_store(
     any_store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_filled_store(any_store_url)
@@ -105,7 +105,7 @@ def test_info_shows_the_contents_and_that_no_process_uses_the_store(
     assert (shown["sharesVerified"], shown["signatures"], shown["usedBy"]) == (2, 1, [])
 
 
-def test_what_is_exported_to_a_file_is_imported_elsewhere(
+def test_an_exported_file_is_imported_into_another_store(
     any_store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place, file, second = create_filled_store(any_store_url), tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/second.db"
@@ -119,7 +119,7 @@ def test_what_is_exported_to_a_file_is_imported_elsewhere(
     assert "every signature is valid" in capsys.readouterr().out
 
 
-def test_an_export_goes_to_standard_output_and_may_be_of_a_part(
+def test_an_export_to_standard_output_may_be_partial(
     any_store_url: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     create_filled_store(any_store_url)
@@ -154,7 +154,7 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
     assert read_messages(place) == {FIRST.id: (True, {(good.public_key, good.signature, True)}, set())}
 
 
-def test_beside_a_daemon_reading_works_and_writing_is_refused_naming_its_pid(
+def test_beside_a_daemon_reads_work_and_writes_are_refused_with_its_pid(
     any_store_url: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     create_filled_store(any_store_url)
@@ -174,7 +174,7 @@ def test_beside_a_daemon_reading_works_and_writing_is_refused_naming_its_pid(
     assert re.search(rb"usedBy: +none\n", capfdbinary.readouterr().out)
 
 
-def test_what_a_killed_daemon_left_in_the_write_ahead_log_is_read(tmp_path: Path) -> None:
+def test_the_write_ahead_log_of_a_killed_daemon_is_read(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     writer = HOLDER.replace(
         'print("held", flush=True)',
@@ -190,7 +190,7 @@ def test_what_a_killed_daemon_left_in_the_write_ahead_log_is_read(tmp_path: Path
     assert [len(signatures) for _, _, signatures in read_messages(StoreUrl.parse(url)).values()] == [1]
 
 
-def test_an_older_store_is_upgraded_and_needed_first(
+def test_an_older_store_must_be_upgraded_before_use(
     any_store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = StoreUrl.parse(any_store_url)
@@ -213,7 +213,7 @@ def test_an_older_store_is_upgraded_and_needed_first(
     assert store("check", *where) == 0
 
 
-def test_check_names_what_is_wrong_and_ends_with_1(any_store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_damage_and_exits_with_1(any_store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     place = create_filled_store(any_store_url)
     write_rows(place, lambda connection: connection.execute(MESSAGES.update().values(candidates=9)))
     assert store("check", "--store-url", any_store_url) == 1
@@ -222,7 +222,7 @@ def test_check_names_what_is_wrong_and_ends_with_1(any_store_url: str, capsys: p
     assert "2 faults: see above" in out
 
 
-def test_the_store_is_found_as_a_daemon_finds_it(
+def test_store_commands_find_the_store_as_the_daemon_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, other = tmp_path / "data", tmp_path / "other.db"
@@ -260,7 +260,7 @@ def test_the_store_is_found_as_a_daemon_finds_it(
         ("postgresql://user:s3cr3t@127.0.0.1:1/name", "cannot be used"),
     ],
 )
-def test_a_store_that_is_not_there_is_named_without_its_secrets(
+def test_a_missing_store_is_reported_without_its_secrets(
     url: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in (("info",), ("export",), ("check",), ("upgrade",)):
@@ -270,12 +270,12 @@ def test_a_store_that_is_not_there_is_named_without_its_secrets(
         assert "s3cr3t" not in err
 
 
-def test_a_data_dir_without_a_store_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_dir_without_a_store_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert store("info", "--data-dir", str(tmp_path)) == 1
     assert f"there is no store below {tmp_path}" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_export_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_another_format_is_not_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     create_store(url)
     file = tmp_path / "other.json"
@@ -286,9 +286,7 @@ def test_a_file_that_is_no_export_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_an_export_that_fails_leaves_the_file_of_the_last_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_export_keeps_the_previous_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = create_filled_store(f"sqlite:///{tmp_path}/store.db")
     file = tmp_path / "backup.jsonl"
     file.write_text("the last backup")
@@ -299,7 +297,7 @@ def test_an_export_that_fails_leaves_the_file_of_the_last_one(
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.jsonl"]
 
 
-def test_a_server_that_does_not_answer_ends_a_command_soon(
+def test_an_unresponsive_server_ends_a_command_with_an_error(
     postgres_server: PostgresServer, postgres_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_filled_store(postgres_url)
@@ -314,7 +312,7 @@ def test_a_server_that_does_not_answer_ends_a_command_soon(
 
 
 @pytest.mark.parametrize("arguments", [("export", "--since", "soon"), ("export", "--message-id", "x"), ("import",)])
-def test_a_wrong_call_ends_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_usage_error_exits_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         store(*arguments)
     assert ended.value.code == 2

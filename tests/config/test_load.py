@@ -46,7 +46,7 @@ def faults_of(folder: Path, content: Any, **environ: str) -> list[str]:
     return [str(fault) for fault in caught.value.faults]
 
 
-def test_all_thirteen_keys_of_the_reference_mean_what_they_mean_there(tmp_path: Path) -> None:
+def test_all_thirteen_keys_of_the_reference_have_its_meaning(tmp_path: Path) -> None:
     config = load(write(tmp_path, REFERENCE_FILE), {}, {}).config
     assert len([key for key in KEYS if key.setting.is_reference]) == len(REFERENCE_FILE) == 13
     assert config.logs.level == "debug"
@@ -61,7 +61,7 @@ def test_all_thirteen_keys_of_the_reference_mean_what_they_mean_there(tmp_path: 
     assert config.validators.validator_refresh_period_s == 30
 
 
-def test_the_least_file_names_two_nodes_and_gets_the_reference_defaults(tmp_path: Path) -> None:
+def test_a_minimal_file_names_two_nodes_and_gets_the_reference_defaults(tmp_path: Path) -> None:
     config = load(write(tmp_path, LEAST), {}, {}).config
     assert (config.api.api_port, config.api.metrics_port) == (8080, 8081)
     assert config.aggregation.signature_cache_size == 1048576
@@ -87,7 +87,7 @@ def test_our_own_keys_have_no_bare_environment_name(tmp_path: Path) -> None:
     assert (config.api.api_host, config.api.metrics_host) == ("0.0.0.0", "127.0.0.1")
 
 
-def test_keys_of_a_node_are_read_by_its_environment_names(tmp_path: Path) -> None:
+def test_node_keys_are_read_from_their_avalanchego_environment_names(tmp_path: Path) -> None:
     environ = {
         "AVAGO_API_ADMIN_ENABLED": "true",
         "AVAGO_API_HEALTH_ENABLED": "false",
@@ -115,7 +115,7 @@ def test_keys_of_a_node_are_read_by_its_environment_names(tmp_path: Path) -> Non
     )
 
 
-def test_our_environment_name_wins_over_a_nodes_which_wins_over_the_file(tmp_path: Path) -> None:
+def test_the_warpseal_environment_name_wins_over_the_avalanchego_name_and_both_over_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, {**LEAST, "log-dir": "/file"})
     theirs = {"AVAGO_LOG_DIR": "/node", "AVAGO_LOG_LEVEL": "debug", "LOG_DIR": "/bare"}
     loaded = load(file, {}, theirs)
@@ -135,7 +135,7 @@ def test_the_environment_alone_can_configure_the_daemon() -> None:
     assert config.peers.allow_private_ips is True
 
 
-def test_every_fault_is_reported_with_its_path(tmp_path: Path) -> None:
+def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
     wrong = {
         "p-chain-api": [NODE, {"base-url": "ftp://x", "query-params": {}}],
         "api-port": 70000,
@@ -159,11 +159,11 @@ def test_every_fault_is_reported_with_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "nul", '{"api-port": 1, "api-port": 2}', "[" * 100_000])
-def test_what_is_no_json_object_is_a_fault_of_the_file(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_json_object_is_refused(tmp_path: Path, content: str) -> None:
     assert faults_of(tmp_path, content)
 
 
-def test_a_missing_file_is_named() -> None:
+def test_a_missing_file_is_reported_with_its_path() -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json: cannot be read"):
         load(Path("nowhere.json"), {}, {})
 
@@ -214,7 +214,7 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     assert "key-1234" not in repr(config.node.evm_chains)
 
 
-def test_faults_of_evm_chains_are_named_without_their_urls(tmp_path: Path) -> None:
+def test_errors_in_evm_chains_are_reported_without_their_urls(tmp_path: Path) -> None:
     good = {"blockchain-id": "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj", "rpc": ["http://127.0.0.1:1/rpc"]}
     bad = {"blockchain-id": "x", "rpc": [], "ws": ["http://key.example/secret"], "deny-methods": ["a b"]}
     with pytest.raises(ConfigError) as caught:
@@ -232,12 +232,12 @@ def test_faults_of_evm_chains_are_named_without_their_urls(tmp_path: Path) -> No
     ("given", "held"),
     [("*", ("*",)), ("https://a.example, http://b:8080/", ("https://a.example", "http://b:8080")), ("[]", ())],
 )
-def test_origins_are_sites_or_any(given: str, held: tuple[str, ...]) -> None:
+def test_an_origin_is_a_site_or_a_star(given: str, held: tuple[str, ...]) -> None:
     assert list_of(origin)(given, "http-allowed-origins") == held
 
 
 @pytest.mark.parametrize("given", ["console.example", "https://a/b", "https://u@a", "ftp://a", "https://a?b"])
-def test_what_is_no_origin_is_refused(given: str) -> None:
+def test_a_malformed_origin_is_refused(given: str) -> None:
     with pytest.raises(InvalidSetting, match="origins"):
         list_of(origin)([given], "http-allowed-origins")
 
@@ -248,7 +248,7 @@ def test_compat_is_one_of_three_words() -> None:
         choice(Compat)("both", "compat")
 
 
-def test_where_prices_come_from_is_checked_and_shown_without_its_key(tmp_path: Path) -> None:
+def test_the_price_source_is_checked_and_shown_without_its_key(tmp_path: Path) -> None:
     given = {"price-url": "https://prices.example/canary/{date}?key=canary", "price-path": "a.{currency}.0"}
     config = load(write(tmp_path, {**LEAST, **given, "price-file": "/p.csv"}), {}, {}).config
     assert (config.prices.url, config.prices.path, config.prices.file) == (*given.values(), Path("/p.csv"))

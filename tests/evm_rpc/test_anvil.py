@@ -45,7 +45,7 @@ async def test_heads_are_published_on_a_websocket() -> None:
         assert head["params"]["result"]["number"] == "0x1"
 
 
-async def test_two_fronts_of_a_node_replace_each_other() -> None:
+async def test_an_evm_chain_fails_over_between_two_nodes() -> None:
     async with anvil() as node, front_of(node.port) as one, front_of(node.port) as two:
         urls = (one.url.removesuffix("/rpc"), two.url.removesuffix("/rpc"))
         async with served(*urls) as front:

@@ -73,7 +73,7 @@ async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_returns_it(t
             assert await admin(daemon, "getChainAliases", chain=NAME) == {"aliases": [NAME, "named"]}
 
 
-async def test_an_alias_that_an_earlier_kind_of_name_would_hide_is_refused_everywhere(tmp_path: Path) -> None:
+async def test_an_alias_hidden_by_another_chain_name_is_refused_everywhere(tmp_path: Path) -> None:
     async with run_network(Plan(validators=4)) as network, serving(Node()) as node:
         chain = {"blockchain-id": NAME, "rpc": [f"http://127.0.0.1:{node.port}/rpc"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True}

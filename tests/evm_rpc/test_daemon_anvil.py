@@ -80,7 +80,7 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_requested_block(tmp_pat
         assert shown["upgrades"] == recorded_config("l1-0", UPGRADES).as_json()["upgrades"]
 
 
-async def test_two_fronts_of_a_node_replace_each_other_and_health_reports_it(tmp_path: Path) -> None:
+async def test_an_evm_chain_fails_over_between_two_nodes_and_health_reports_it(tmp_path: Path) -> None:
     async with anvil() as node, front_of(node.port) as one, front_of(node.port) as two:
         urls = tuple(front.url.removesuffix("/rpc") for front in (one, two))
         async with fronting(node, tmp_path, *urls, health_check_frequency="1s") as daemon:
@@ -100,7 +100,7 @@ async def test_two_fronts_of_a_node_replace_each_other_and_health_reports_it(tmp
             await until(is_unhealthy)
 
 
-async def test_a_node_of_another_chain_is_refused_and_health_says_so(tmp_path: Path) -> None:
+async def test_a_node_of_another_chain_is_refused_and_health_reports_it(tmp_path: Path) -> None:
     async with anvil() as node, anvil("--chain-id", "5") as other:  # noqa: SIM117
         async with fronting(node, tmp_path, node.url, other.url, health_check_frequency="1s") as daemon:
 

@@ -61,7 +61,7 @@ async def ask(daemon: Daemon, chain_id: str, method: str, params: list[Any]) -> 
     return outcome, reply.headers.get("x-warpseal-source")
 
 
-async def test_every_recorded_answer_is_the_same_from_the_node_and_derived(tmp_path: Path) -> None:
+async def test_derived_responses_equal_every_recorded_response(tmp_path: Path) -> None:
     for source in ("derived", "node"):
         lacks = SUBNET_EVM if source == "derived" else ()
         nodes = {blockchain_id(chain): Node(rule=replay(chain, *lacks)) for chain in L1S}
@@ -73,7 +73,7 @@ async def test_every_recorded_answer_is_the_same_from_the_node_and_derived(tmp_p
 
 
 @pytest.mark.parametrize("lacks", [(), SUBNET_EVM], ids=["node", "derived"])
-async def test_timestamps_may_be_text_whoever_answers(tmp_path: Path, lacks: tuple[str, ...]) -> None:
+async def test_timestamps_may_be_text_in_node_and_derived_responses(tmp_path: Path, lacks: tuple[str, ...]) -> None:
     chain_id, moment = blockchain_id("l1-0"), 1795226806
     refusal = (-32602, "invalid argument 0: json: cannot unmarshal string into Go value of type uint64")
     async with fronting(tmp_path, {chain_id: Node(rule=replay("l1-0", *lacks))}) as daemon:
@@ -83,7 +83,7 @@ async def test_timestamps_may_be_text_whoever_answers(tmp_path: Path, lacks: tup
                 assert (await ask(daemon, chain_id, method, [text]))[0] == wanted, text
 
 
-async def test_derived_answers_keep_their_place_in_a_batch_and_are_there_on_a_websocket(tmp_path: Path) -> None:
+async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_websocket(tmp_path: Path) -> None:
     chain_id = blockchain_id("l1-0")
     node = Node(rule=replay("l1-0", *SUBNET_EVM))
     wanted = [exchanges("l1-0", method)[0]["result"] for method in ("eth_getChainConfig", "eth_feeConfig")]
@@ -105,7 +105,7 @@ async def test_derived_answers_keep_their_place_in_a_batch_and_are_there_on_a_we
             assert replies[4]["result"]["avalancheRules"]["IsSubnetEVM"] is True
 
 
-async def test_a_chain_that_is_none_of_subnet_evm_keeps_its_refusal(tmp_path: Path) -> None:
+async def test_a_chain_of_another_vm_keeps_the_refusal_of_its_node(tmp_path: Path) -> None:
     node = Node(answers={"eth_feeConfig": missing("eth_feeConfig")})
     async with fronting(tmp_path, {id_text(CHAIN): node}) as daemon:
         refusal = (-32601, "the method eth_feeConfig does not exist/is not available")
@@ -136,7 +136,7 @@ async def test_callers_without_a_key_have_limits_that_count_each_entry(tmp_path:
         assert int(refused.value.headers["retry-after"]) > 0
 
 
-async def test_a_key_in_the_query_lets_a_wallet_in_and_goes_nowhere(
+async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chain_id, node = blockchain_id("l1-0"), Node(rule=replay("l1-0"))

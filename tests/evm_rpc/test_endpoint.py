@@ -137,7 +137,7 @@ async def test_recorded_exchanges_are_answered_as_the_node_did(row: dict[str, An
             assert answer.body.decode() == row["body"]
 
 
-async def test_a_batch_keeps_order_and_ids_whatever_they_are() -> None:
+async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
     async with running(Node(answers={"eth_gasPrice": "0x2"})) as node, served(node.url) as front:
         call = {"jsonrpc": "2.0", "method": "eth_gasPrice"}
         batch = [
@@ -168,13 +168,13 @@ async def test_a_batch_of_notifications_is_forwarded_and_gets_an_empty_response(
         assert node.count("eth_gasPrice") == 2
 
 
-async def test_more_than_25_megabytes_of_results_leave_the_rest_of_a_batch_without() -> None:
+async def test_batch_results_beyond_25_megabytes_become_errors() -> None:
     async with running(Node(answers={"eth_call": "0x" + "0" * 6_000_000})) as node, served(node.url) as front:
         answer = await front.rpc(*[("eth_call", [])] * 6)
         assert [response.get("error", {}).get("code") for response in answer.json] == [None] * 5 + [-32003]
 
 
-async def test_each_call_of_a_batch_counts_and_over_the_limit_all_get_an_error() -> None:
+async def test_each_call_of_a_batch_counts_and_a_batch_over_the_limit_is_refused() -> None:
     async with running(Node()) as node, served(node.url, admission=Admission(units=3)) as front:
         assert (await front.rpc(*[("eth_chainId", [])] * 3)).status == 200
         answer = await front.rpc(("eth_chainId", []), ("eth_blockNumber", []))
@@ -183,7 +183,7 @@ async def test_each_call_of_a_batch_counts_and_over_the_limit_all_get_an_error()
         assert (await front.rpc(("eth_chainId", []))).json["error"]["code"] == -32005
 
 
-async def test_a_key_counts_in_the_query_and_goes_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_key_in_the_query_is_accepted_and_not_forwarded(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     async with running(Node()) as node, served(node.url, admission=Admission(key="secret-key")) as front:
         assert (await front.rpc(("eth_chainId", []))).status == 401
@@ -194,7 +194,7 @@ async def test_a_key_counts_in_the_query_and_goes_nowhere(caplog: pytest.LogCapt
     assert not any("secret-key" in str(record.__dict__) for record in caplog.records)
 
 
-async def test_only_status_body_and_content_type_of_the_node_come_back() -> None:
+async def test_only_status_body_and_content_type_of_the_node_are_returned() -> None:
     async with running(Node()) as node, served(node.url) as front:
         answer = await front.rpc(("eth_chainId", []), authorization="Bearer mine", cookie="a=b")
         assert answer.json["result"] == "0x7a69"
@@ -214,7 +214,7 @@ async def test_a_header_names_the_source_of_a_subnet_evm_response(derives: bool,
         assert "x-warpseal-source" not in (await front.rpc(("eth_chainId", []))).headers
 
 
-async def test_without_a_configuration_the_refusal_of_the_node_passes() -> None:
+async def test_without_a_chain_configuration_the_refusal_of_the_node_is_returned() -> None:
     async with running(Node(answers={"eth_feeConfig": missing("eth_feeConfig")})) as node, served(node.url) as front:
         answer = await front.rpc(("eth_feeConfig", []))
         assert answer.json["error"]["code"] == -32601
@@ -222,7 +222,7 @@ async def test_without_a_configuration_the_refusal_of_the_node_passes() -> None:
 
 
 @pytest.mark.parametrize("path", ["/avax", "/admin", "/rpc/", "/ws", ""])
-async def test_no_other_path_of_a_node_is_there(path: str) -> None:
+async def test_no_other_path_of_a_node_is_served(path: str) -> None:
     async with running(Node()) as node, served(node.url) as front:
         assert (await front.rpc(("eth_chainId", []), path=PATH + path)).status == 404
 
@@ -245,7 +245,7 @@ def ws_of(node: Node) -> str:
     return f"ws://127.0.0.1:{node.port}/ws"
 
 
-async def test_a_websocket_passes_calls_and_events_in_their_order() -> None:
+async def test_a_websocket_forwards_calls_and_events_in_order() -> None:
     node = Node(answers={"eth_subscribe": "0xsub", "eth_gasPrice": "0x2"})
     async with socket(node) as client:
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
@@ -257,7 +257,7 @@ async def test_a_websocket_passes_calls_and_events_in_their_order() -> None:
         assert await client.receive_json() == [{"jsonrpc": "2.0", "id": "x", "result": "0x2"}]
 
 
-async def test_on_a_websocket_the_same_is_denied_and_derived() -> None:
+async def test_denied_and_derived_methods_are_the_same_on_a_websocket() -> None:
     node = Node(rule=replay("l1-0", "eth_feeConfig"))
     async with socket(node, config=recorded_config("l1-0")) as client:
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "debug_traceCall", "params": []})
@@ -284,7 +284,7 @@ async def test_when_the_node_dies_its_websockets_are_closed_with_1012() -> None:
         assert (message.type, client.close_code) == (aiohttp.WSMsgType.CLOSE, 1012)
 
 
-async def test_a_websocket_goes_to_the_next_node_where_the_first_is_of_another_chain() -> None:
+async def test_a_websocket_uses_the_next_node_if_the_first_is_of_another_chain() -> None:
     node, other = Node(answers={"eth_gasPrice": "0x2"}), Node(answers={"eth_chainId": "0x5", "eth_gasPrice": "0x666"})
     async with running(node), running(other), served(node.url, ws=(ws_of(other), ws_of(node))) as front:
         client = await front.session.ws_connect(front.url + PATH + "/ws")
@@ -305,7 +305,7 @@ async def test_subscriptions_and_sockets_are_capped() -> None:
         assert second.close_code == 1013
 
 
-async def test_websockets_take_no_connections_from_calls() -> None:
+async def test_websockets_do_not_use_up_connections_for_calls() -> None:
     node, few = Node(), replace(FORWARDING, connections_per_node=1)
     async with running(node), served(node.url, ws=(ws_of(node),), settings=few) as front, AsyncExitStack() as stack:
         for _ in range(3):
@@ -332,7 +332,7 @@ async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
         assert client.close_code in (1006, 1008)
 
 
-async def test_pages_of_other_origins_get_no_websocket() -> None:
+async def test_web_pages_of_other_origins_get_no_websocket() -> None:
     node, data = Node(), DataApiSettings(http_allowed_origins=("https://good.example",))
     async with running(node), served(node.url, ws=(ws_of(node),), data=data) as front:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -345,7 +345,7 @@ async def test_pages_of_other_origins_get_no_websocket() -> None:
         assert unknown.value.status == 404
 
 
-async def test_a_body_that_is_too_large_is_refused_by_its_length_and_where_it_has_none() -> None:
+async def test_a_large_body_is_refused_with_and_without_content_length() -> None:
     async with running(Node()) as node, served(node.url) as front:
         call = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": ["0" * 5_242_700]}
         fits = json.dumps(call).encode()

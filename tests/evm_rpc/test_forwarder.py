@@ -24,7 +24,7 @@ async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     return json.loads(reply.body) if isinstance(reply, EvmNodeReply) else outcome_of(reply)
 
 
-async def test_a_single_call_comes_back_as_the_node_sent_it() -> None:
+async def test_the_response_to_a_single_call_is_returned_as_sent_by_the_node() -> None:
     async with running(Node(answers={"eth_call": "0x12"})) as node, forwarding(node.url) as front:
         assert await single(front.forwarder, "eth_call", {"to": "0x1"}) == {"jsonrpc": "2.0", "id": 9, "result": "0x12"}
         node.status = 403
@@ -33,7 +33,7 @@ async def test_a_single_call_comes_back_as_the_node_sent_it() -> None:
         assert (reply.status, reply.body, reply.content_type) == (403, b"not now", "text/plain; charset=utf-8")
 
 
-async def test_only_body_and_content_type_go_up() -> None:
+async def test_only_body_and_content_type_are_forwarded() -> None:
     async with running(Node()) as node, forwarding(node.url) as front:
         await single(front.forwarder, "eth_chainId")
         assert node.headers[-1]["Content-Type"] == "application/json"
@@ -64,7 +64,7 @@ async def test_denied_methods_never_reach_a_node() -> None:
         assert node.asked == []
 
 
-async def test_a_call_that_was_never_written_goes_to_another_node_even_if_it_is_a_write() -> None:
+async def test_an_unsent_call_is_retried_at_another_node_even_if_it_is_a_write() -> None:
     async with running(Node(answers={"eth_sendRawTransaction": "0xabc"})) as node, forwarding(DEAD, node.url) as front:
         assert (await single(front.forwarder, "eth_sendRawTransaction", "0x00"))["result"] == "0xabc"
         assert await asked(front.forwarder, "eth_sendRawTransaction", "0x00") == "0xabc"
@@ -87,7 +87,7 @@ async def test_an_unknown_method_counts_as_a_write() -> None:
         assert second.count("x_do") == 0
 
 
-async def test_reads_of_a_batch_go_on_where_its_writes_may_not() -> None:
+async def test_reads_of_a_batch_are_retried_and_its_writes_are_not() -> None:
     first = Node(answers={"eth_sendRawTransaction": HALTS, "eth_gasPrice": "0x1"})
     second = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
     async with running(first), running(second), forwarding(first.url, second.url) as front:
@@ -96,7 +96,7 @@ async def test_reads_of_a_batch_go_on_where_its_writes_may_not() -> None:
         assert second.count("eth_sendRawTransaction") == 0
 
 
-async def test_readers_do_not_notice_the_loss_of_one_of_two_fronts() -> None:
+async def test_reads_succeed_while_a_node_of_two_is_lost() -> None:
     node = Node(answers={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
     async with (
         running(node),
@@ -207,7 +207,7 @@ async def test_calls_are_counted_by_class_node_and_outcome() -> None:
         assert counted.seen == [("read", "1", "ok"), ("write", "", "denied"), ("write", "1", "ok")]
 
 
-async def test_a_filter_of_a_node_that_is_of_another_chain_now_is_gone() -> None:
+async def test_a_filter_is_dropped_once_its_node_is_of_another_chain() -> None:
     node = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]})
     async with running(node), forwarding(node.url) as front:
         assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xf1"
@@ -218,7 +218,7 @@ async def test_a_filter_of_a_node_that_is_of_another_chain_now_is_gone() -> None
         assert node.count("eth_getFilterChanges") == 0
 
 
-async def test_a_node_that_was_left_no_time_is_not_blamed() -> None:
+async def test_a_call_without_time_left_is_not_a_node_failure() -> None:
     class Slow(Node):
         def answer(self, method: str, params: list[Any]) -> Any:
             if method == "eth_gasPrice":
@@ -233,7 +233,7 @@ async def test_a_node_that_was_left_no_time_is_not_blamed() -> None:
         assert front.pool.faults().get(1) is None
 
 
-async def test_a_batch_that_only_reads_passes_as_it_comes() -> None:
+async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
     first, second = Node(answers={"eth_gasPrice": "0x1"}), Node(answers={"eth_gasPrice": "0x2"})
     counted = Counted()
     async with running(first), running(second), forwarding(first.url, second.url, observer=counted) as front:

@@ -61,7 +61,7 @@ async def test_a_node_that_returns_with_fewer_blocks_is_behind() -> None:
     ],
 )
 @pytest.mark.parametrize("in_a_batch", [False, True])
-async def test_a_block_that_a_client_was_shown_is_not_taken_from_it(
+async def test_a_block_that_a_client_has_seen_stays_available_to_it(
     method: str, params: tuple[Any, ...], in_a_batch: bool
 ) -> None:
     first, second = node_at(0x10, "first"), node_at(0x10, "second")

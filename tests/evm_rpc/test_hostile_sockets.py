@@ -58,7 +58,7 @@ async def test_frames_that_break_the_rules_end_their_connection(
 @pytest.mark.parametrize(
     "message", ["", "[", "{}", "[]", "null", "[" * 5_000, '{"jsonrpc":"2.0","id":{},"method":"x"}', "\x00", "[1,2]"]
 )
-async def test_messages_that_are_no_calls_are_answered_or_not_and_the_connection_goes_on(message: str) -> None:
+async def test_malformed_messages_keep_the_connection_open(message: str) -> None:
     async with fronted(Node()) as front, front.socket() as client:
         await client.send_str(message)
         await client.send_bytes(message.encode())
@@ -69,7 +69,7 @@ async def test_messages_that_are_no_calls_are_answered_or_not_and_the_connection
                 assert {error["error"]["code"] for error in errors} <= {-32700, -32600}
 
 
-async def test_a_node_that_says_too_much_at_once_loses_its_client_with_1012() -> None:
+async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012() -> None:
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
     async with fronted(node, settings=few) as front, front.socket() as client:
         await say(client, SUBSCRIBE)
@@ -79,7 +79,7 @@ async def test_a_node_that_says_too_much_at_once_loses_its_client_with_1012() ->
 
 
 @pytest.mark.parametrize("answer", ["nope", "[]", '{"id":0}', '[{"id":0,"result":"0x7a69"}]', "[" * 2_000, "{" * 9])
-async def test_a_node_that_talks_nonsense_is_passed_on_as_it_is(answer: str) -> None:
+async def test_malformed_messages_of_a_node_are_passed_on_unchanged(answer: str) -> None:
     """answer: what comes in place of an event; it is for the client to judge."""
     node = Node(answers={"eth_subscribe": "0x1"})
     async with fronted(node) as front, front.socket() as client:
@@ -91,6 +91,6 @@ async def test_a_node_that_talks_nonsense_is_passed_on_as_it_is(answer: str) -> 
         assert (await say(client, call(3, "eth_chainId")))["result"] == "0x7a69"
 
 
-def test_the_frames_of_these_tests_are_as_long_as_they_say() -> None:
+def test_masked_test_frames_have_the_declared_length() -> None:
     frame = masked({"a": 1})
     assert int.from_bytes(frame[2:4], "big") == len(frame) - 8

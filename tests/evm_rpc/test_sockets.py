@@ -49,7 +49,7 @@ async def refused(front: Served, query: str = "", **headers: str) -> aiohttp.WSS
     return refusal.value
 
 
-async def test_a_handshake_without_a_key_is_refused_as_a_call_is() -> None:
+async def test_a_handshake_without_a_key_is_refused_like_a_call() -> None:
     async with fronted(Node(), admission=Admission(key="k")) as front:
         assert (await refused(front)).status == 401
         async with front.socket("?apikey=k") as client:
@@ -64,7 +64,7 @@ async def test_a_handshake_over_the_limit_gets_a_retry_after() -> None:
         assert refusal.headers["retry-after"] == "7"
 
 
-async def test_calls_over_the_limit_get_an_error_each() -> None:
+async def test_every_call_over_the_limit_gets_an_error() -> None:
     async with fronted(Node(), admission=Admission(units=3)) as front, front.socket() as client:
         assert len(await say(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2
         responses = await say(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
@@ -82,7 +82,7 @@ class Fickle(Admission):
             raise ApiKeyRefused
 
 
-async def test_a_key_that_is_taken_back_ends_the_connection() -> None:
+async def test_a_revoked_key_ends_the_connection() -> None:
     async with fronted(Node(), admission=Fickle(units=1)) as front, front.socket() as client:
         await client.send_json(call(1, "eth_chainId"))
         assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
@@ -138,7 +138,7 @@ async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
             assert counted.seen == [("read", "ws0", "ok"), ("read", "ws0", "lost")]
 
 
-async def test_no_trick_gets_more_subscriptions_than_are_allowed() -> None:
+async def test_the_subscription_limit_cannot_be_bypassed() -> None:
     node, few = (
         Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
         replace(FORWARDING, max_subscriptions=2),
@@ -155,7 +155,7 @@ async def test_no_trick_gets_more_subscriptions_than_are_allowed() -> None:
         assert node.count("eth_subscribe") == 2
 
 
-async def test_a_subscription_that_is_given_up_makes_room() -> None:
+async def test_an_ended_subscription_makes_room() -> None:
     node, few = (
         Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
         replace(FORWARDING, max_subscriptions=1),
@@ -171,7 +171,7 @@ async def test_a_subscription_that_is_given_up_makes_room() -> None:
             assert (await say(client, call(2, "eth_unsubscribe", "0x1")))["result"] is True
 
 
-async def test_calls_that_wait_for_an_answer_are_bounded() -> None:
+async def test_pending_calls_are_bounded() -> None:
     node, few = Node(), replace(FORWARDING, max_in_flight=2)
     async with fronted(node, settings=few) as front, front.socket() as client:
         responses = await say(client, [call(number, "eth_chainId") for number in range(3)])
@@ -187,7 +187,7 @@ async def test_a_message_that_is_too_large_ends_the_connection() -> None:
         assert client.close_code == 1009
 
 
-async def test_a_filter_that_was_made_by_a_call_is_found_on_a_websocket() -> None:
+async def test_a_filter_created_by_http_is_found_on_a_websocket() -> None:
     made, other = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
     async with running(made), running(other), served(made.url, ws=(ws_of(other),)) as front:
         assert (await front.rpc(("eth_newBlockFilter", []))).json["result"] == "0xf1"
@@ -210,7 +210,7 @@ async def test_health_reports_a_websocket_of_another_chain() -> None:
         watching.cancel()
 
 
-async def test_a_websocket_goes_to_the_node_that_is_furthest() -> None:
+async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
     behind, ahead = Node(answers={"eth_blockNumber": "0xf"}), Node(answers={"eth_blockNumber": "0x11"})
     async with running(behind), running(ahead), served(ahead.url, ws=(ws_of(behind), ws_of(ahead))) as front:
         async with front.socket() as client:
@@ -225,7 +225,7 @@ async def test_a_websocket_goes_to_the_node_that_is_furthest() -> None:
         assert behind.count("eth_gasPrice") == 1
 
 
-async def test_only_the_messages_of_a_client_go_to_its_node() -> None:
+async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:
     node = Node()
     headers = {"authorization": "Bearer mine", "cookie": "a=b", "origin": "https://a.example", "x-forwarded-for": "::"}
     async with fronted(node) as front, front.socket("?x=y", **headers) as client:

@@ -60,7 +60,7 @@ async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
 
 
 @pytest.mark.parametrize("derives", [False, True])
-async def test_both_ways_texts_are_taken_as_timestamps(derives: bool) -> None:
+async def test_timestamps_may_be_text_in_node_and_derived_responses(derives: bool) -> None:
     node = Node(rule=replay("l1-0", *(SUBNET_EVM if derives else ())))
     config = recorded_config("l1-0") if derives else None
     async with running(node), forwarding(node.url, config=config) as front:
@@ -76,13 +76,13 @@ async def test_both_ways_texts_are_taken_as_timestamps(derives: bool) -> None:
                 )
 
 
-async def test_a_chain_that_is_none_of_subnet_evm_keeps_its_refusal() -> None:
+async def test_a_chain_of_another_vm_keeps_the_refusal_of_its_node() -> None:
     async with running(Node(rule=replay("c-chain"))) as node, forwarding(node.url) as front:
         for row in exchanges("c-chain", "eth_feeConfig"):
             assert await asked(front.forwarder, "eth_feeConfig", *row["params"]) == expected(row)
 
 
-async def test_names_of_the_chain_configuration_stand_in_the_order_of_the_node() -> None:
+async def test_chain_configuration_keys_have_the_order_of_the_node() -> None:
     shown = recorded_config("l1-0").as_json()
     assert list(shown) == list(exchanges("l1-0", "eth_getChainConfig")[0]["result"])
     assert list(shown)[-1] == "upgrades"
@@ -133,7 +133,7 @@ async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None
         assert before["lastChangedAt"] == 0
 
 
-async def test_a_state_that_the_node_no_longer_has_is_its_own_refusal() -> None:
+async def test_missing_state_is_reported_with_the_error_of_the_node() -> None:
     pruned = Refusal(-32000, "missing trie node")
     answers = {"eth_feeConfig": missing("eth_feeConfig"), "eth_call": pruned}
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
@@ -158,13 +158,13 @@ async def test_a_state_that_the_node_no_longer_has_is_its_own_refusal() -> None:
         (True, "json: cannot unmarshal bool into Go value of type string"),
     ],
 )
-async def test_arguments_that_no_recording_has_are_refused_as_geth_refuses_them(argument: Any, refusal: str) -> None:
+async def test_malformed_arguments_get_the_errors_of_geth(argument: Any, refusal: str) -> None:
     config = recorded_config("l1-0")
     async with running(Node(rule=replay("l1-0", *SUBNET_EVM))) as node, forwarding(node.url, config=config) as front:
         assert await asked(front.forwarder, "eth_feeConfig", argument) == (-32602, f"invalid argument 0: {refusal}")
 
 
-def test_an_override_counts_even_where_it_is_zero_and_a_zero_in_the_genesis_means_the_default() -> None:
+def test_an_override_of_zero_counts_and_a_zero_in_the_genesis_means_the_default() -> None:
     config = recorded_config("l1-0", {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}})
     shown = config.as_json()
     assert (shown["etnaTimestamp"], shown["cancunTime"]) == (0, 0)
@@ -199,7 +199,7 @@ def test_disable_switches_a_precompile_off_until_it_is_switched_on_again() -> No
 @pytest.mark.parametrize(
     "genesis", [b"", b"[]", b"{}", b'{"config":{}}', b'{"config":{"feeConfig":7}}', b"\x00\x01", b'{"config":7}']
 )
-def test_a_genesis_of_another_vm_is_none(genesis: bytes) -> None:
+def test_a_genesis_of_another_vm_has_no_chain_configuration(genesis: bytes) -> None:
     with pytest.raises(NotSubnetEvm):
         chain_config(genesis, b"{}", {})
 

@@ -56,14 +56,14 @@ def test_a_list_without_validators_may_be_null() -> None:
     "change",
     [{"validationID": None}, {"validationID": "x"}, {"nodeID": "x"}, {"weight": "-1"}, {"startTime": str(2**64)}],
 )
-async def test_a_malformed_entry_makes_the_answer_unusable(change: dict[str, Any]) -> None:
+async def test_a_malformed_entry_makes_the_response_unusable(change: dict[str, Any]) -> None:
     async with upstream_of(RecordedNode({METHOD: {"validators": [{**LISTED, **change}]}})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.current_validations(L1)
 
 
 @pytest.mark.parametrize("text", ["not found", "current P-chain height (1) < requested P-Chain height (2)"])
-async def test_a_refusal_is_no_answer(text: str) -> None:
+async def test_an_error_response_is_a_failed_call(text: str) -> None:
     def refuse(_: object) -> object:
         raise RpcFault(text)
 

@@ -100,7 +100,7 @@ async def test_logs_that_do_not_match_the_filter_are_refused(change: dict[str, A
             await evm.logs(ALL)
 
 
-async def test_nonsense_heights_are_no_answer() -> None:
+async def test_malformed_heights_are_a_bad_response() -> None:
     for number in ("0x", "0xfffffffffffffffff", "-0x1", 5, None):
         node = RecordedNode({"eth_blockNumber": web.json_response({"jsonrpc": "2.0", "result": number, "id": 1})})
         async with Clients(node) as evm:

@@ -45,7 +45,7 @@ async def test_peers_are_listed_with_the_address_they_claim_together_with_the_no
     assert PeerHint(node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS"), "127.0.0.1", 38_211, "avalanchego/1.14.1") in hints
 
 
-async def test_unusable_entries_are_left_out_and_ipv6_is_read() -> None:
+async def test_unusable_peers_are_left_out_and_ipv6_is_parsed() -> None:
     peers = [
         {"nodeID": "NodeID-4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS", "publicIP": address, "version": "v" * 1_000}
         for address in ("", "host:1", "1.2.3.4", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:-1", "[2001:db8::1]:9651")

@@ -56,7 +56,7 @@ async def test_a_recorded_transaction_comes_with_its_status_and_the_nodes_height
         assert await upstream.platform.transaction(MISSING) is None
 
 
-async def test_a_transaction_is_taken_from_the_node_that_knows_its_end() -> None:
+async def test_a_transaction_is_read_from_a_node_that_knows_its_final_status() -> None:
     behind = lagging(5, **{"platform.getTx": nowhere})
     undecided = lagging(6, **{"platform.getTxStatus": {"status": "Processing"}})
     async with upstream_of(behind, undecided, RecordedNode()) as upstream:
@@ -69,7 +69,7 @@ async def test_a_transaction_is_taken_from_the_node_that_knows_its_end() -> None
     assert (found.status, found.height) == (TxStatus.PROCESSING, 6)
 
 
-async def test_status_and_height_are_of_the_node_that_gave_the_bytes() -> None:
+async def test_status_and_height_come_from_the_node_that_returned_the_bytes() -> None:
     first = RecordedNode({"platform.getTxStatus": {"status": "Nonsense"}})
     second = RecordedNode()
     async with upstream_of(first, second) as upstream:
@@ -78,14 +78,14 @@ async def test_status_and_height_are_of_the_node_that_gave_the_bytes() -> None:
     assert [second.calls[m] for m in ("platform.getTx", "platform.getTxStatus", "platform.getHeight")] == [1, 1, 1]
 
 
-async def test_a_node_that_gives_another_transaction_is_passed_over() -> None:
+async def test_a_node_that_returns_another_transaction_is_skipped() -> None:
     other = recorded_result("platform.getTx", txID="2uWKV78N6HQFT4YB4nqptYDe6Mzhu7VyfWooYh2xJ7TjPcmvG9", encoding="hex")
     async with upstream_of(RecordedNode({"platform.getTx": other})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.transaction(REGISTER)
 
 
-async def test_no_node_that_answers_is_no_answer() -> None:
+async def test_a_transaction_is_unavailable_if_no_node_answers() -> None:
     async with open_session() as session:
         platform = connect_upstream(settings_for(refusing_uri()), session).platform
         with pytest.raises(NodeUnavailable):
@@ -131,7 +131,7 @@ async def test_recorded_subnets_are_listed() -> None:
     assert len(listed) == 4
 
 
-async def test_x_chain_transactions_are_found_where_a_node_serves_the_chain() -> None:
+async def test_x_chain_transactions_are_found_if_a_node_serves_the_chain() -> None:
     bare = RecordedNode(paths=("/ext/P", "/ext/info"))
     async with upstream_of(bare) as upstream:
         assert await upstream.x_chain.transaction(X_TX) is None
@@ -154,7 +154,7 @@ def test_hex_without_its_checksum_is_refused(text: str) -> None:
         decode_checked_hex(text)
 
 
-async def test_hostile_answers_are_no_answers() -> None:
+async def test_hostile_responses_are_refused() -> None:
     for method, answer in (
         ("platform.getL1Validator", {"subnetID": "x", "weight": "1", "minNonce": "1", "balance": "1", "height": "1"}),
         ("platform.getL1Validator", {"weight": "1"}),

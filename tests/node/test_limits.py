@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from warpseal.node.limits import CallOrigin, CallQueue, QueueFull, UpstreamLimit
 
 
-def test_the_oldest_go_first_and_only_so_many_at_once() -> None:
+def test_waiters_start_in_order_up_to_the_concurrency_limit() -> None:
     queue = CallQueue(max_concurrency=2, per_s=100)
     for ticket in "abcd":
         queue.join(ticket)
@@ -22,7 +22,7 @@ def test_the_oldest_go_first_and_only_so_many_at_once() -> None:
     assert queue.start_ready(0.1) == ["c"]
 
 
-def test_only_so_many_start_within_any_second() -> None:
+def test_starts_per_second_are_limited() -> None:
     queue = CallQueue(max_concurrency=100, per_s=3)
     for ticket in range(5):
         queue.join(ticket)
@@ -32,7 +32,7 @@ def test_only_so_many_start_within_any_second() -> None:
     assert queue.start_ready(11.0) == [3, 4]
 
 
-def test_a_ticket_that_leaves_is_dropped() -> None:
+def test_a_cancelled_ticket_is_dropped() -> None:
     queue = CallQueue(max_concurrency=1, per_s=100)
     for ticket in "abc":
         queue.join(ticket)
@@ -53,9 +53,7 @@ def test_the_queue_is_bounded() -> None:
 
 @settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_neither_bound_is_ever_exceeded_and_everyone_gets_a_turn_in_order(
-    at_once: int, per_s: int, rnd: random.Random
-) -> None:
+def test_both_limits_hold_and_all_tickets_start_in_order(at_once: int, per_s: int, rnd: random.Random) -> None:
     queue = CallQueue(at_once, per_s)
     now, running, starts, started = 0.0, 0, list[float](), list[object]()
     for ticket in range(40):
@@ -80,7 +78,7 @@ def test_neither_bound_is_ever_exceeded_and_everyone_gets_a_turn_in_order(
     assert started == list(range(40))
 
 
-async def test_callers_wait_for_a_slot_and_the_daemon_does_not() -> None:
+async def test_callers_wait_for_a_slot_and_daemon_calls_do_not() -> None:
     limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
     order: list[str] = []
     release = asyncio.Event()
@@ -109,7 +107,7 @@ async def test_the_next_call_starts_as_soon_as_time_allows_it() -> None:
     assert asyncio.get_running_loop().time() - started_at >= 0.99
 
 
-async def test_cancelled_waiters_leave_no_trace() -> None:
+async def test_cancelled_waiters_leave_no_state() -> None:
     limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
     release = asyncio.Event()
 
@@ -129,7 +127,7 @@ async def test_cancelled_waiters_leave_no_trace() -> None:
         pass
 
 
-async def test_a_slot_given_in_the_tick_of_a_cancellation_comes_back() -> None:
+async def test_a_slot_granted_during_a_cancellation_is_released() -> None:
     limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
     for _ in range(20):
         first = asyncio.Event()

@@ -74,7 +74,7 @@ async def test_a_recorded_validator_is_returned_as_the_node_lists_it() -> None:
     assert (potential.validation, potential.delegation, len(potential.addresses)) == (672_391_806_538_052, 0, 1)
 
 
-async def test_the_share_of_each_delegation_is_rounded_in_the_validators_favour() -> None:
+async def test_delegation_fees_are_rounded_in_favour_of_the_validator() -> None:
     delegators = [{"potentialReward": "100"}, {"potentialReward": "101"}]
     served = node(
         delegationFee="2.5000",
@@ -151,7 +151,7 @@ async def test_a_node_that_does_not_validate_costs_no_second_call() -> None:
     assert asked.calls["platform.getTotalStake"] == 0
 
 
-async def test_connectivity_is_what_the_node_observes() -> None:
+async def test_connectivity_is_the_observation_of_the_node() -> None:
     async with upstream_of(node([{**PEER, "benched": ["P", "C"]}], uptime="99.0683")) as upstream:
         seen = await upstream.view.connectivity(NODE)
     assert seen == Connectivity(99.0683, 99.0683, 100.0, 0.0, 100.0, "1.14.1")
@@ -248,12 +248,12 @@ async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_li
             await upstream.view.primary_chains(NETWORK_ID)
 
 
-async def test_a_transaction_that_creates_no_blockchain_is_none() -> None:
+async def test_a_transaction_of_another_type_is_no_blockchain() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         assert await upstream.view.blockchain(ChainID(REGISTER)) is None
 
 
-async def test_a_node_that_refuses_is_no_answer() -> None:
+async def test_an_error_response_is_a_failed_call() -> None:
     def refuse(_: Params) -> Any:
         raise RpcFault("no")
 
@@ -274,12 +274,12 @@ async def test_a_node_that_refuses_is_no_answer() -> None:
         {"delegators": [{"potentialReward": "1e9"}]},
     ],
 )
-async def test_an_answer_that_makes_no_sense_is_no_answer(change: dict[str, Any]) -> None:
+async def test_a_malformed_response_is_a_failed_call(change: dict[str, Any]) -> None:
     async with upstream_of(node(**change)) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.view.validations(NODE)
 
 
-def test_an_empty_answer_is_an_empty_validator_set() -> None:
+def test_an_empty_response_is_an_empty_validator_set() -> None:
     assert decode_validations(b'{"validators":null}') == ()
     assert decode_peer_status(b'{"peers":null}').version == ""

@@ -53,7 +53,7 @@ async def test_a_block_comes_without_its_checksum() -> None:
     ],
     ids=["checksum", "encoding", "prefix", "empty", "no hex", "json", "nothing", "too long"],
 )
-async def test_a_malformed_block_makes_the_next_node_be_called(answer: Any) -> None:
+async def test_the_next_node_is_called_after_a_malformed_block(answer: Any) -> None:
     bad, good = blocks_node(**{METHOD: answer}), blocks_node()
     async with upstream_of(bad, good) as upstream:
         assert await upstream.blocks.block_at(7) == b"7"
@@ -62,7 +62,7 @@ async def test_a_malformed_block_makes_the_next_node_be_called(answer: Any) -> N
             await upstream.blocks.block_at(7)
 
 
-async def test_a_node_that_lacks_the_block_is_passed_over() -> None:
+async def test_a_node_without_the_block_is_skipped() -> None:
     lagging = blocks_node(**{METHOD: refuse})
     async with upstream_of(lagging, blocks_node()) as upstream:
         assert await upstream.blocks.block_at(7) == b"7"
@@ -83,7 +83,7 @@ async def test_distinct_blocks_of_all_nodes_can_be_read() -> None:
         assert await upstream.blocks.block_at_each(7) == (b"7", b"x")
 
 
-async def test_only_so_many_calls_are_in_flight_and_in_a_second_whatever_callers_do() -> None:
+async def test_concurrent_calls_and_calls_per_second_are_bounded() -> None:
     running, most, full, release = 0, 0, asyncio.Event(), asyncio.Event()
 
     async def slow(params: Any) -> Any:
@@ -119,7 +119,7 @@ async def test_requests_per_second_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_only_the_follower_respects_the_pause_that_a_node_asks_for(status: int) -> None:
+async def test_only_the_follower_respects_retry_after(status: int) -> None:
     limited = [web.Response(status=status, headers={"Retry-After": "1"}, text="slow down")]
 
     def answer(params: Any) -> Any:
@@ -147,7 +147,7 @@ async def test_only_the_follower_respects_the_pause_that_a_node_asks_for(status:
     assert node.calls[METHOD] == 2
 
 
-async def test_a_429_is_none_of_the_nodes_answers_whatever_its_body_says() -> None:
+async def test_a_429_is_no_response_of_the_node_regardless_of_its_body() -> None:
     body = '{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"not found"}}'
     limited = blocks_node(**{METHOD: lambda _: web.Response(status=429, text=body)})
     async with upstream_of(limited, blocks_node()) as upstream:
@@ -156,7 +156,7 @@ async def test_a_429_is_none_of_the_nodes_answers_whatever_its_body_says() -> No
     assert limited.calls[METHOD] == 1
 
 
-async def test_upgrades_are_the_nodes_own() -> None:
+async def test_upgrade_times_come_from_the_node() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         upgrades = await upstream.blocks.upgrades()
     assert upgrades.etna_s == 1_607_144_400
@@ -177,7 +177,7 @@ async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -
 
 
 @pytest.mark.parametrize("time", ["tomorrow", 7, None, "2020-12-05T05:00:00"])
-async def test_a_time_that_is_none_makes_the_answer_unusable(time: Any) -> None:
+async def test_a_malformed_upgrade_time_makes_the_response_unusable(time: Any) -> None:
     async with serving(RecordedNode({"info.upgrades": {ETNA: time}})) as uris, open_session() as session:
         with pytest.raises(NodeUnavailable):
             await connected(session, settings_for(*uris)).blocks.upgrades()

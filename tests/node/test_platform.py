@@ -67,7 +67,7 @@ async def test_the_error_for_a_height_beyond_the_tip_names_the_tip() -> None:
     assert (caught.value.height, caught.value.tip) == (1_019, 19)
 
 
-async def test_the_sets_of_all_subnets_are_the_sets_of_each() -> None:
+async def test_sets_of_all_subnets_equal_the_sets_of_single_subnets() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         everything = await upstream.platform.all_validators_at(19)
         assert set(everything) == {PRIMARY_NETWORK, L1, PERMISSIONED}
@@ -154,7 +154,7 @@ async def test_a_converted_subnet_has_its_conversion_and_manager() -> None:
     assert subnet.is_l1
 
 
-async def test_a_permissioned_subnet_is_no_l1_and_an_unknown_one_is_none() -> None:
+async def test_a_permissioned_subnet_is_no_l1_and_an_unknown_subnet_is_not_found() -> None:
     def missing(_: object) -> None:
         raise RpcFault("not found")
 
@@ -206,7 +206,7 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("shape", HOSTILE)
-async def test_hostile_sets_are_bad_answers(shape: str) -> None:
+async def test_hostile_sets_are_bad_responses(shape: str) -> None:
     def answer(_: object) -> web.Response:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": HOSTILE[shape]})
         if shape == "a deep nest":
@@ -220,7 +220,7 @@ async def test_hostile_sets_are_bad_answers(shape: str) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])
-async def test_answers_that_are_no_json_rpc_are_bad_answers(body: str) -> None:
+async def test_responses_that_are_not_json_rpc_are_bad_responses(body: str) -> None:
     answer = lambda _: web.Response(body=body.encode("latin-1"))  # noqa: E731
     async with upstream_of(RecordedNode({"platform.getHeight": answer})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
@@ -228,7 +228,7 @@ async def test_answers_that_are_no_json_rpc_are_bad_answers(body: str) -> None:
     assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
 
 
-async def test_an_error_of_another_kind_is_a_bad_answer_and_its_text_stays_here() -> None:
+async def test_an_unknown_error_is_a_bad_response_and_its_text_is_not_passed_on() -> None:
     def refuse(_: object) -> None:
         raise RpcFault("database closed at /secret/place")
 
@@ -239,7 +239,7 @@ async def test_an_error_of_another_kind_is_a_bad_answer_and_its_text_stays_here(
     assert "secret" not in str(caught.value) + str(caught.value.detail())
 
 
-async def test_an_answer_beyond_the_bound_is_a_bad_answer_though_its_length_is_not_declared() -> None:
+async def test_a_response_beyond_the_limit_is_refused_without_a_declared_length() -> None:
     async def endless(_: object) -> web.StreamResponse:
         return web.Response(body=_drip(), content_type="application/json")
 
@@ -254,7 +254,7 @@ async def _drip() -> Any:
         yield b" " * 65_536
 
 
-async def test_a_compressed_response_is_a_bad_answer() -> None:
+async def test_a_compressed_response_is_a_bad_response() -> None:
     def bomb(_: object) -> web.Response:
         body = gzip.compress(b" " * 10_000_000)
         return web.Response(body=body, headers={"Content-Encoding": "gzip"})
@@ -265,7 +265,7 @@ async def test_a_compressed_response_is_a_bad_answer() -> None:
     assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
 
 
-async def test_a_set_with_a_key_that_is_none_is_a_bad_answer_where_keys_are_checked() -> None:
+async def test_a_set_with_an_invalid_key_is_a_bad_response_if_keys_are_checked() -> None:
     broken = {"NodeID-111111111111111111116DBWJs": {"publicKey": "0x" + "80" + "11" * 47, "weight": "1"}}
     async with upstream_of(RecordedNode({"platform.getValidatorsAt": broken})) as upstream:
         upstream.platform._check_key = parse_public_key

@@ -34,7 +34,7 @@ async def hang(_: object) -> None:
     await asyncio.sleep(60)
 
 
-async def test_a_dead_node_is_passed_over_and_then_left_alone() -> None:
+async def test_a_dead_node_is_skipped_and_then_not_called() -> None:
     dead, alive = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
     async with upstream_of(dead, alive) as upstream:
         for _ in range(5):
@@ -51,7 +51,7 @@ async def test_a_refused_connection_is_a_failure_and_other_nodes_serve() -> None
         assert await upstream.platform.height() == 19
 
 
-async def test_when_none_answers_the_caller_learns_positions_and_classes_only() -> None:
+async def test_an_error_about_all_nodes_has_only_positions_and_error_classes() -> None:
     nodes = RecordedNode({"platform.getHeight": status(503)}), RecordedNode({"platform.getHeight": hang})
     async with serving(*nodes) as uris, open_session() as session:
         upstream = connected(session, settings_for(*uris, refusing_uri(), call_timeout_s=0.1))
@@ -66,7 +66,7 @@ async def test_when_none_answers_the_caller_learns_positions_and_classes_only() 
     assert caught.value.__context__ is None
 
 
-async def test_while_all_have_failed_each_call_still_tries_all() -> None:
+async def test_each_call_tries_all_nodes_while_all_have_failed() -> None:
     node = RecordedNode({"platform.getHeight": status(500)})
     async with upstream_of(node) as upstream:
         for _ in range(3):
@@ -123,7 +123,7 @@ async def test_a_node_of_another_network_is_never_used() -> None:
     assert foreign.calls["platform.getHeight"] == 0
 
 
-async def test_a_node_of_another_network_is_never_used_by_calls_that_come_together_either() -> None:
+async def test_concurrent_calls_never_use_a_node_of_another_network() -> None:
     foreign = RecordedNode({"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}})
     ours = RecordedNode()
     async with serving(ours, foreign) as uris, open_session() as session:
@@ -135,7 +135,7 @@ async def test_a_node_of_another_network_is_never_used_by_calls_that_come_togeth
     assert foreign.calls["platform.getHeight"] == 0
 
 
-async def test_a_caller_learns_that_a_node_is_of_another_network_but_not_which() -> None:
+async def test_an_error_about_another_network_does_not_identify_the_node() -> None:
     ours, foreign = RecordedNode(), RecordedNode({"info.getNetworkID": {"networkID": "5"}})
     async with serving(ours, foreign) as uris, open_session() as session:
         settings = settings_for(uris[0], p_chain_api=settings_for(uris[1]).p_chain_api)
@@ -146,7 +146,7 @@ async def test_a_caller_learns_that_a_node_is_of_another_network_but_not_which()
     assert caught.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
 
 
-async def test_no_answer_is_used_before_the_network_is_known() -> None:
+async def test_no_response_is_used_before_the_network_is_known() -> None:
     node = RecordedNode()
     async with serving(node) as uris, open_session() as session:
         settings = settings_for(refusing_uri(), p_chain_api=settings_for(*uris).p_chain_api)
@@ -214,14 +214,14 @@ async def test_redirects_are_not_followed() -> None:
     assert not target.seen
 
 
-async def test_a_node_that_asks_for_less_is_busy() -> None:
+async def test_a_rate_limiting_node_is_busy() -> None:
     async with upstream_of(RecordedNode({"platform.getHeight": status(429)})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
     assert caught.value.attempts == (NodeAttempt(0, NodeFailure.BUSY),)
 
 
-async def test_a_lagging_node_does_not_overrule_one_that_knows_the_height() -> None:
+async def test_a_lagging_node_does_not_overrule_a_node_at_the_height() -> None:
     def lagging(params: Any) -> None:
         raise RpcFault(
             f"failed to get validator set at {params['height']}: failed to fetch validator set at unfinalized "
@@ -248,7 +248,7 @@ async def test_not_found_counts_only_when_no_node_finds_it() -> None:
         assert await upstream.platform.validated_by(NO_CHAIN) is None
 
 
-async def test_a_refusal_does_not_put_a_node_out_of_service() -> None:
+async def test_an_error_response_does_not_put_a_node_out_of_service() -> None:
     def odd(_: object) -> None:
         raise RpcFault("something is odd")
 
@@ -329,7 +329,7 @@ async def test_one_node_in_both_lists_has_one_limit() -> None:
         assert asyncio.get_running_loop().time() - started_at >= 0.99
 
 
-async def test_at_most_eight_calls_of_callers_run_at_once_while_the_daemons_own_pass() -> None:
+async def test_at_most_eight_caller_calls_run_concurrently_and_daemon_calls_are_not_limited() -> None:
     running, most, full, release = 0, 0, asyncio.Event(), asyncio.Event()
 
     async def slow(_: object) -> dict[str, str]:

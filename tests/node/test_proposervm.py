@@ -29,7 +29,7 @@ async def test_recorded_epochs_are_read_per_chain() -> None:
         assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
 
 
-async def test_a_chain_that_no_node_runs_has_none_and_no_node_is_the_worse_for_it() -> None:
+async def test_a_chain_that_no_node_runs_has_no_epoch_and_fails_no_node() -> None:
     node = RecordedNode()
     async with upstream_of(node, RecordedNode()) as upstream:
         assert await upstream.proposervm.current_epoch_height(NO_CHAIN) is None
@@ -43,7 +43,7 @@ async def test_the_second_node_is_called_if_the_first_does_not_run_the_chain() -
         assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
 
 
-async def test_info_nodes_are_called_as_well() -> None:
+async def test_info_nodes_are_called_after_p_chain_nodes() -> None:
     bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
     async with serving(bare, full) as uris, open_session() as session:
         settings = settings_for(uris[0], info_api=settings_for(uris[1]).info_api)
@@ -51,19 +51,19 @@ async def test_info_nodes_are_called_as_well() -> None:
 
 
 @pytest.mark.parametrize("zero", ["0", 0])
-async def test_an_epoch_of_zeros_is_none(zero: Any) -> None:
+async def test_an_epoch_of_zeros_is_no_epoch(zero: Any) -> None:
     answer = {"number": zero, "startTime": zero, "pChainHeight": zero}
     async with upstream_of(RecordedNode({METHOD: answer})) as upstream:
         assert await upstream.proposervm.current_epoch_height(C_CHAIN) is None
 
 
-async def test_an_epoch_at_height_zero_is_one() -> None:
+async def test_an_epoch_at_height_zero_is_valid() -> None:
     answer = {"number": "1", "startTime": "1795226690", "pChainHeight": "0"}
     async with upstream_of(RecordedNode({METHOD: answer})) as upstream:
         assert await upstream.proposervm.current_epoch_height(C_CHAIN) == 0
 
 
-async def test_unreachable_nodes_are_no_answer() -> None:
+async def test_an_epoch_is_unavailable_if_no_node_is_reachable() -> None:
     async with open_session() as session:
         with pytest.raises(NodeUnavailable):
             await connected(session, settings_for(refusing_uri())).proposervm.current_epoch_height(C_CHAIN)

@@ -76,7 +76,7 @@ async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytes
     assert sent["Authorization"].startswith("Basic ")
 
 
-def test_of_an_endpoint_scheme_host_and_port_are_shown() -> None:
+def test_only_scheme_host_and_port_of_an_endpoint_are_shown() -> None:
     assert canary_endpoint("https://api.example:8443").display == "http://api.example:8443"
     assert NodeEndpoint("https://api.example/x").display == "https://api.example:443"
     assert NodeEndpoint("http://[::1]:9650").display == "http://[::1]:9650"

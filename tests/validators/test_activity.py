@@ -47,7 +47,7 @@ async def test_one_refresh_serves_all_rounds_of_a_subnet() -> None:
             assert here.node.calls[METHOD] == 1
 
 
-async def test_it_is_refreshed_while_watched_and_not_afterwards() -> None:
+async def test_activity_is_refreshed_only_while_watched() -> None:
     async with world(activity_refresh_s=0.05) as here:
         with here.activity.watch(L1):
             await here.activity.ready(L1)

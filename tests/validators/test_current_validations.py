@@ -52,7 +52,7 @@ async def test_a_refresh_in_the_background_saves_callers_the_call() -> None:
         assert here.node.calls[METHOD] == 3
 
 
-async def test_while_no_node_answers_the_last_answer_counts_for_a_minute() -> None:
+async def test_the_last_response_is_used_for_a_minute_while_no_node_answers() -> None:
     async with world() as here:
         current = of(here)
         await current.of(L1)

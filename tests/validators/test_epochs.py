@@ -40,7 +40,7 @@ async def test_an_epoch_height_is_recognised_among_several_chains() -> None:
         assert not await here.epochs.any_at(17, (NO_CHAIN, C_CHAIN, L1_CHAIN))
 
 
-async def test_without_a_node_there_is_no_answer_and_no_height_is_an_epochs() -> None:
+async def test_without_a_node_no_epoch_height_is_known() -> None:
     async with world(RecordedNode({METHOD: lambda _: web.Response(text="?")})) as here:
         with pytest.raises(NodeUnavailable):
             await here.epochs.height(C_CHAIN)

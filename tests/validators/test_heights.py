@@ -26,7 +26,7 @@ async def test_a_poll_makes_the_height_known() -> None:
         assert here.heights.is_fresh
 
 
-async def test_a_height_that_stands_still_never_grows_stale_while_polls_succeed() -> None:
+async def test_an_unchanged_height_stays_fresh_while_polls_succeed() -> None:
     async with world() as here:
         for _ in range(5):
             await here.heights.poll()
@@ -69,7 +69,7 @@ async def test_early_requests_wait_for_the_first_poll() -> None:
         await poll
 
 
-async def test_early_requests_learn_that_the_first_poll_failed() -> None:
+async def test_early_requests_fail_with_the_error_of_the_first_poll() -> None:
     async with world(RecordedNode({HEIGHT: failing})) as here, asyncio.TaskGroup() as tasks:
         tasks.create_task(here.heights.poll())
         with pytest.raises(NodeUnavailable):
@@ -100,7 +100,7 @@ async def test_a_height_unconfirmed_for_a_minute_is_stale() -> None:
         assert here.heights.current() == 19
 
 
-async def test_it_polls_while_it_runs_and_reports_the_height() -> None:
+async def test_heights_are_polled_and_reported_while_running() -> None:
     async with world() as here:
         seen: list[int] = []
         heights = ProposedHeight(here.upstream.platform, poll_s=0.01, now=Clock(), on_height=seen.append)

@@ -121,7 +121,7 @@ async def test_the_concurrency_of_refreshes_is_limited() -> None:
     assert 1 < most <= 4
 
 
-async def test_the_subnet_of_a_configured_chain_is_followed_and_looked_at() -> None:
+async def test_the_subnet_of_a_configured_chain_is_followed_and_refreshed() -> None:
     async with world(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as here:
         looked = Looked(here)
         async with looked.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):

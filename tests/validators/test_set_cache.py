@@ -41,7 +41,7 @@ def test_equal_sets_at_different_heights_are_one_object_and_counted_once() -> No
     assert cache.held_bytes < 2 * ONE_SET_BYTES + 4 * ONE_SET_BYTES
 
 
-def test_the_least_recently_used_go_first() -> None:
+def test_the_least_recently_used_sets_are_evicted_first() -> None:
     cache = cache_of(2)
     cache.put((SUBNET, 1), parsed(1), current=False)
     cache.put((SUBNET, 2), parsed(2), current=False)
@@ -68,7 +68,7 @@ def test_a_named_set_is_not_kept_if_current_sets_fill_the_cache() -> None:
     assert cache.get((SUBNET, 1), current=False) is None
 
 
-def test_a_named_height_that_becomes_current_is_kept_like_one() -> None:
+def test_a_named_height_that_becomes_current_is_kept_as_current() -> None:
     cache = cache_of(2)
     cache.put((SUBNET, 5), parsed(5), current=False)
     assert cache.get((SUBNET, 5), current=True) is not None
@@ -77,7 +77,7 @@ def test_a_named_height_that_becomes_current_is_kept_like_one() -> None:
     assert cache.get((SUBNET, 5), current=False) is not None
 
 
-def test_heights_that_were_current_long_ago_are_ordinary_again() -> None:
+def test_heights_that_were_current_long_ago_lose_their_priority() -> None:
     cache = cache_of(CURRENT_PER_SUBNET + 1)
     for height in range(CURRENT_PER_SUBNET + 1):
         cache.put((SUBNET, height), parsed(height + 1), current=True)
@@ -96,7 +96,7 @@ def test_a_set_larger_than_the_cache_is_not_kept() -> None:
 
 @settings(max_examples=50)
 @given(st.integers(0, 6), st.randoms(use_true_random=False))
-def test_the_bound_holds_whatever_is_put_and_everything_is_given_back(room: int, rnd: random.Random) -> None:
+def test_the_size_limit_holds_and_all_memory_is_released(room: int, rnd: random.Random) -> None:
     cache = cache_of(room)
     for _ in range(80):
         key = (rnd.choice((SUBNET, OTHER)), rnd.randrange(12))

@@ -32,7 +32,7 @@ def beyond_the_tip(tip: int) -> Any:
     return answer
 
 
-async def test_the_canonical_set_of_an_l1_is_the_one_that_the_node_gives_for_all_subnets() -> None:
+async def test_the_canonical_set_of_an_l1_equals_its_set_among_all_subnets() -> None:
     async with world() as here:
         members = await here.sets.at(L1, 19, named=False)
     listed = recorded_result("platform.getAllValidatorsAt", height="proposed")["validatorSets"]
@@ -52,7 +52,7 @@ async def test_a_thousand_concurrent_callers_make_one_fetch() -> None:
         assert here.set_calls() == 1
 
 
-async def test_whoever_comes_in_the_moment_of_the_answer_makes_no_second_fetch() -> None:
+async def test_a_caller_at_the_moment_of_the_response_starts_no_second_fetch() -> None:
     async with world(RecordedNode({SET: made_up_set(3)})) as here:
         asking = [asyncio.create_task(here.sets.at(L1, 19, named=False))]
         while not asking[0].done():
@@ -71,7 +71,7 @@ async def test_equal_sets_at_different_heights_are_one_object() -> None:
         assert here.set_calls() == 3
 
 
-async def test_a_cancelled_waiter_leaves_the_fetch_to_the_others_and_the_last_ends_it() -> None:
+async def test_a_fetch_is_cancelled_with_its_last_waiter_only() -> None:
     release = asyncio.Event()
 
     async def slow(_: object) -> Any:
@@ -126,7 +126,7 @@ async def test_a_height_a_little_beyond_the_tip_is_awaited() -> None:
         assert len(await waiting) == 3
 
 
-async def test_it_is_awaited_no_longer_than_the_caller_wants() -> None:
+async def test_a_height_beyond_the_tip_is_awaited_up_to_the_deadline_of_the_caller() -> None:
     async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
         await here.heights.poll()
         with pytest.raises(TimeoutError):
@@ -142,13 +142,13 @@ async def test_a_height_far_beyond_the_tip_is_refused_at_once() -> None:
     assert (caught.value.height, caught.value.tip) == (30, 19)
 
 
-async def test_a_proposed_height_that_the_remaining_nodes_have_not_reached_is_their_fault() -> None:
+async def test_a_proposed_height_above_all_reachable_nodes_is_a_node_error() -> None:
     async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
         with pytest.raises(NodeUnavailable):
             await here.sets.at(L1, 100, named=False)
 
 
-async def test_lookback_refuses_only_what_would_have_to_be_fetched() -> None:
+async def test_lookback_refuses_only_sets_that_are_not_cached() -> None:
     async with world(max_p_chain_lookback=5) as here:
         await here.heights.poll()
         with pytest.raises(HeightTooOld) as caught:
@@ -201,14 +201,14 @@ async def test_named_heights_never_push_out_the_proposed_one() -> None:
         assert here.set_calls() == before + 1
 
 
-async def test_keys_are_at_hand_in_canonical_order() -> None:
+async def test_keys_are_returned_in_canonical_order() -> None:
     async with world(RecordedNode({SET: made_up_set(30)})) as here:
         members = await here.sets.at(L1, 19, named=False)
         keys = here.sets.keys_of(members)
     assert [public_key_bytes(key) for key in keys] == [entry.public_key for entry in members.validators]
 
 
-async def test_keys_of_a_set_that_is_no_longer_cached_are_still_to_be_had() -> None:
+async def test_keys_of_an_evicted_set_are_still_returned() -> None:
     async with world(RecordedNode({SET: made_up_set(3)}), set_cache_bytes=1) as here:
         members = await here.sets.at(L1, 19, named=False)
         assert here.sets.held_bytes == 0
@@ -217,7 +217,7 @@ async def test_keys_of_a_set_that_is_no_longer_cached_are_still_to_be_had() -> N
         ]
 
 
-async def test_a_set_with_a_key_that_is_none_is_refused_as_a_whole() -> None:
+async def test_a_set_with_an_invalid_key_is_refused() -> None:
     broken = {**made_up_set(3), node_id_text(nth_node(9)): {"publicKey": "0x80" + "11" * 47, "weight": "1"}}
     async with world(RecordedNode({SET: broken})) as here:
         with pytest.raises(NodeUnavailable):

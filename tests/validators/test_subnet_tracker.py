@@ -117,7 +117,7 @@ async def test_without_a_height_nothing_can_be_refreshed() -> None:
         assert not await here.followed(Peers()).refresh()
 
 
-async def test_a_named_subnet_is_followed_at_once_and_let_go_ten_minutes_after_its_use() -> None:
+async def test_a_named_subnet_is_followed_until_ten_minutes_after_its_use() -> None:
     peers, forgotten = Peers(), list[SubnetID]()
     async with world() as here:
         following = here.followed(peers, forgotten)
@@ -137,7 +137,7 @@ async def test_a_named_subnet_is_followed_at_once_and_let_go_ten_minutes_after_i
         assert following.subnet_ids() == (PRIMARY_NETWORK,)
 
 
-async def test_at_most_so_many_named_subnets_are_followed() -> None:
+async def test_the_number_of_named_subnets_is_bounded() -> None:
     peers, forgotten = Peers(), list[SubnetID]()
     async with world(max_tracked_by_request=3) as here:
         following = here.followed(peers, forgotten)
@@ -207,7 +207,7 @@ async def test_connected_nodes_get_no_hints() -> None:
     assert peers.hints == []
 
 
-async def test_a_dead_info_node_is_no_reason_to_stop_and_is_reported() -> None:
+async def test_a_dead_info_node_is_reported_without_a_failure() -> None:
     async with world(RecordedNode({PEERS: lambda _: web.Response(status=500)})) as here:
         assert not await here.followed(Peers()).discover()
 
@@ -251,7 +251,7 @@ async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() ->
     ]
 
 
-async def test_it_keeps_going_by_itself_though_the_node_comes_late() -> None:
+async def test_the_tracker_starts_before_the_node_is_up() -> None:
     peers = Peers()
     node = RecordedNode({HEIGHT: lambda _: web.Response(status=500), PEERS: lambda _: web.Response(status=500)})
     async with world(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as here:
@@ -267,7 +267,7 @@ async def test_it_keeps_going_by_itself_though_the_node_comes_late() -> None:
     assert all(isinstance(node_id, asyncio.CancelledError) for node_id in outcomes)
 
 
-async def test_info_nodes_are_left_alone_once_everybody_is_connected() -> None:
+async def test_info_nodes_are_not_called_once_all_validators_are_connected() -> None:
     peers = Peers(connected=set(PRIMARY_NODES))
     async with world(validator_refresh_period_s=0.02) as here:
         await here.heights.poll()

@@ -46,7 +46,7 @@ def test_a_named_subnet_is_followed_while_in_use_and_ten_minutes_longer() -> Non
     assert following.get(subnet(1)) is None
 
 
-def test_another_use_starts_the_ten_minutes_anew() -> None:
+def test_another_use_restarts_the_ten_minutes() -> None:
     following = follow_list()
     for now in (0.0, 500.0):
         one, _ = following.track(subnet(1), now)
@@ -76,7 +76,7 @@ def test_a_subnet_in_use_makes_room_only_if_all_are_in_use() -> None:
     assert ids(following)[2:] == [subnet(2), subnet(3)]
 
 
-def test_at_most_so_many_are_followed_however_many_are_named() -> None:
+def test_the_number_of_followed_subnets_is_bounded() -> None:
     following = follow_list(max_named=500)
     for number in range(1_200):
         following.track(subnet(number), float(number))

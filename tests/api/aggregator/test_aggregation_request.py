@@ -52,7 +52,7 @@ def kebab_text(body: str | bytes) -> str:
     return text
 
 
-def test_a_message_alone_is_asked_for_at_67_percent_of_the_proposed_height() -> None:
+def test_a_request_with_only_a_message_means_67_percent_at_the_proposed_height() -> None:
     assert parse(message=HEX) == AggregationRequest(MESSAGE, b"", None, 67, 0, None, None)
 
 
@@ -151,13 +151,13 @@ def test_the_body_of_the_go_client_is_understood() -> None:
     assert parse(**body) == parse(message=HEX)
 
 
-def test_a_lone_justification_of_32_bytes_is_handed_on() -> None:
+def test_a_justification_of_32_bytes_without_a_message_is_passed_on() -> None:
     assert parse(justification=SUBNET.hex()) == AggregationRequest(None, SUBNET, None, 67, 0, None, None)
     assert parse(message="", justification="0x" + SUBNET.hex()).justification == SUBNET
     assert parse(message="0x", justification="0x" + SUBNET.hex()).message is None
 
 
-def test_a_lone_proof_of_a_validation_is_handed_on() -> None:
+def test_a_validation_proof_without_a_message_is_passed_on() -> None:
     proof = L1ValidatorRegistrationJustification.bootstrap(PRIMARY_NETWORK, 3).raw
     asked = parse(justification=proof.hex())
     assert (asked.message, asked.justification) == (None, proof)
@@ -208,7 +208,7 @@ def test_unknown_keys_can_be_ignored_as_the_reference_does() -> None:
     assert parse_aggregation_request(body, lenient) == parse(message=HEX)
 
 
-def test_an_endless_key_is_not_echoed() -> None:
+def test_a_very_long_key_is_not_echoed() -> None:
     with pytest.raises(UnknownField) as caught:
         parse(**{"k\n" * 100_000: 1})
     assert len(str(caught.value)) < 300
@@ -245,7 +245,7 @@ def test_an_endless_key_is_not_echoed() -> None:
         b'{"signingSubnetId":5}',
     ],
 )
-def test_what_is_not_of_the_documented_types_is_undecodable(body: bytes) -> None:
+def test_values_of_undocumented_types_are_undecodable(body: bytes) -> None:
     with pytest.raises(UndecodableBody):
         parse_raw(body)
     assert kebab_text(body) == "Could not decode request body"
@@ -361,6 +361,6 @@ def test_any_object_is_a_request_or_an_invalid_request(fields: dict[str, Any]) -
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_refused_in_good_order(body: bytes) -> None:
+def test_arbitrary_bytes_are_refused_with_a_client_error(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
         parse_raw(body)

@@ -147,7 +147,7 @@ OUTCOMES: list[tuple[WarpsealError, int, int, str]] = [
 
 
 @pytest.mark.parametrize(("error", "v1", "kebab", "code"), OUTCOMES, ids=lambda value: str(value)[:20])
-async def test_what_the_service_raises_has_its_status_in_each_dialect(
+async def test_errors_of_the_service_have_their_status_in_each_dialect(
     error: WarpsealError, v1: int, kebab: int, code: str
 ) -> None:
     world = World(aggregator=failing(error))
@@ -164,7 +164,7 @@ async def test_what_the_service_raises_has_its_status_in_each_dialect(
 
 
 @pytest.mark.parametrize(("named_s", "sent"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")])
-async def test_who_should_wait_is_told_how_long(named_s: float | None, sent: str) -> None:
+async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None, sent: str) -> None:
     world = World(aggregator=failing(QuorumNotReached(shortfall(Verdict.WAIT, named_s), at_deadline=True)))
     async with client_of(world) as client:
         for path in (V1, KEBAB):
@@ -209,7 +209,7 @@ async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
                 assert answer.headers["content-type"] == "application/json"
 
 
-async def test_a_request_id_goes_through_and_reaches_the_service() -> None:
+async def test_a_request_id_is_echoed_and_reaches_the_service() -> None:
     seen: list[str] = []
 
     async def note(request: AggregationRequest) -> Aggregation:
@@ -230,7 +230,7 @@ async def test_a_request_id_goes_through_and_reaches_the_service() -> None:
     assert len(set(seen)) == 4
 
 
-async def test_one_line_is_logged_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_request_is_logged_on_a_single_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "warpseal.api")
     async with client_of(World()) as client:
         await (await client.post(KEBAB, json=BODY)).read()
@@ -245,7 +245,7 @@ async def test_one_line_is_logged_for_each_request(caplog: pytest.LogCaptureFixt
     assert lines[1].code == "nothing_to_sign"  # type: ignore[attr-defined]
 
 
-async def test_a_client_that_leaves_cancels_its_own_wait(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disconnected_client_cancels_only_its_own_wait(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "warpseal.api")
     started, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -290,7 +290,7 @@ async def _post(client: aiohttp.ClientSession, path: str) -> tuple[int, dict[str
         return answer.status, await answer.json()
 
 
-async def test_one_client_takes_at_most_half_of_the_places() -> None:
+async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
     gate = Gate()
     world = World(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=8)
     async with client_of(world) as client:

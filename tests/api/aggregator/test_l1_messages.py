@@ -65,7 +65,7 @@ async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() ->
     assert [request.height for request in world.l1_messages.asked] == [0, 0, None]
 
 
-async def test_what_is_true_now_stands_beside_a_superseded_message() -> None:
+async def test_a_superseded_message_is_returned_with_the_current_state() -> None:
     world = World()
     world.l1_messages.answer = replace(world.l1_messages.answer, superseded={"registered": False})
     async with client_of(world) as client, client.get(PATH) as response:
@@ -73,7 +73,7 @@ async def test_what_is_true_now_stands_beside_a_superseded_message() -> None:
         assert await response.json() == {"signedMessage": SIGNED.hex(), "superseded": {"registered": False}}
 
 
-async def test_an_explanation_is_a_200_and_makes_no_message() -> None:
+async def test_explain_mode_answers_200_without_a_message() -> None:
     world = World()
     async with client_of(world) as client, client.get(PATH, params={"explain": "true"}) as response:
         assert response.status == 200
@@ -145,12 +145,12 @@ async def test_another_network_is_a_404() -> None:
         assert (await response.json())["code"] == "network_not_served"
 
 
-async def test_a_post_is_told_that_it_must_be_a_get() -> None:
+async def test_a_post_is_refused_with_the_allowed_method() -> None:
     async with client_of(World()) as client, client.post(PATH) as response:
         assert (await response.json())["code"] == "method_not_allowed"
 
 
-async def test_ready_shows_what_works_beside_the_signing_and_is_not_changed_by_it() -> None:
+async def test_ready_shows_background_services_without_depending_on_them() -> None:
     world = World(background={"degraded": ["the store is down"], "index": {"lagBlocks": 7}})
     async with client_of(world) as client, client.get("/ready") as response:
         assert response.status == 200

@@ -25,7 +25,7 @@ def test_every_exchange_has_its_line_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: str(exchange.position))
-def test_what_differs_from_the_reference_has_a_reason(exchange: Exchange) -> None:
+def test_every_difference_from_the_reference_has_a_reason(exchange: Exchange) -> None:
     expected = EXPECTED[exchange.position]
     differs = expected.status != exchange.status or expected.text is not None
     assert bool(expected.deviation) == differs or exchange.path == "/metrics"
@@ -39,7 +39,7 @@ def test_the_statuses_of_the_table_are_those_of_the_error_table() -> None:
 
 
 @pytest.mark.parametrize("position", AT_THE_DOOR)
-async def test_what_the_door_answers_by_itself_is_as_the_table_says(position: int) -> None:
+async def test_responses_made_by_the_endpoint_match_the_table(position: int) -> None:
     exchange, expected = EXCHANGES[position], EXPECTED[position]
     world = World()
     async with client_of(world) as client:

@@ -83,7 +83,7 @@ async def test_blocks_of_the_c_chain_are_named_in_hex_and_count_their_atomic_tra
         ({"pageSize": 1}, "4"),
     ],
 )
-async def test_blocks_are_chosen_by_time_newest_first(params: dict[str, Any], heights: str) -> None:
+async def test_blocks_are_selected_by_time_newest_first(params: dict[str, Any], heights: str) -> None:
     page = await get(indexed(all_blocks=[s.p_block(n) for n in range(1, 5)]), P_BLOCKS, **params)
     assert "".join(block["blockNumber"] for block in page["blocks"]) == heights
 

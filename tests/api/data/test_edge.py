@@ -95,7 +95,7 @@ async def headers_of(world: World, path: str, **headers: str) -> tuple[int, Any,
         return answer.status, answer.headers, await answer.read()
 
 
-async def test_an_answer_that_the_client_has_is_not_sent_again() -> None:
+async def test_a_response_that_the_client_has_cached_is_not_sent_again() -> None:
     world = indexed(all_blocks=BLOCKS)
     _, first, body = await headers_of(world, P_BLOCKS)
     assert first["cache-control"] == "public, no-cache"
@@ -184,7 +184,7 @@ async def test_a_preflight_allows_the_requested_headers() -> None:
             assert "x-service-api-key" in answer.headers["access-control-allow-headers"]
 
 
-async def test_a_page_may_read_answers_and_errors_with_their_headers() -> None:
+async def test_a_web_page_may_read_responses_and_errors_with_their_headers() -> None:
     async with client_of(indexed()) as client:
         for path, status in ((P_TXS, 200), ("/v1/nowhere", 404)):
             async with client.get(path, headers=CONSOLE) as answer:
@@ -194,7 +194,7 @@ async def test_a_page_may_read_answers_and_errors_with_their_headers() -> None:
                 assert {"x-warpseal-index", "ratelimit-remaining", "retry-after"} <= set(exposed.split(", "))
 
 
-async def test_pages_of_sites_that_are_not_allowed_read_nothing() -> None:
+async def test_web_pages_of_other_origins_read_no_response() -> None:
     world = World().with_data(http_allowed_origins=("https://Console.example/",))
     async with client_of(world) as client:
         async with client.get(P_TXS, headers=CONSOLE) as answer:

@@ -31,7 +31,7 @@ def ends(tx: dict[str, Any]) -> tuple[str, str]:
     return tx["sourceChain"], tx["destinationChain"]
 
 
-async def test_a_permissioned_subnet_promises_no_reward() -> None:
+async def test_a_permissioned_subnet_has_no_estimated_reward() -> None:
     added = msgspec.structs.replace(s.p_tx(1), kind="AddSubnetValidatorTx", estimated_reward=0)
     (transaction,) = (await get(indexed(txs=[added]), P_TXS))["transactions"]
     assert "estimatedReward" not in transaction

@@ -362,7 +362,7 @@ async def test_a_chain_that_is_not_indexed_is_an_error() -> None:
     assert hashes(await get(world, P_TXS)) == ids(1)
 
 
-async def test_the_network_is_echoed_as_the_path_has_it() -> None:
+async def test_the_network_is_echoed_as_spelled_in_the_path() -> None:
     world = indexed(txs=[s.p_tx(1)])
     page = await get(world, "/v1/networks/testnet/blockchains/p-chain/transactions")
     assert page["chainInfo"]["network"] == "testnet"
@@ -370,7 +370,7 @@ async def test_the_network_is_echoed_as_the_path_has_it() -> None:
     assert (body["code"], body["detail"]["served"]) == ("network_not_served", ["fuji", "testnet"])
 
 
-async def test_a_page_with_too_many_outputs_ends_early_and_has_a_next_one() -> None:
+async def test_a_page_with_too_many_outputs_ends_early_with_a_next_page_token() -> None:
     heavy = [s.p_tx(n, emitted=tuple(s.utxo(1) for _ in range(400))) for n in range(1, 6)]
     world = indexed(txs=heavy)
     page = await get(world, P_TXS)

@@ -27,7 +27,7 @@ async def levels(node: World, path: str = ADMIN, **headers: str) -> Reply:
     return await node.rpc(path, "admin.getLoggerLevel", {}, **headers)
 
 
-async def test_administration_that_is_off_is_not_there() -> None:
+async def test_disabled_administration_answers_404() -> None:
     async with world(NodeApiSettings()) as node:
         assert said(await levels(node)) == NO_PAGE
 
@@ -35,7 +35,7 @@ async def test_administration_that_is_off_is_not_there() -> None:
 @pytest.mark.parametrize(
     "header", ["Forwarded", "X-Forwarded-For", "x-forwarded-proto", "X_Forwarded_For", "forwarded"]
 )
-async def test_without_a_token_what_came_through_a_proxy_finds_nothing(header: str) -> None:
+async def test_without_a_token_a_request_through_a_proxy_gets_404(header: str) -> None:
     async with world() as node:
         assert (await levels(node)).status == 200
         assert said(await levels(node, **{header: "127.0.0.1"})) == NO_PAGE
@@ -46,11 +46,11 @@ async def test_without_a_token_what_came_through_a_proxy_finds_nothing(header: s
     [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("::ffff:127.0.0.1", True)]
     + [(peer, False) for peer in ("10.0.0.1", "203.0.113.7", "::ffff:10.0.0.1", "fe80::1", "", "localhost")],
 )
-async def test_without_a_token_only_this_machine_passes(peer: str, passes: bool) -> None:
+async def test_without_a_token_only_loopback_addresses_are_allowed(peer: str, passes: bool) -> None:
     assert await status_behind(AdminGuard(passed, None), peer, {}) == (200 if passes else 404)
 
 
-async def test_with_a_token_who_has_it_passes_from_everywhere() -> None:
+async def test_a_valid_token_is_accepted_from_any_address() -> None:
     given = {"authorization": f"Bearer {TOKEN}", "x-forwarded-for": "1.2.3.4"}
     assert await status_behind(AdminGuard(passed, TOKEN), "203.0.113.7", given) == 200
 
@@ -59,12 +59,12 @@ async def test_with_a_token_who_has_it_passes_from_everywhere() -> None:
     "authorization",
     [None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer ", "Bearer \xff", "Bearer"],
 )
-async def test_with_a_token_who_has_it_not_is_refused_on_this_machine_too(authorization: str | None) -> None:
+async def test_a_missing_or_wrong_token_is_refused_even_on_loopback(authorization: str | None) -> None:
     given = {} if authorization is None else {"authorization": authorization}
     assert await status_behind(AdminGuard(passed, TOKEN), "127.0.0.1", given) == 401
 
 
-async def test_a_refused_token_is_told_how_to_come_back_and_is_on_no_page() -> None:
+async def test_a_refused_token_gets_www_authenticate_and_no_cors_header() -> None:
     async with world(WITH_TOKEN) as node:
         reply = await levels(node)
         assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
@@ -94,16 +94,16 @@ async def test_the_guard_follows_administration_through_every_alias() -> None:
         *((host, False) for host in ("[evil.example]", "0x7f.1:80x", "2130706433")),
     ],
 )
-def test_only_the_names_that_are_allowed_and_addresses_pass(host: str, passes: bool) -> None:
+def test_only_allowed_host_names_and_ip_addresses_are_accepted(host: str, passes: bool) -> None:
     assert AllowedHosts(["localhost"]).allow(host) is passes
 
 
-def test_a_star_allows_any_name_and_no_names_allow_none() -> None:
+def test_a_star_allows_any_host_and_an_empty_list_allows_none() -> None:
     assert AllowedHosts(["*"]).allow("evil.example")
     assert not AllowedHosts([]).allow("localhost")
 
 
-async def test_a_foreign_name_is_refused_under_ext_only() -> None:
+async def test_a_foreign_host_name_is_refused_under_ext_only() -> None:
     async with world() as node:
         for path in (HEALTH, ADMIN, "/ext/nope"):
             reply = await node.send("GET", path, headers={"Host": "evil.example"})
@@ -111,7 +111,7 @@ async def test_a_foreign_name_is_refused_under_ext_only() -> None:
         assert (await node.send("GET", "/other", headers={"Host": "evil.example"})).status == 200
 
 
-async def test_pages_may_read_health_and_never_with_credentials_but_not_administration() -> None:
+async def test_web_pages_may_read_health_without_credentials_but_not_administration() -> None:
     async with world() as node:
         asking = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
         reply = await node.send("OPTIONS", HEALTH, headers=asking)
@@ -124,7 +124,7 @@ async def test_pages_may_read_health_and_never_with_credentials_but_not_administ
         assert not [name for name in reply.headers if name.lower().startswith("access-control")]
 
 
-async def test_pages_of_other_origins_than_those_that_are_allowed_may_not_read_health() -> None:
+async def test_web_pages_of_other_origins_may_not_read_health() -> None:
     async with world(data=DataApiSettings(http_allowed_origins=("https://console.example",))) as node:
         reply = await node.send("GET", HEALTH, headers={"Origin": "http://a.example"})
         assert "access-control-allow-origin" not in reply.headers

@@ -23,7 +23,7 @@ async def text_of(node: World, path: str) -> str:
     return reply.text if reply.status == 200 else str(reply.status)
 
 
-async def test_an_alias_of_an_endpoint_that_comes_later_works_from_then_on() -> None:
+async def test_an_alias_works_once_its_endpoint_is_mounted() -> None:
     async with world() as node:
         chain = f"bc/{id_text(C_CHAIN)}"
         assert await node.admin("alias", endpoint=chain, alias="soon") == {}
@@ -37,7 +37,7 @@ async def test_an_alias_of_an_endpoint_that_comes_later_works_from_then_on() -> 
             assert await text_of(node, f"/ext/{name}") == "404"
 
 
-async def test_an_endpoint_cannot_take_the_path_of_another_or_of_an_alias() -> None:
+async def test_an_endpoint_cannot_use_a_path_that_is_in_use() -> None:
     async with world() as node:
         await node.admin("alias", endpoint="health", alias="mine")
         for name in ("mine", "health"):
@@ -47,7 +47,7 @@ async def test_an_endpoint_cannot_take_the_path_of_another_or_of_an_alias() -> N
         assert await text_of(node, "/ext/new") == "one"
 
 
-async def test_aliases_that_stand_in_a_circle_harm_nobody() -> None:
+async def test_circular_aliases_are_answered_with_404() -> None:
     async with world() as node:
         for endpoint, alias in (("a", "b"), ("b", "a"), ("c", "c")):
             await node.admin("alias", endpoint=endpoint, alias=alias)
@@ -55,14 +55,14 @@ async def test_aliases_that_stand_in_a_circle_harm_nobody() -> None:
 
 
 @pytest.mark.parametrize("alias", ["p-chain", "c-chain", "43114", id_text(bytes(32)), "ab" * 32, "0x" + "ab" * 32, ""])
-async def test_an_alias_that_would_be_understood_as_something_else_is_refused(alias: str) -> None:
+async def test_an_ambiguous_alias_is_refused(alias: str) -> None:
     async with world() as node:
         said = await node.admin("aliasChain", chain="C", alias=alias)
         assert "alias" in said
         assert alias not in node.aliases.aliases_of(C_CHAIN) or alias == id_text(C_CHAIN)
 
 
-async def test_512_characters_are_an_alias_whatever_their_bytes() -> None:
+async def test_an_alias_may_have_512_characters_of_any_size() -> None:
     async with world() as node:
         for name, params in (("alias", {"endpoint": "health"}), ("aliasChain", {"chain": "C"})):
             assert await node.admin(name, alias="é" * 512, **params) == {}
@@ -70,14 +70,14 @@ async def test_512_characters_are_an_alias_whatever_their_bytes() -> None:
         assert await text_of(node, "/ext/" + "%C3%A9" * 512 + "/liveness") == '{"checks":{},"healthy":true}\n'
 
 
-async def test_a_slash_at_the_end_or_twice_makes_another_path() -> None:
+async def test_trailing_and_double_slashes_make_a_different_path() -> None:
     async with world() as node:
         for path in ("/ext/health/", "/ext//health", "/ext/admin/", "/ext/", "/ext/Health"):
             assert await text_of(node, path) == "404", path
         assert await text_of(node, "/ext") == "not under /ext"
 
 
-async def test_vms_that_fail_are_shown_only_where_there_are_any() -> None:
+async def test_failed_vms_are_listed_only_if_there_are_any() -> None:
     async with world() as node:
         node.plugins.loaded = LoadedVMs({"a": ("b", "c")}, {})
         assert await node.admin("loadVMs") == {"newVMs": {"a": ["b", "c"]}}
@@ -113,7 +113,7 @@ async def test_the_published_sdks_bodies_are_answered(tmp_path: Path) -> None:
             assert (reply.status, reply.json["id"], "result" in reply.json) == (200, number, True), reply.text
 
 
-async def test_a_part_of_health_can_be_good_while_the_whole_is_not() -> None:
+async def test_a_tagged_health_report_can_pass_while_the_whole_report_fails() -> None:
     async with world() as node:
         node.registry.register(
             HealthCheck("good", CheckOutcome, frozenset({"a"})),
@@ -147,7 +147,7 @@ async def test_sub_routes_of_health_answer_any_method_with_the_report() -> None:
                 assert (reply.status, reply.json) == (200, {"checks": {}, "healthy": True})
 
 
-async def test_a_fault_of_ours_is_an_error_in_an_envelope_and_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_internal_error_is_a_jsonrpc_error_without_details(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as node:
 
         async def fail() -> LoadedVMs:

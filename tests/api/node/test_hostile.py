@@ -43,7 +43,7 @@ async def test_a_body_without_a_length_is_refused_when_it_is_too_large() -> None
 
 
 @pytest.mark.parametrize("size", [6_000_068, 9_000_000])
-async def test_the_sender_of_a_huge_body_sees_the_answer(size: int) -> None:
+async def test_the_sender_of_a_huge_body_receives_the_error_response(size: int) -> None:
     async with world() as node:
         reply = await node.send("POST", ADMIN, b" " * size, JSON)
         assert (reply.status, reply.text) == (413, f"content length too large ({size}>1048576)")
@@ -58,7 +58,7 @@ async def test_deep_nesting_is_a_parse_error(body: bytes) -> None:
         assert await is_served(node)
 
 
-async def test_a_slow_body_is_given_up_in_plain_text() -> None:
+async def test_a_slow_body_is_cut_off_with_a_plain_text_error() -> None:
     settings = replace(SETTINGS, receive_timeout_s=0.3)
     async with world(settings=settings) as node:
         said = await raw(node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{")
@@ -102,13 +102,13 @@ async def test_no_spelling_of_a_path_reaches_administration_but_its_own(line: by
         assert b"rpc: POST method required" not in said
 
 
-async def test_an_absolute_form_names_a_host_that_counts_no_more_than_the_header() -> None:
+async def test_an_absolute_request_target_does_not_override_the_host_header() -> None:
     async with world() as node:
         line = b"GET http://localhost/ext/health/liveness HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
         assert b'"healthy":true' not in await raw(node, line)
 
 
-async def test_many_tags_and_long_ones_are_bounded() -> None:
+async def test_the_number_and_length_of_health_tags_are_bounded() -> None:
     async with world() as node:
         query = "&".join(f"tag={number}" for number in range(3_000))
         assert (await node.send("GET", f"{HEALTH}?{query}")).status == 200
@@ -119,14 +119,14 @@ async def test_many_tags_and_long_ones_are_bounded() -> None:
         assert await is_served(node)
 
 
-async def test_a_batch_is_no_request_of_this_dialect() -> None:
+async def test_a_batch_is_refused_by_the_gorilla_dialect() -> None:
     async with world() as node:
         call = {"jsonrpc": "2.0", "id": 1, "method": "health.liveness"}
         reply = await node.send("POST", HEALTH, json.dumps([call] * 5_000).encode(), JSON)
         assert (reply.status, reply.error[0], reply.json["id"]) == (200, -32700, None)
 
 
-async def test_an_upgrade_to_another_protocol_is_not_taken_up() -> None:
+async def test_an_upgrade_to_another_protocol_is_ignored() -> None:
     async with world() as node:
         said = await raw(
             node,

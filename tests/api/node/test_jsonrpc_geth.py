@@ -76,7 +76,7 @@ def batch(count: int) -> bytes:
     return json.dumps(calls).encode()
 
 
-def test_a_thousand_entries_are_answered_and_one_more_is_too_large() -> None:
+def test_a_batch_of_a_thousand_calls_is_answered_and_a_larger_one_is_refused() -> None:
     assert len(json.loads(answer(batch(1000)))) == 1000
     assert answer(batch(1001)) == (
         b'[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"batch too large"}}]'  # As recorded.

@@ -23,29 +23,29 @@ def asked(params: object) -> Params:
 
 
 @pytest.mark.parametrize("params", [None, {}, [], [{}], [{}, {"alias": "y"}], {"alias": None}, {"other": 7}])
-def test_params_that_say_nothing_are_an_empty_object(params: object) -> None:
+def test_empty_params_mean_an_empty_object(params: object) -> None:
     assert asked(params) == Params()
 
 
 @pytest.mark.parametrize("params", [{"ALIAS": "x", "chainnames": ["a"]}, [{"Alias": "x", "ChainNames": ["a"]}, 7]])
-def test_keys_of_params_count_in_any_case_and_the_first_of_an_array_counts(params: object) -> None:
+def test_params_match_keys_in_any_case_and_take_the_first_element_of_an_array(params: object) -> None:
     assert asked(params) == Params("x", ["a"])
 
 
 @pytest.mark.parametrize("params", [7, "x", True, [7], {"alias": 7}, {"alias": []}, {"chainNames": "x"}, [[{}]]])
-def test_params_of_a_wrong_type_are_refused_in_the_nodes_words(params: object) -> None:
+def test_params_of_a_wrong_type_are_refused_with_the_error_text_of_the_node(params: object) -> None:
     with pytest.raises(JsonRpcError) as refused:
         asked(params)
     assert (refused.value.code, str(refused.value)) == (-32000, BAD_ARGUMENT)
 
 
-def test_keys_of_the_envelope_count_in_any_case() -> None:
+def test_keys_of_a_request_match_in_any_case() -> None:
     request = parse(b'{"JSONRPC":"2.0","Method":"admin.alias","ID":7}')
     assert (request.version, request.method, bytes(request.id or b"")) == ("2.0", "admin.alias", b"7")
 
 
 @pytest.mark.parametrize("given", ["7", '"a"', "1.50", '{"a": [1]}', "[1]", "false", '""', "99999999999999999999999"])
-def test_an_id_of_any_kind_comes_back_as_it_was(given: str) -> None:
+def test_an_id_of_any_type_is_echoed_unchanged(given: str) -> None:
     request = parse(f'{{"jsonrpc":"2.0","method":"a.b","id": {given} }}'.encode())
     assert request.id is not None
     assert success(request.id, {}).decode() == f'{{"jsonrpc":"2.0","result":{{}},"id":{given}}}\n'
@@ -60,7 +60,7 @@ def test_an_id_of_any_kind_comes_back_as_it_was(given: str) -> None:
         ("", 'rpc: service/method request ill-formed: ""'),
     ],
 )
-def test_a_method_that_is_no_service_and_function_is_refused(method: str, result: str) -> None:
+def test_a_method_without_service_and_function_is_refused(method: str, result: str) -> None:
     request = parse(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode())
     with pytest.raises(JsonRpcError) as refused:
         request.called()
@@ -70,14 +70,14 @@ def test_a_method_that_is_no_service_and_function_is_refused(method: str, result
 @pytest.mark.parametrize(
     "body", [b"", b" \n", b"{", b"[]", b"1", b'"x"', b"tru", b"{]", b"\xff", b'{"a":}', b'{"method":7}', b'{"a":1,}']
 )
-def test_a_body_that_is_no_request_is_a_parse_error_with_a_null_id(body: bytes) -> None:
+def test_a_body_without_a_request_is_a_parse_error_with_a_null_id(body: bytes) -> None:
     with pytest.raises(JsonRpcError) as refused:
         parse(body)
     said = json.loads(failure(None, refused.value))
     assert (said["error"]["code"], said["error"]["data"], said["id"]) == (-32700, None, None)
 
 
-def test_what_follows_the_first_value_is_not_read() -> None:
+def test_bytes_after_the_first_json_value_are_ignored() -> None:
     assert parse(b'{"method":"a.b"} and more').method == "a.b"
     assert parse(b'{"method":"a.b"}{"method":"c.d"}').method == "a.b"
 
@@ -93,7 +93,7 @@ def test_what_follows_the_first_value_is_not_read() -> None:
     ],
     ids=["open", "closed", "objects", "id", "params"],
 )
-def test_deep_nesting_is_a_parse_error_and_nothing_worse(body: bytes) -> None:
+def test_deep_nesting_is_a_parse_error_without_a_crash(body: bytes) -> None:
     with pytest.raises(JsonRpcError) as refused:
         parse(body)
     assert refused.value.code == -32700
@@ -108,12 +108,12 @@ def test_deep_nesting_is_a_parse_error_and_nothing_worse(body: bytes) -> None:
     ],
     ids=["in a text", "wide", "behind escapes"],
 )
-def test_brackets_that_do_not_nest_are_no_nesting(body: bytes) -> None:
+def test_brackets_in_a_row_or_in_texts_do_not_count_as_nesting(body: bytes) -> None:
     parse(body)
 
 
 @pytest.mark.parametrize("body", [b'"' + b'\\"' * 400_000, b'"\\' * 400_000, b"[" * 70 + b'"' * 700_001])
-def test_texts_that_never_end_cost_no_more_than_their_length(body: bytes) -> None:
+def test_unterminated_strings_are_parsed_in_linear_time(body: bytes) -> None:
     with pytest.raises(JsonRpcError):
         parse(body)
 
@@ -134,12 +134,14 @@ def code_of(body: bytes) -> int:
 
 
 @given(JSON, st.text(), st.binary(max_size=5))
-def test_any_object_with_a_method_is_a_request_whatever_follows(value: Any, method: str, more: bytes) -> None:
+def test_any_object_with_a_method_is_a_request_regardless_of_following_bytes(
+    value: Any, method: str, more: bytes
+) -> None:
     body = json.dumps({"method": method, "params": value, "id": value}).encode()
     assert parse(body).method == method
     assert code_of(body + b" " + more) in (0, -32700)
 
 
 @given(JSON | st.binary(max_size=60))
-def test_nothing_crashes_the_parser(given: Any) -> None:
+def test_no_input_crashes_the_gorilla_parser(given: Any) -> None:
     assert code_of(given if isinstance(given, bytes) else json.dumps(given).encode()) in (0, -32700)

@@ -88,7 +88,7 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> 
             compare(await served.world.send(exchange["http"], exchange["path"], body, exchange["headers"]), exchange)
 
 
-async def test_an_l1_and_a_permissioned_subnet_are_told_with_all_fields_in_their_order() -> None:
+async def test_validators_of_l1s_and_permissioned_subnets_have_all_fields_in_order() -> None:
     async with ours() as served:
         found = await served.listed()
         assert found == BY_ID
@@ -97,7 +97,7 @@ async def test_an_l1_and_a_permissioned_subnet_are_told_with_all_fields_in_their
         assert await served.listed(path=LEGACY) == LISTED[2]
 
 
-async def test_one_all_an_unknown_and_a_malformed_id() -> None:
+async def test_validators_are_selected_by_id_and_all_are_listed_without_ids() -> None:
     first = BY_ID[0]["nodeID"]
     async with ours() as served:
         assert await served.listed(first) == [BY_ID[0]]
@@ -152,7 +152,9 @@ async def test_a_node_that_lists_them_is_asked_first_and_its_failure_is_an_error
 
 
 @pytest.mark.parametrize("status", [404, 405])
-async def test_where_the_node_lists_none_we_do_and_it_is_asked_again_after_ten_minutes(status: int) -> None:
+async def test_the_daemon_lists_validators_if_the_node_does_not_and_calls_it_again_after_ten_minutes(
+    status: int,
+) -> None:
     node = Node([{**LISTED[0][0], "uptimeSeconds": 7}], status=status)
     async with ours(node) as served:
         for _ in range(3):
@@ -165,7 +167,7 @@ async def test_where_the_node_lists_none_we_do_and_it_is_asked_again_after_ten_m
         assert await served.listed() == node.listed
 
 
-async def test_a_node_that_never_answered_is_waited_for_by_nobody() -> None:
+async def test_requests_do_not_wait_for_a_node_that_never_answered() -> None:
     node = Node([{**LISTED[0][0], "uptimeSeconds": 7}], status=503)
     async with ours(node) as served:
         for _ in range(3):
@@ -176,7 +178,7 @@ async def test_a_node_that_never_answered_is_waited_for_by_nobody() -> None:
         assert await served.listed() == node.listed
 
 
-async def test_the_p_chain_s_silence_is_an_error_that_tells_no_address() -> None:
+async def test_an_error_about_an_unavailable_p_chain_contains_no_address() -> None:
     async with ours() as served:
         assert await served.listed() == BY_ID
         served.p_chain.answers[P_METHOD] = web.Response(status=503)

@@ -117,7 +117,7 @@ def shape(value: Any) -> Any:
     return "number" if isinstance(value, int | float) else "text"
 
 
-async def test_key_order_of_replies_is_the_recorded_one(node: World) -> None:
+async def test_replies_have_the_recorded_key_order(node: World) -> None:
     reply = await node.rpc(HEALTH, "health.liveness")
     assert reply.text == '{"jsonrpc":"2.0","result":{"checks":{},"healthy":true},"id":1}\n'
     reply = await node.rpc(HEALTH, "health.nope")
@@ -125,7 +125,7 @@ async def test_key_order_of_replies_is_the_recorded_one(node: World) -> None:
     assert list(reply.json["error"]) == ["code", "message", "data"]
 
 
-async def test_what_a_node_has_of_its_own_is_no_method_here(node: World) -> None:
+async def test_methods_of_the_node_itself_are_not_served(node: World) -> None:
     for name in ("dbGet", "getConfig"):
         assert await node.admin(name, key="0x00") == f'rpc: can\'t find method "admin.{name[0].upper()}{name[1:]}"'
 
@@ -151,6 +151,6 @@ async def test_unknown_paths_and_chains_are_404_as_recorded(node: World) -> None
         compare(await ask(node, exchange), exchange)
 
 
-def test_the_page_tells_of_every_deviation() -> None:
+def test_the_docs_page_lists_every_deviation() -> None:
     page = DOCUMENT.read_text()
     assert [deviation for deviation in DEVIATIONS if deviation not in page] == []

@@ -91,7 +91,7 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> 
             compare(await asked.send(exchange["http"], PATH, body, exchange["headers"]), exchange)
 
 
-async def test_what_the_node_lists_comes_through_with_all_its_fields_in_their_order() -> None:
+async def test_validators_of_the_node_are_passed_on_with_all_fields_in_order() -> None:
     for said in LISTED:
         async with chain(Node(said)) as asked:
             found = await listed(asked)
@@ -105,7 +105,7 @@ async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
         assert f'"weight":{2**64 - 1},' in reply.text
 
 
-async def test_one_validator_an_unknown_and_a_malformed_id() -> None:
+async def test_validators_are_selected_by_id_and_a_malformed_id_is_refused() -> None:
     first = LISTED[0][0]["nodeID"]
     async with chain(Node()) as asked:
         assert [entry["nodeID"] for entry in await listed(asked, first)] == [first]
@@ -115,7 +115,7 @@ async def test_one_validator_an_unknown_and_a_malformed_id() -> None:
             assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed
 
 
-async def test_one_node_answers_as_long_as_it_can() -> None:
+async def test_the_same_node_is_called_until_it_fails() -> None:
     one, other = Node(), Node([])
     async with chain(one, other) as asked:
         assert await listed(asked)
@@ -127,7 +127,7 @@ async def test_one_node_answers_as_long_as_it_can() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405])
-async def test_a_chain_whose_nodes_do_not_serve_validators_is_a_404_and_they_are_left_alone(status: int) -> None:
+async def test_a_chain_whose_nodes_do_not_serve_validators_is_a_404_without_further_calls(status: int) -> None:
     node = Node(status=status)
     async with chain(node) as asked:
         for _ in range(3):
@@ -136,7 +136,7 @@ async def test_a_chain_whose_nodes_do_not_serve_validators_is_a_404_and_they_are
         assert node.asked == 1
 
 
-async def test_nodes_that_fail_are_an_error_that_tells_no_address() -> None:
+async def test_an_error_about_failed_nodes_contains_no_address() -> None:
     node = Node(status=503)
     async with chain(node) as asked:
         code, text = await listed(asked)
@@ -147,7 +147,7 @@ async def test_nodes_that_fail_are_an_error_that_tells_no_address() -> None:
 @pytest.mark.parametrize(
     "answer", [{"validators": [{}]}, {"validators": [{**LISTED[0][0], "weight": -1}]}, {"validators": 7}, [], None]
 )
-async def test_an_answer_of_another_shape_is_not_passed_on(answer: object) -> None:
+async def test_a_malformed_node_response_is_not_passed_on(answer: object) -> None:
     node = Node()
 
     async def lie(request: web.Request) -> web.Response:
@@ -166,6 +166,6 @@ async def test_an_answer_of_another_shape_is_not_passed_on(answer: object) -> No
         ("https://example/evm", None),
     ],
 )
-def test_where_validators_are_follows_from_where_the_rpc_is(rpc: str, validators: str | None) -> None:
+def test_the_validators_url_is_derived_from_the_rpc_url(rpc: str, validators: str | None) -> None:
     found = validators_endpoint(NodeEndpoint(rpc))
     assert (found.base_url if found else None) == validators

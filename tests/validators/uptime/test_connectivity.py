@@ -24,7 +24,7 @@ def test_there_is_no_uptime_until_a_full_day_was_observed() -> None:
     assert compute_reach(hours(24), RECENTLY) == ObservedUptime(100.0, 100.0)
 
 
-def test_a_day_that_is_long_ago_is_none() -> None:
+def test_a_day_of_old_hours_does_not_count() -> None:
     assert compute_reach(hours(24), RECENTLY + 24 * HOUR_S) is None
     assert compute_reach((*hours(100), *hours(24, first=200)), RECENTLY + 200 * HOUR_S) == ObservedUptime(100.0, 100.0)
 

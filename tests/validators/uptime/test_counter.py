@@ -11,7 +11,7 @@ def connected_at(now_ms: int) -> UptimeCounter:
     return counter
 
 
-def test_a_connected_node_is_credited_up_to_when_it_was_last_heard() -> None:
+def test_a_connected_node_is_credited_until_its_last_message() -> None:
     counter = connected_at(1_000)
     counter.advance(30_000, 21_000)
     assert counter.total() == Uptime(20_000, 20_000)
@@ -26,7 +26,7 @@ def test_silence_before_the_end_of_a_connection_counts_as_not_connected() -> Non
     assert counter.total() == Uptime(60_000, 20_000)
 
 
-def test_only_a_node_that_is_sought_is_observed() -> None:
+def test_only_wanted_nodes_are_observed() -> None:
     counter = UptimeCounter(0)
     counter.advance(10_000, None)
     assert counter.total() == Uptime()
@@ -50,7 +50,7 @@ def test_unobserved_time_is_left_out_and_undecided_time_before_it_is_decided_lat
     assert gone.total() == Uptime(13_000, 4_000)
 
 
-def test_a_clock_that_stands_still_credits_nothing() -> None:
+def test_a_stopped_clock_credits_no_time() -> None:
     counter = connected_at(5_000)
     for _ in range(3):
         counter.advance(5_000, 5_000)

@@ -70,14 +70,14 @@ def test_the_current_hour_continues_the_row_of_an_earlier_process() -> None:
     assert book.unwritten_rows() == (HourRow(HOUR, NODE, 110, 95),)
 
 
-def test_while_no_store_takes_them_the_oldest_hours_make_room() -> None:
+def test_the_oldest_hours_are_dropped_while_the_store_is_down() -> None:
     book, counter = begun(max_rows=3)
     for number in range(10):
         book.roll_hour(grow(counter, 10, 5), START_UNIX_S + number * 3_600)
     assert [row.hour - HOUR for row in book.rows_of(NODE)] == [6, 7, 8]
 
 
-def test_a_node_that_is_forgotten_and_comes_back_is_counted_on() -> None:
+def test_a_dropped_node_that_returns_continues_its_count() -> None:
     book, counter = begun()
     book.count(grow(counter, 10, 5))
     book.drop_counters([NODE])

@@ -212,7 +212,7 @@ def test_every_second_of_an_absence_is_counted_if_nothing_is_lost(steps: list[tu
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, GAP_MS), st.booleans()), max_size=60))
-def test_a_node_that_is_always_there_has_all_of_the_time_up_to_when_it_was_last_heard(
+def test_an_always_connected_node_has_full_uptime_until_its_last_message(
     passing: list[tuple[int, bool]],
 ) -> None:
     world = World()

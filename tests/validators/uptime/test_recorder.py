@@ -73,7 +73,7 @@ async def test_connects_and_disconnects_are_counted_and_kept_over_a_restart() ->
     assert sum(row.connected_ms for row in storage.hour_rows.values()) == 13_000
 
 
-async def test_our_own_stop_is_no_disconnect() -> None:
+async def test_stopping_the_daemon_counts_no_disconnect() -> None:
     clock, storage, peers = Clock(), MemoryUptimeStorage(), FakePeers()
     async with running(observing(peers, storage, clock), peers) as observed:
         peers.connect(NODE, clock.now())
@@ -135,7 +135,7 @@ async def test_a_store_that_is_down_again_and_again_never_adds_anything_twice() 
         assert observed.uptime(validation()) == Uptime(20_000, 20_000)
 
 
-async def test_reach_combines_the_hours_of_the_store_and_of_memory() -> None:
+async def test_connectivity_combines_hours_of_the_store_and_of_memory() -> None:
     clock, peers, storage = Clock(), FakePeers(), MemoryUptimeStorage()
     old = [HourRow(HOUR - number, NODE, HOUR_MS, HOUR_MS // 2) for number in range(1, 24)]
     storage.put([], old)

@@ -124,7 +124,7 @@ def test_a_validation_unconfirmed_for_five_minutes_is_not_counted_until_it_is_co
     assert world.uptime(validation()) == Uptime(310_000, 310_000)
 
 
-def test_two_validations_of_one_node_are_counted_each_for_itself() -> None:
+def test_two_validations_of_a_node_are_counted_separately() -> None:
     world = Book()
     world.connect()
     world.watch(validation(1))
