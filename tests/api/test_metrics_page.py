@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from tests.api.world import World, client_of, serving
-from warpseal.api.metrics_page import MetricsPage
+from warpseal.api.probes import MetricsPage
 from warpseal.api.routes import metrics_app
 from warpseal.metrics import Metrics, MetricSources, SubnetSample, ValidatorSample
 

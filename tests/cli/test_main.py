@@ -124,7 +124,7 @@ def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("[]", "JSON object"), (None, "cannot be read")])
-def test_config_check_reports_a_missing_file(
+def test_config_check_reports_a_missing_or_malformed_file(
     content: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(tmp_path / "missing.json") if content is None else write(tmp_path, content)

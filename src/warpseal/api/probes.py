@@ -1,7 +1,12 @@
-"""GET /health: whether the daemon is alive, as the reference reports it. GET /ready: whether it can sign."""
+"""The pages that monitoring polls: GET /health, GET /ready and GET /metrics.
+
+/health reports whether the daemon is alive, in the form of the reference; /ready whether it can sign. /metrics is on
+the metrics port only.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,6 +17,8 @@ from starlette.responses import Response
 
 from warpseal.api.aggregator.services import SigningServices
 from warpseal.api.startup_gate import StartupGate
+from warpseal.metrics.registry import CONTENT_TYPE, Metrics
+from warpseal.runtime.locks import AsyncLock
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import id_text, node_id_text
 from warpseal.warp.validator_set import Validator, required_weight
@@ -23,7 +30,7 @@ STALE_HEIGHT: Final = "the proposed P-Chain height is not known, or stale"
 
 
 class ProbeEndpoints:
-    """Reports the state of the daemon at the moment of each request; while it starts, nothing is known."""
+    """Reports the state of the daemon at the time of each request; a starting daemon is not ready."""
 
     def __init__(
         self, gate: StartupGate[SigningServices], now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -67,6 +74,23 @@ class ProbeEndpoints:
                     f"subnet {id_text(subnet.subnet_id)}: connected weight {subnet.connected} of "
                     f"{required_weight(subnet.total, READY_PERCENTAGE)} needed (total {subnet.total})"
                 )
+
+
+class MetricsPage:
+    """Encodes a snapshot of the metrics in a worker thread.
+
+    Only one page is encoded at a time, so that scrapers cannot starve the event loop.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._encoding = AsyncLock()
+
+    async def show(self, request: Request) -> Response:
+        """GET /metrics."""
+        async with self._encoding:
+            page = await asyncio.to_thread(await self._metrics.snapshot())
+        return Response(page, headers={"content-type": CONTENT_TYPE})
 
 
 def _is_ready(subnet: SubnetReadiness) -> bool:

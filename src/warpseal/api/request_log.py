@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from warpseal.metrics.registry import Metrics
 from warpseal.runtime.request_id import new_request_id, parse_request_id, request_id
 
 log = logging.getLogger("warpseal.api")
@@ -29,22 +30,15 @@ def log_fields(scope: Scope) -> dict[str, Any]:
     return fields
 
 
-class HttpObserver(Protocol):
-    """Counts responses."""
-
-    def observe_http(self, route: str, status: int) -> None:
-        """Count one response. route: the template of the path, or "unknown"."""
-
-
 class RequestLog:
     """Wraps an app: request id in (`X-Request-Id`) or made, out on the answer; one log line and count at the end.
 
     paths: the template of the path by endpoint.
     """
 
-    def __init__(self, app: ASGIApp, observer: HttpObserver, paths: Mapping[Callable[..., Any], str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Mapping[Callable[..., Any], str]) -> None:
         self._app = app
-        self._observer = observer
+        self._metrics = metrics
         self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +60,7 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
-            self._observer.observe_http(self._route(scope), status)
+            self._metrics.observe_http(self._route(scope), status)
             _write_line(scope, status, perf_counter() - started)
             request_id.reset(token)
 

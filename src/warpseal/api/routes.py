@@ -17,13 +17,13 @@ from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
 from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
 from warpseal.api.error_middleware import ErrorMiddleware
-from warpseal.api.metrics_page import MetricsPage
-from warpseal.api.probes import ProbeEndpoints
+from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.request_errors import MethodNotAllowed
-from warpseal.api.request_log import HttpObserver, RequestLog
+from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import NotFound
+from warpseal.metrics.registry import Metrics
 
 V1_AGGREGATE = "/v1/signatureAggregator/{network}/aggregateSignatures"
 V1_L1_MESSAGE = V1_AGGREGATE + "/{tx_hash}"
@@ -40,7 +40,7 @@ class ApiEndpoints:
     data: DataApi
 
 
-def api_app(endpoints: ApiEndpoints, settings: ApiSettings, observer: HttpObserver) -> Starlette:
+def api_app(endpoints: ApiEndpoints, settings: ApiSettings, metrics: Metrics) -> Starlette:
     """Return the app of the API port."""
     keyed, health = endpoints.data.access.require_key, endpoints.health
     routes = [
@@ -51,19 +51,19 @@ def api_app(endpoints: ApiEndpoints, settings: ApiSettings, observer: HttpObserv
         Route("/ready", health.ready),
         *endpoints.data.routes(),
     ]
-    return _app(routes, settings, observer, Middleware(CorsMiddleware, settings=endpoints.data.settings))
+    return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=endpoints.data.settings))
 
 
-def metrics_app(page: MetricsPage, settings: ApiSettings, observer: HttpObserver) -> Starlette:
+def metrics_app(page: MetricsPage, settings: ApiSettings, metrics: Metrics) -> Starlette:
     """Return the app of the metrics port."""
-    return _app([Route("/metrics", page.show)], settings, observer)
+    return _app([Route("/metrics", page.show)], settings, metrics)
 
 
-def _app(routes: Sequence[Route], settings: ApiSettings, observer: HttpObserver, *inner: Middleware) -> Starlette:
+def _app(routes: Sequence[Route], settings: ApiSettings, metrics: Metrics, *inner: Middleware) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[
-            Middleware(RequestLog, observer=observer, paths={route.endpoint: route.path for route in routes}),
+            Middleware(RequestLog, metrics=metrics, paths={route.endpoint: route.path for route in routes}),
             Middleware(DiscardUnread, settings=settings),
             *inner,
             Middleware(ErrorMiddleware),

@@ -16,9 +16,8 @@ from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
 from warpseal.api.aggregator.services import SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
-from warpseal.api.metrics_page import MetricsPage
 from warpseal.api.node.app import PathSwitch
-from warpseal.api.probes import ProbeEndpoints
+from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.routes import ApiEndpoints, api_app, metrics_app
 from warpseal.api.server import HttpServer
 from warpseal.api.startup_gate import StartupGate

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.admin import CHAINS, AdminServices
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.api.request_log import HttpObserver
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.aliases import (
@@ -27,6 +26,7 @@ from warpseal.history.aliases import (
 )
 from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.indexer.status import IndexStatus
+from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
 from warpseal.ops.health.host import database_check, diskspace_check, indexer_check
 from warpseal.ops.health.nodes import NodeMonitor
@@ -68,7 +68,7 @@ class NodeApi:
         config: Config,
         readiness: Callable[[], Sequence[SubnetReadiness]],
         loggers: DaemonLoggers,
-        observer: HttpObserver,
+        metrics: Metrics,
     ) -> None:
         self._config = config
         self._readiness = readiness
@@ -79,7 +79,7 @@ class NodeApi:
         self._held = ExitStack()
         self.aliases = ChainAliases()
         self.health = HealthRegistry(config.health)
-        self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, observer)
+        self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics)
         pinned = tuple(dict.fromkeys((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids)))
         self.bootstrapped = BootstrapCheck(pinned, readiness, lambda: self._followings)
         self.health.register(

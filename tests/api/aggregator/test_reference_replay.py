@@ -14,7 +14,7 @@ from tests.api.aggregator.reference_table import AT_THE_DOOR, EXPECTED, SIGNED, 
 from tests.api.world import ScriptedAggregator, World, aggregation, client_of, serving
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.errors import ERROR_TABLE
-from warpseal.api.metrics_page import MetricsPage
+from warpseal.api.probes import MetricsPage
 from warpseal.api.routes import metrics_app
 
 EXCHANGES = load_exchanges()

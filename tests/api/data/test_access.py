@@ -154,7 +154,7 @@ def test_addresses_belong_to_client_networks(address: str, site: str, is_loopbac
     assert client_network(address) == (site, is_loopback)
 
 
-def test_a_caller_without_a_limit_has_no_rate_limit_headers() -> None:
+def test_a_caller_without_a_limit_gets_no_rate_limit_result() -> None:
     assert RateLimiter().consume("a", ComputeUnitLimits(0, 0), 100, 0.0) is None
 
 

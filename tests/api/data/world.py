@@ -91,7 +91,7 @@ class World:
         return Starlette(
             routes=routes,
             middleware=[
-                Middleware(RequestLog, observer=Metrics(), paths={route.endpoint: route.path for route in routes}),
+                Middleware(RequestLog, metrics=Metrics(), paths={route.endpoint: route.path for route in routes}),
                 Middleware(CorsMiddleware, settings=self.data),
                 Middleware(ErrorMiddleware),
             ],

@@ -10,8 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tests.api.node.world import ADMIN, HEALTH, Reply, World, world
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.node.admin_guard import AdminGuard
-from warpseal.api.node.allowed_hosts import AllowedHosts
+from warpseal.api.node.access import AdminGuard, AllowedHosts
 from warpseal.api.node.settings import NodeApiSettings
 
 NO_PAGE = (404, "404 page not found\n")

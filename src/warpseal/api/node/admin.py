@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.node.cb58_errors import chain_id_of
 from warpseal.api.node.jsonrpc_endpoint import Method, NoParams
 from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.api.node.ports import Loggers, Plugins
@@ -20,16 +19,18 @@ from warpseal.errors import CallRefused
 from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
 from warpseal.ops.logs.loggers import LEVELS
 from warpseal.ops.profiles.ipc import ProfilerControl
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, cb58_decode, id_text
 
 NAME: Final = "admin"
 CHAINS: Final = "bc/"
 Done = Mapping[str, Any]
 DONE: Final[Done] = {}
+_BASE58_ALPHABET: Final = frozenset("123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz")
+_MAX_ID_CHARACTERS: Final = 256
 
 
 class AliasParams(msgspec.Struct):
-    """admin.alias. endpoint: what stands behind /ext/."""
+    """admin.alias. endpoint: the path after /ext/."""
 
     endpoint: str = ""
     alias: str = ""
@@ -55,7 +56,7 @@ class LoggerParams(msgspec.Struct, rename="camel"):
 
 
 class LevelParams(msgspec.Struct, rename="camel"):
-    """admin.setLoggerLevel; an empty text is one that was not given."""
+    """admin.setLoggerLevel; an empty text means that the caller gave no level."""
 
     logger_name: str = ""
     log_level: str = ""
@@ -64,7 +65,7 @@ class LevelParams(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class AdminServices:
-    """What administration works on."""
+    """The parts of the daemon that administration reads and changes."""
 
     router: Router
     aliases: ChainAliases
@@ -84,7 +85,7 @@ class AdminMethods:
         self._profiler = services.profiler
 
     def methods(self) -> Mapping[str, Method[Any]]:
-        """Return them by name."""
+        """Return the methods by name."""
         own: dict[str, Method[Any]] = {
             "alias": Method(AliasParams, self.alias),
             "aliasChain": Method(AliasChainParams, self.alias_chain),
@@ -104,7 +105,7 @@ class AdminMethods:
         return DONE
 
     async def alias_chain(self, params: AliasChainParams) -> Done:
-        """Let an alias stand for a chain, in paths too. Raises CallRefused."""
+        """Give a chain an alias that works in parameters and in paths. Raises CallRefused."""
         _check_length(params.alias)
         try:
             chain_id = self._aliases.resolve(params.chain)
@@ -115,8 +116,8 @@ class AdminMethods:
         return DONE
 
     async def chain_aliases(self, params: ChainParams) -> Done:
-        """Return the aliases of a chain, which only its id names here. Raises CallRefused."""
-        return {"aliases": list(self._aliases.aliases_of(chain_id_of(params.chain)))}
+        """Return the aliases of a chain; only its id is accepted as its name. Raises CallRefused."""
+        return {"aliases": list(self._aliases.aliases_of(_parse_chain_id(params.chain)))}
 
     async def logger_level(self, params: LoggerParams) -> Done:
         """Return the levels of one logger, or of all. Raises CallRefused."""
@@ -167,7 +168,33 @@ def _check_length(alias: str) -> None:
 
 
 def _level(given: str) -> str | None:
-    """Return a level's name in lower case; None where none was given. Raises CallRefused."""
+    """Return the name of a level in lower case, or None if the text is empty. Raises CallRefused."""
     if given and given.lower() not in LEVELS:
         raise CallRefused(BAD_ARGUMENT)
     return given.lower() or None
+
+
+def _parse_chain_id(text: str) -> ChainID:
+    """Return the id of base58-check text. Raises CallRefused with the text of avalanchego's `utils/cb58`."""
+    _check_base58(text)
+    try:
+        raw = cb58_decode(text)
+    except MalformedID as error:
+        is_short = "too short" in error.reason
+        reason = "input string is smaller than the checksum size" if is_short else "invalid input checksum"
+        raise CallRefused(reason) from None
+    if len(raw) != ID_BYTES:
+        raise CallRefused(f"invalid hash length: expected {ID_BYTES} bytes but got {len(raw)}")
+    return ChainID(raw)
+
+
+def _check_base58(text: str) -> None:
+    bad = next((char for char in text if char not in _BASE58_ALPHABET), None)
+    if not text:
+        raise CallRefused("base58 decoding error: zero length string")
+    if bad is not None and ord(bad) > 127:
+        raise CallRefused("base58 decoding error: high-bit set on invalid digit")
+    if bad is not None:
+        raise CallRefused(f"base58 decoding error: invalid base58 digit ({bad!r})")
+    if len(text) > _MAX_ID_CHARACTERS:
+        raise CallRefused(f"{len(text)} characters are more than any id has")

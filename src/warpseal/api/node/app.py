@@ -1,6 +1,6 @@
 """The node API: all paths under `/ext` as one ASGI app, and the switch between it and the other paths.
 
-Source of truth: avalanchego `api/server`: who may call, which path is whose, what every answer carries.
+Source of truth: avalanchego `api/server`: access checks, routes and common response headers.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from warpseal.api.data.cors import CorsMiddleware
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.error_middleware import ErrorMiddleware
 from warpseal.api.http_protocol import MAX_NODE_MESSAGE_BYTES
+from warpseal.api.node.access import AdminGuard, AllowedHosts
 from warpseal.api.node.admin import CHAINS, AdminMethods, AdminServices
 from warpseal.api.node.admin import NAME as ADMIN
-from warpseal.api.node.admin_guard import AdminGuard
-from warpseal.api.node.allowed_hosts import AllowedHosts
 from warpseal.api.node.evm import Admission, EvmEndpoint
 from warpseal.api.node.evm_websocket import EvmWebSocketEndpoint
 from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
-from warpseal.api.node.ports import HealthSource
 from warpseal.api.node.router import PREFIX, Router
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.node.text_responses import WRONG_HOST, WRONG_ORIGIN, empty_response, not_found_response, text_response
 from warpseal.api.request_body import DiscardUnread
-from warpseal.api.request_log import HttpObserver, RequestLog
+from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.metrics.registry import Metrics
+from warpseal.ops.health.registry import HealthRegistry
 from warpseal.warp.ids import id_text
 
 _ROUTE_HEADER: Final = b"avalanche-api-route"
 _NODE_ID: Final = b"node-id"
 _HOST: Final = b"host"
-# Of answers, refused handshakes of WebSockets included.
+# Messages that start a response, including the refusal of a WebSocket handshake.
 _STARTS: Final = ("http.response.start", "websocket.http.response.start")
 
 
 class PathSwitch:
-    """Sends requests under `/ext/` one way, all others the other."""
+    """Sends requests under `/ext/` to the node API and all others to the other app."""
 
     def __init__(self, ext: ASGIApp, others: ASGIApp) -> None:
         self._ext = ext
@@ -56,11 +56,9 @@ class PathSwitch:
 
 
 class NodeInterfaces:
-    """An ASGI app. Endpoints are added as they are known; browsers' pages may read all but administration."""
+    """The ASGI app of the node API. Web pages may read every endpoint except administration."""
 
-    def __init__(
-        self, settings: ApiSettings, data: DataApiSettings, node: NodeApiSettings, observer: HttpObserver
-    ) -> None:
+    def __init__(self, settings: ApiSettings, data: DataApiSettings, node: NodeApiSettings, metrics: Metrics) -> None:
         self.router = Router()
         self.node_id = ""
         self._settings = settings
@@ -70,20 +68,20 @@ class NodeInterfaces:
         self._origins = AllowedOrigins(data.http_allowed_origins)
         within = ErrorMiddleware(self._dispatch)
         discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
-        self._app = RequestLog(self._with_node_id(discarding), observer, _Templates())
+        self._app = RequestLog(self._with_node_id(discarding), metrics, _Templates())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
     def add(self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None) -> None:
-        """Mount an endpoint that pages of the allowed origins may read. Raises CallRefused if it is taken.
+        """Mount an endpoint that pages of the allowed origins may read. Raises CallRefused if its path is in use.
 
-        template: how metrics name it, where its name holds an id.
+        template: the name in metrics, if the name of the endpoint contains an id.
         """
         shared = {route: CorsMiddleware(app, self._data) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
 
-    def add_health(self, registry: HealthSource) -> None:
+    def add_health(self, registry: HealthRegistry) -> None:
         """Mount the health endpoint, unless it is disabled."""
         if self._node.health_enabled:
             self.add(HEALTH, HealthEndpoint(registry, self._settings).routes())
@@ -118,7 +116,7 @@ class NodeInterfaces:
         await app(scope, receive, send)
 
     async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the origin as well: browsers let any page open a WebSocket."""
+        """Dispatch a WebSocket handshake after a check of its origin: browsers let any page open a WebSocket."""
         given = dict(scope["headers"])
         found = self.router.find(scope["path"])
         if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
@@ -147,7 +145,7 @@ class NodeInterfaces:
 
 
 class _Templates(dict[Callable[..., object], str]):
-    """What RequestLog looks templates up in; here the endpoint of a scope is its template already."""
+    """The templates for RequestLog. The endpoint of a scope is its own template here."""
 
     def get(self, endpoint: object, default: object = None) -> str:
         return str(endpoint or default)

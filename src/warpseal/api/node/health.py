@@ -1,6 +1,6 @@
 """The health endpoint: `/ext/health` by GET and by JSON-RPC, and its three sub-routes.
 
-Source of truth: the specification's health API. By GET the status tells; by JSON-RPC it is 200 whatever the report.
+Source of truth: the specification's health API. A GET of an unhealthy report answers 503; JSON-RPC always answers 200.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method, NoParams
-from warpseal.api.node.ports import HealthSource, Report
 from warpseal.api.settings import ApiSettings
+from warpseal.ops.health.registry import HealthRegistry, HealthReport
 
 NAME: Final = "health"
 MAX_TAGS: Final = 64
@@ -29,9 +29,9 @@ class TagParams(msgspec.Struct):
 
 
 class HealthEndpoint:
-    """Shows what the registry holds."""
+    """Serves the reports of the health registry."""
 
-    def __init__(self, registry: HealthSource, settings: ApiSettings) -> None:
+    def __init__(self, registry: HealthRegistry, settings: ApiSettings) -> None:
         self._registry = registry
         methods: Mapping[str, Method[Any]] = {
             "health": Method(TagParams, self._health),
@@ -42,14 +42,14 @@ class HealthEndpoint:
 
     def routes(self) -> Mapping[str, ASGIApp]:
         """Return the endpoint's own route and its sub-routes."""
-        return {"": self.either, "/health": self.health, "/readiness": self.readiness, "/liveness": self.liveness}
+        return {"": self.dispatch, "/health": self.health, "/readiness": self.readiness, "/liveness": self.liveness}
 
-    async def either(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """GET is the report, all else JSON-RPC."""
+    async def dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the report to a GET; handle any other method as JSON-RPC."""
         await (self.health if scope["method"] == "GET" else self._rpc)(scope, receive, send)
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the last results of all checks, or of those that the query names by their tags."""
+        """Send the last results of all checks, or of those with a tag in the query."""
         await _response(self._registry.health(_tags(scope)))(scope, receive, send)
 
     async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,7 +57,7 @@ class HealthEndpoint:
         await _response(self._registry.readiness(_tags(scope)))(scope, receive, send)
 
     async def liveness(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send that the daemon answers."""
+        """Send a report without checks."""
         await _response(self._registry.liveness())(scope, receive, send)
 
     async def _health(self, params: TagParams) -> msgspec.Raw:
@@ -70,7 +70,7 @@ class HealthEndpoint:
         return msgspec.Raw(self._registry.liveness().body)
 
 
-def _response(report: Report) -> Response:
+def _response(report: HealthReport) -> Response:
     return Response(report.body + b"\n", 200 if report.is_healthy else 503, _JSON)
 
 

@@ -1,8 +1,8 @@
-"""The services that the node API calls."""
+"""The services that the administration endpoint calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from warpseal.ops.logs.loggers import Levels
@@ -13,47 +13,17 @@ class Loggers(Protocol):
     """The loggers of the daemon's processes, by name."""
 
     def levels(self, name: str = "") -> Mapping[str, Levels]:
-        """Return the levels of one logger, or of all. Raises CallRefused where there is none of that name."""
+        """Return the levels of one logger, or of all. Raises CallRefused for an unknown name."""
         ...
 
     async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
-        """Change the levels of one logger, or of all where `name` is empty. Raises CallRefused, changing nothing."""
+        """Change the levels of one logger, or of all if `name` is empty. Raises CallRefused before any change."""
         ...
 
 
 class Plugins(Protocol):
-    """The VM plugins beside the daemon."""
+    """The VM plugins of the daemon."""
 
     async def load(self) -> LoadedVMs:
-        """Try what is new. Raises CallRefused."""
-        ...
-
-
-class Report(Protocol):
-    """What health checks found last."""
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether all of its checks pass."""
-        ...
-
-    @property
-    def body(self) -> bytes:
-        """The report as JSON."""
-        ...
-
-
-class HealthSource(Protocol):
-    """The registry of health checks."""
-
-    def health(self, tags: Sequence[str] = ()) -> Report:
-        """Return the last results of the checks with one of these tags and of the global ones; no tag: of all."""
-        ...
-
-    def readiness(self, tags: Sequence[str] = ()) -> Report:
-        """Return the report of the checks of readiness."""
-        ...
-
-    def liveness(self) -> Report:
-        """Return a report without checks."""
+        """Load the plugins that are not loaded yet. Raises CallRefused."""
         ...

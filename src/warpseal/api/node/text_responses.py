@@ -1,4 +1,4 @@
-"""Answers in plain text, as a node gives them where no JSON-RPC is reached."""
+"""Plain-text responses of a node to requests that do not reach a JSON-RPC method."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ WRONG_ORIGIN: Final = "origin not allowed"
 
 
 def text_response(status: int, text: str) -> Response:
-    """Return an answer of one line, its end included; a browser must not guess what it is."""
+    """Return a response of one line with its newline. Browsers must not guess its type."""
     return Response(text + "\n", status, {"content-type": TEXT, "x-content-type-options": "nosniff"})
 
 
 def unterminated_text_response(status: int, text: str) -> Response:
-    """Return an answer of one line without its end: dialect A's refusals have none."""
+    """Return a response of one line without a newline, as dialect A refuses requests."""
     return Response(text, status, {"content-type": TEXT})
 
 
 def empty_response(status: int, content_type: str | None = None) -> Response:
-    """Return an answer without a body."""
+    """Return a response without a body."""
     return Response(b"", status, {"content-type": content_type} if content_type else None)
 
 
 def not_found_response() -> Response:
-    """Return what is said of a path that is not there, or must seem so."""
+    """Return the response for a path that does not exist or must not be revealed."""
     return text_response(404, NOT_FOUND)

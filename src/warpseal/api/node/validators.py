@@ -1,4 +1,4 @@
-"""A chain's validators, `/ext/bc/<id>/validators`: dialect A with one method, a 404 where no node serves them.
+"""A chain's validators, `/ext/bc/<id>/validators`: dialect A with one method, a 404 if no node serves it.
 
 Source of truth: the specification's validators API; avalanchego's subnet-evm.
 """
@@ -22,25 +22,25 @@ NAME: Final = "validators"
 
 
 class NodeIdsParams(msgspec.Struct):
-    """validators.getCurrentValidators; no ids are all."""
+    """validators.getCurrentValidators; no ids means all validators."""
 
     node_ids: list[str] = msgspec.field(name="nodeIDs", default_factory=list)
 
 
 class CurrentValidatorSource(Protocol):
-    """What is known of one chain's validators."""
+    """The current validators of one chain."""
 
     async def are_served(self) -> bool:
-        """Tell whether anything can be said of them."""
+        """Return whether the validators of the chain can be listed."""
         ...
 
     async def current(self, node_ids: Sequence[NodeID]) -> Sequence[msgspec.Struct] | None:
-        """Return them as they stand on the wire; None: nothing can be said. Raises CallRefused, WarpsealError."""
+        """Return the validators as JSON structs, or None if the list is unknown. Raises CallRefused, WarpsealError."""
         ...
 
 
 class ValidatorsEndpoint:
-    """Serves one chain."""
+    """Serves the validators of one chain."""
 
     def __init__(self, source: CurrentValidatorSource, settings: ApiSettings) -> None:
         self._source = source

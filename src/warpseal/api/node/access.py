@@ -1,8 +1,15 @@
-"""The guard of the administration endpoint: callers with the token, or without a token this machine only."""
+"""Access to the node API: the token of the administration endpoint, and the host names that requests may use.
+
+Source of truth: avalanchego `api/server/allowed_hosts.go` for host names. The check of host names keeps web pages of
+foreign names away from the daemon (DNS rebinding).
+"""
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,13 +18,19 @@ from warpseal.api.data.access import client_network
 from warpseal.api.in_flight import client_address
 from warpseal.api.node.text_responses import not_found_response, text_response
 
+ANY_HOST: Final = "*"
+_MAX_CACHED_HOSTS: Final = 256
 _FORWARDED: Final = b"forwarded"
 _X_FORWARDED: Final = b"x-forwarded-"
 _SCHEME: Final = "bearer "
 
 
 class AdminGuard:
-    """Wraps the endpoint. token: None where there is none; then a request that came through a proxy is not of here."""
+    """Wraps the administration endpoint.
+
+    With a token, only requests that carry it are allowed. Without a token (None), only requests from this machine are
+    allowed, and none that a proxy forwarded.
+    """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
@@ -29,6 +42,18 @@ class AdminGuard:
         else:
             app = self._app if _has_token(scope, self._token) else _unauthorized()
         await app(scope, receive, send)
+
+
+class AllowedHosts:
+    """The allowed host names, compared without case and port. An IP address or an empty name is always allowed."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(name.lower() for name in names)
+
+    def allow(self, host: str) -> bool:
+        """Return whether a request with this Host header is allowed."""
+        name = _without_port(host)
+        return not name or ANY_HOST in self._names or name.lower() in self._names or _is_address(name)
 
 
 def _is_local(scope: Scope) -> bool:
@@ -48,3 +73,19 @@ def _unauthorized() -> ASGIApp:
     response = text_response(401, "unauthorized")
     response.headers["www-authenticate"] = "Bearer"
     return response
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name, colon, port = host.rpartition(":")
+    return name if colon and ":" not in name and port.isdigit() else host
+
+
+@lru_cache(_MAX_CACHED_HOSTS)
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
