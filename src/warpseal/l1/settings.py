@@ -9,15 +9,17 @@ from warpseal.runtime.settings import HOUR_S, boolean, setting
 
 @dataclass(frozen=True, slots=True)
 class L1Settings:
-    """Times in seconds.
+    """Durations in seconds.
 
     miss_ttl_s: time for which an unknown transaction is not looked up again.
+    max_cached_transactions: transactions in the cache of found transactions.
     lookup_timeout_s: timeout of one lookup of an epoch or of the validity of a message.
     validity_ttl_s: lifetime of the result of such a lookup.
     recheck_interval_s: interval of repeating it while validators are asked.
     bootstrap_indices: initial validators of a subnet that are tried. subnets_ttl_s: lifetime of the list of subnets.
     logs_timeout_s: timeout of reading the logs of the manager's chain, per request.
-    eager_quorum: percent. eager_max_concurrency: aggregations. eager_retry_for_s: time for which one is retried.
+    eager_quorum: percent. eager_max_concurrency: eager aggregations at the same time.
+    eager_retry_for_s: age of its block up to which a transaction is retried.
     """
 
     eager_l1_messages: bool = setting(

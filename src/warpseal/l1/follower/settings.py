@@ -9,7 +9,12 @@ from warpseal.runtime.settings import HOUR_S, boolean, integer, seconds, setting
 
 @dataclass(frozen=True, slots=True)
 class FollowerSettings:
-    """Durations in seconds. retry_stopped_s: delay after which the blocks of a fault are read again."""
+    """Durations in seconds.
+
+    retry_first_s, retry_cap_s: first and longest delay before a step is repeated while the store or all nodes are down.
+    retry_stopped_s: delay after which a stopped follower reads its blocks again.
+    log_every_s: interval of the progress log line.
+    """
 
     follow_p_chain: bool = setting(
         True, "follow-p-chain", boolean, "reading of accepted P-Chain blocks for L1 transactions", "BOOL"
