@@ -1,4 +1,4 @@
-"""How fast an index answers: every question of `index_questions`, of the reader and over HTTP, one client at a time."""
+"""Response times of an index: every query of `index_queries`, through `Index` and over HTTP, one client at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final
 
 from benchmarks.index_made_up import PARAMS, MadeUpChain
-from benchmarks.index_questions import PAGE, Question, blocks, page_behind, questions, transactions
+from benchmarks.index_queries import PAGE, BenchmarkQuery, blocks, page_behind, queries, transactions
 from benchmarks.process import Process, running
 from benchmarks.report import Aim, Figure, quantile
 from warpseal.history.chains import PrimaryChain, PrimaryChains
@@ -28,54 +28,54 @@ from warpseal.index.settings import IndexSettings
 
 SAMPLES: Final = 400
 _DRAWN: Final = 20
-# Of every drawn question: there are two who read, and each has a cache of its own.
+# Rounds over the drawn queries; the index has two reading threads, and each has a cache of its own.
 _WARM_UP_ROUNDS: Final = 4
 _WARM_UP: Final = _DRAWN * _WARM_UP_ROUNDS
 _P99: Final = Aim(10)
 _DEPTH: Final = Aim(1.2)
 _CLIENTS: Final = 3
 _RATE_S: Final = 4.0
-# Addresses whose transactions are asked for again and again; busy ones come more than once.
+# Addresses whose transactions are queried repeatedly; busy addresses occur more than once.
 _ASKED_FOR: Final = 100
 _DEEP_PAGE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """One way of asking. name: as it is shown; ask: returns once the answer is there."""
+class QueryRunner:
+    """A way to run a query. name: for the report; run: returns when the result is complete."""
 
     name: str
-    ask: Callable[[Question], Awaitable[object]]
+    run: Callable[[BenchmarkQuery], Awaitable[object]]
 
 
-def ask_all(chain: MadeUpChain, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
-    """Return what was measured. folder: for the log of the server."""
+def measure_queries(chain: MadeUpChain, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
+    """Return the measured figures. folder: for the log of the server."""
     cores = sorted(os.sched_getaffinity(0))
     address = ["--url", settings.url, "--cache-bytes", str(settings.cache_bytes)]
     log, module = folder / "server.log", "benchmarks.index_server"
     with running(address, log, module=module, core=cores[-1]) as server:
         os.sched_setaffinity(0, {cores[0]})
         try:
-            return asyncio.run(_ask_both(chain, settings, server))
+            return asyncio.run(_measure_both(chain, settings, server))
         finally:
             os.sched_setaffinity(0, cores)
 
 
-async def _ask_both(chain: MadeUpChain, settings: IndexSettings, server: Process) -> tuple[Figure, ...]:
+async def _measure_both(chain: MadeUpChain, settings: IndexSettings, server: Process) -> tuple[Figure, ...]:
     text = NetworkText(PARAMS.network_id, PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id))
     client = Client(server.ready_line)
 
-    async def over_http(question: Question) -> None:
-        client.get(question.path)
+    async def run_over_http(query: BenchmarkQuery) -> None:
+        client.get(query.path)
 
     async with Index(index_url(settings, None), text, settings) as index:
         newest = await _newest_key(index)
-        askers = (Asker("HTTP", over_http), Asker("store", lambda question: question.ask(index)))
+        runners = (QueryRunner("HTTP", run_over_http), QueryRunner("store", lambda query: query.ask(index)))
         figures = []
-        for asker in askers:
-            for name, draw in questions(chain, seed=7).items():
-                figures.append(Figure(f"p99 {asker.name}, {name}", await _p99_ms(asker, draw), "ms", _P99))
-            figures.append(await _depth(asker, newest))
+        for runner in runners:
+            for name, draw in queries(chain, seed=7).items():
+                figures.append(Figure(f"p99 {runner.name}, {name}", await _p99_ms(runner, draw), "ms", _P99))
+            figures.append(await _depth(runner, newest))
         return (*figures, *await asyncio.to_thread(_rates, chain, server))
 
 
@@ -86,7 +86,7 @@ class Client:
         self._connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
 
     def get(self, path: str) -> bytes:
-        """Return the body of a success."""
+        """Return the body of a response with status 200."""
         self._connection.request("GET", path)
         answer = self._connection.getresponse()
         body = answer.read()
@@ -95,16 +95,16 @@ class Client:
         return body
 
 
-async def _p99_ms(asker: Asker, draw: Callable[[], Question]) -> float:
-    """Draw some questions, and ask them again and again: warm is what was asked before."""
+async def _p99_ms(runner: QueryRunner, draw: Callable[[], BenchmarkQuery]) -> float:
+    """Run some drawn queries repeatedly; the first rounds only fill the caches."""
     drawn = [draw() for _ in range(_DRAWN)]
-    times = [await _took_s(asker, drawn[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
+    times = [await _took_s(runner, drawn[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
     return quantile(times[_WARM_UP:], 0.99) * 1000
 
 
-async def _took_s(asker: Asker, question: Question) -> float:
+async def _took_s(runner: QueryRunner, query: BenchmarkQuery) -> float:
     began = time.perf_counter()
-    await asker.ask(question)
+    await runner.run(query)
     return time.perf_counter() - began
 
 
@@ -114,18 +114,18 @@ async def _newest_key(index: Index) -> int:
     return int(newest)
 
 
-async def _depth(asker: Asker, newest: int) -> Figure:
-    """Compare page 1 with the page that lies 10,000 pages behind it, or in the middle of a small chain."""
+async def _depth(runner: QueryRunner, newest: int) -> Figure:
+    """Compare page 1 with page 10,000, or with a page in the middle of a small chain."""
     now = time.time()
     deep = newest - min(_DEEP_PAGE * PAGE, newest // 2)
     pages = (await page_behind(newest, now), await page_behind(deep, now))
     times: tuple[list[float], list[float]] = ([], [])
-    # In turns, so that whatever else the machine does meets both.
+    # In turns, so that other load on the machine affects both.
     for _ in range(_WARM_UP + SAMPLES):
         for page, spent in zip(pages, times, strict=True):
-            spent.append(await _took_s(asker, page))
+            spent.append(await _took_s(runner, page))
     first_s, deep_s = (quantile(spent[_WARM_UP:], 0.5) for spent in times)
-    return Figure(f"{asker.name}: page 10,000 of page 1, median", deep_s / first_s, "x", _DEPTH)
+    return Figure(f"{runner.name}: page 10,000 of page 1, median", deep_s / first_s, "x", _DEPTH)
 
 
 def _rates(chain: MadeUpChain, server: Process) -> tuple[Figure, ...]:
@@ -143,7 +143,7 @@ def _rates(chain: MadeUpChain, server: Process) -> tuple[Figure, ...]:
 
 
 def _rate(name: str, paths: Sequence[str], server: Process, aim: Aim) -> tuple[Figure, ...]:
-    """Return pages a second that the server gives on its one core, to a few clients on the other; all asked before."""
+    """Return the pages a second that the server sends from one core to a few clients on the other, from warm caches."""
     first = Client(server.ready_line)
     for path in [*paths] * _WARM_UP_ROUNDS:
         first.get(path)
@@ -163,6 +163,6 @@ def _rate(name: str, paths: Sequence[str], server: Process, aim: Aim) -> tuple[F
     done, busy_s = next(pages), server.cpu_s() - busy_s
     return (
         Figure(f"{name} pages over HTTP, one core", done / _RATE_S, "pages/s", aim),
-        # Tells more where the machine does other things meanwhile.
+        # More exact if the machine has other load.
         Figure(f"{name} pages a second of the server's processor time", done / busy_s, "pages/s", aim),
     )

@@ -1,7 +1,7 @@
-"""(i) What signing notices of the process that fills the index: POST and GET of signed messages, idle and beside it.
+"""(i) Times of POST and GET of signed messages, while the index process backfills and while it is idle.
 
-The daemon and its child are real, so are the simulated validators; all of them, the node with the blocks and the client
-share this machine. Windows without and with a backfill take turns in one run.
+The daemon and its index process are real. They share this machine with the simulated validators, the node with the
+blocks and the client. Windows without and with a backfill take turns in one run.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ A_WINDOW = 300
 QUICK_WINDOW = 25
 PAIRS = 4
 PAUSE_S = 0.004
-# Until the next blocks are there; what is not written so long after the last ones never will be.
+# The time in which the next blocks are indexed; if the height does not change for so long, the index is idle.
 SETTLE_S = 1.5
-# More than are indexed meanwhile.
+# More blocks than the indexer reads in a run.
 BLOCKS = 200_000
 QUICK_BLOCKS = 60_000
 AIM = Aim(1.5)
@@ -40,7 +40,7 @@ AIM = Aim(1.5)
 
 @dataclass(slots=True)
 class Side:
-    """What was measured in windows of one kind, in seconds. blocks: indexed meanwhile, in `took_s`."""
+    """Times measured in all windows of one kind, seconds. blocks: indexed during `took_s`."""
 
     post_s: list[float] = field(default_factory=list)
     get_s: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Side:
 
 
 def run(quick: bool) -> Report:
-    """Sign a message and store it; then post and get, while the index is filled and while it is not."""
+    """Sign and store a message; then post and get, with and without a running backfill."""
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         return asyncio.run(_measure(Path(folder), quick=quick))
 
@@ -89,14 +89,14 @@ def in_front(network: Network, url: str) -> Network:
 def _indexing(folder: Path) -> Start:
     genesis = folder / "genesis"
     genesis.write_bytes(index_chain.genesis().raw)
-    # The store has the transaction already, and the blocks to be indexed are of another chain.
+    # The store has the transaction, and the indexed blocks are of another chain.
     flags = ("--follow-p-chain", "false", "--index-chains", "p", "--genesis-file", str(genesis))
     return Start(folder / "daemon", flags=flags)
 
 
 async def _windows(subject: Daemon, front: str, path: str, messages: Iterator[str], requests: int) -> tuple[Side, Side]:
     idle, beside = Side(), Side()
-    # Once, so that everything is loaded and the index has begun.
+    # A warm-up, after which the index has its first blocks.
     async with _gate(subject, front):
         await _window(subject, Side(), path, messages, requests)
     for _ in range(PAIRS):
@@ -108,12 +108,12 @@ async def _windows(subject: Daemon, front: str, path: str, messages: Iterator[st
 
 @asynccontextmanager
 async def _gate(subject: Daemon, front: str) -> Any:
-    """Let blocks out for as long as the block runs, and wait until the index stands still again."""
+    """Serve blocks during the `async with` block, then wait until the index does not grow."""
     async with subject.http.post(front + "/bench/gate/open"):
         await asyncio.sleep(SETTLE_S)
     yield
     async with subject.http.post(front + "/bench/gate/shut"):
-        await _stand_still(subject)
+        await _until_idle(subject)
 
 
 async def _window(subject: Daemon, side: Side, path: str, messages: Iterator[str], requests: int) -> None:
@@ -129,8 +129,8 @@ async def _window(subject: Daemon, side: Side, path: str, messages: Iterator[str
     side.blocks += await _height(subject) - first
 
 
-async def _stand_still(subject: Daemon) -> None:
-    """Wait until what was in flight is written."""
+async def _until_idle(subject: Daemon) -> None:
+    """Wait until all blocks in flight are written."""
     before = -1
     while (now := await _height(subject)) != before:
         before = now

@@ -1,7 +1,7 @@
-"""Makes P-, X- and C-Chains of a chosen length that are valid to the last byte, behind the recorded network's genesis.
+"""Builds P-, X- and C-Chains of any length, with valid bytes, on the genesis of the recorded network.
 
-Most blocks hold one transfer, as most do on the public networks; every tenth P-Chain block exports, too. Signatures are
-made up: the indexer does not verify those of accepted transactions.
+Most blocks hold one transfer, as most do on the public networks; every tenth P-Chain block also has an export. The
+signatures are not valid: the indexer does not verify those of accepted transactions.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _ADDRESSES: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Purse:
-    """An output that can be spent."""
+class UnspentOutput:
+    """An unspent output."""
 
     tx_id: TxID
     index: int
@@ -51,34 +51,34 @@ class Purse:
 
 
 def genesis() -> PGenesis:
-    """Return what all of it stands on."""
+    """Return the genesis of all chains."""
     return parse_p_genesis(genesis_bytes("localnet"))
 
 
 def address(number: int) -> Address:
-    """Return one of some thousand addresses; low ones come far more often than high ones."""
+    """Return an address out of some thousand; low addresses occur far more often."""
     drawn = int.from_bytes(sha256(number.to_bytes(8, "big")).digest()[:4], "big") / 2**32
     return Address(sha256(b"owner %d" % int(_ADDRESSES * drawn**3)).digest()[:20])
 
 
 def p_blocks(count: int) -> Iterator[PBlock]:
-    """Yield block 0 and `count` blocks behind it."""
+    """Yield block 0 and `count` blocks after it."""
     begun = genesis()
     yield begun.block
     asset_id = begun.utxos[0].utxo.asset_id
     _, c_chain = find_primary_chains(begun)
     largest = max(begun.utxos, key=lambda item: _free_amount(item.utxo.output))
-    purse = Purse(largest.utxo.tx_id, largest.utxo.output_index, _free_amount(largest.utxo.output))
+    unspent = UnspentOutput(largest.utxo.tx_id, largest.utxo.output_index, _free_amount(largest.utxo.output))
     parent = begun.block.id
     for height in range(1, count + 1):
-        purse, tx = _p_transfer(purse, asset_id, height, c_chain if height % 10 == 0 else None)
+        unspent, tx = _p_transfer(unspent, asset_id, height, c_chain if height % 10 == 0 else None)
         block = PBlock.build("BanffStandardBlock", parent, height, STARTED_S + height, (tx,))
         parent = block.id
         yield block
 
 
 def containers(blocks: Iterator[PBlock] | Iterator[XBlock]) -> Iterator[bytes]:
-    """Yield blocks as the proposervm wraps them; the first, which has no proposer, is left out."""
+    """Yield proposervm blocks around all blocks except the first, which has no proposer."""
     parent = BlockID(bytes(32))
     next(iter(blocks))
     for block in blocks:
@@ -88,7 +88,7 @@ def containers(blocks: Iterator[PBlock] | Iterator[XBlock]) -> Iterator[bytes]:
 
 
 def x_blocks(count: int) -> Iterator[XBlock]:
-    """Yield block 0 and `count` blocks behind it."""
+    """Yield block 0 and `count` blocks after it."""
     from warpseal.chains.p_txs import CreateChainTx
     from warpseal.chains.x_blocks import parse_x_genesis
 
@@ -99,13 +99,13 @@ def x_blocks(count: int) -> Iterator[XBlock]:
     x_chain, _ = find_primary_chains(begun)
     outputs = [output for state in asset.creation.states for output in state.outputs]
     index = max(range(len(outputs)), key=lambda n: getattr(outputs[n], "amount", 0))
-    purse = Purse(asset.tx.id, index, outputs[index].amount)  # type: ignore[union-attr]
+    unspent = UnspentOutput(asset.tx.id, index, outputs[index].amount)  # type: ignore[union-attr]
     block = XBlock.build(BlockID(bytes(32)), 0, STARTED_S, ())
     yield block
     for height in range(1, count + 1):
-        base = _base(purse, asset.asset_id, height, x_chain)
+        base = _base(unspent, asset.asset_id, height, x_chain)
         tx = X_TX.build(XBaseTx(base), _SIGNED)
-        purse = Purse(tx.id, 1, base.outputs[1].output.amount)
+        unspent = UnspentOutput(tx.id, 1, base.outputs[1].output.amount)
         block = XBlock.build(block.id, height, STARTED_S + height, (tx,))
         yield block
 
@@ -141,24 +141,26 @@ def c_blocks(count: int) -> Iterator[dict[str, Any]]:
         parent = found
 
 
-def _p_transfer(purse: Purse, asset_id: AssetID, height: int, export_to: ChainID | None) -> tuple[Purse, Any]:
-    base = _base(purse, asset_id, height, P_CHAIN)
+def _p_transfer(
+    unspent: UnspentOutput, asset_id: AssetID, height: int, export_to: ChainID | None
+) -> tuple[UnspentOutput, Any]:
+    base = _base(unspent, asset_id, height, P_CHAIN)
     left = base.outputs[1].output.amount
     if export_to is None:
         tx = P_TX.build(BaseTx(base), _SIGNED)
-        return Purse(tx.id, 1, left), tx
+        return UnspentOutput(tx.id, 1, left), tx
     kept = BaseFields(base.network_id, base.blockchain_id, base.outputs[1:], base.inputs, b"")
     tx = P_TX.build(ExportTx(kept, export_to, base.outputs[:1]), _SIGNED)
-    return Purse(tx.id, 0, left), tx
+    return UnspentOutput(tx.id, 0, left), tx
 
 
-def _base(purse: Purse, asset_id: AssetID, height: int, chain_id: ChainID) -> BaseFields:
+def _base(unspent: UnspentOutput, asset_id: AssetID, height: int, chain_id: ChainID) -> BaseFields:
     paid = 1_000 + height % 1_000
     outputs = (
         TransferableOutput(asset_id, TransferOutput(paid, 0, 1, (address(height),))),
-        TransferableOutput(asset_id, TransferOutput(purse.amount - paid - _FEE, 0, 1, (address(height + 1),))),
+        TransferableOutput(asset_id, TransferOutput(unspent.amount - paid - _FEE, 0, 1, (address(height + 1),))),
     )
-    spent = TransferableInput(purse.tx_id, purse.index, asset_id, TransferInput(purse.amount, (0,)))
+    spent = TransferableInput(unspent.tx_id, unspent.index, asset_id, TransferInput(unspent.amount, (0,)))
     return BaseFields(NETWORK_ID, chain_id, outputs, (spent,), b"")
 
 

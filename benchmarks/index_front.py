@@ -1,7 +1,7 @@
-"""A node that stands in front of a simulated one: its own is a long P-Chain to be indexed; all else it passes on.
+"""A node in front of a simulated node: it serves a long P-Chain to the indexer and forwards all other calls.
 
-python -m benchmarks.index_front --behind URL --blocks 100000. `POST /bench/gate/open` and `/shut` let blocks out, or
-hold them back, so that an index is filled, or waits, while everything else goes on.
+python -m benchmarks.index_front --behind URL --blocks 100000. `POST /bench/gate/open` and `/shut` start and stop
+serving blocks, and so the backfill of an index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIME: Final = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
 
 
 class Front:
-    """behind: the URL of the node that answers everything else. count: blocks behind block 0."""
+    """behind: the URL of the node that gets all other calls. count: blocks after block 0."""
 
     def __init__(self, behind: str, count: int, session: ClientSession) -> None:
         self._behind = behind
@@ -34,7 +34,7 @@ class Front:
         self._gate = asyncio.Event()
         self._first = hex_text(next(index_chain.p_blocks(0)).raw)
         self._count = count
-        # Made before anybody asks.
+        # Built before the first request.
         made = enumerate(index_chain.containers(index_chain.p_blocks(count)))
         self._containers = [b'{"id":"","bytes":"%b",%b,"index":"%d"}' % (hex_text(raw), _TIME, n) for n, raw in made]
         self._own: dict[str, Any] = {"info.isBootstrapped": {"isBootstrapped": True}}
@@ -44,7 +44,7 @@ class Front:
                     self._own.setdefault(call["method"], call["result"])
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer, or pass on."""
+        """Answer or forward a request."""
         if request.path.startswith("/bench/gate/"):
             (self._gate.set if request.path.endswith("open") else self._gate.clear)()
             return web.Response()
@@ -54,7 +54,7 @@ class Front:
         if result is not None:
             reply = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (call["id"], result)
             return web.Response(body=reply, content_type="application/json")
-        return await self._passed_on(request, body)
+        return await self._forward(request, body)
 
     async def _result(self, call: dict[str, Any]) -> bytes | None:
         method, params = call.get("method", ""), call.get("params") or {}
@@ -68,7 +68,7 @@ class Front:
             return b'{"block":"%b","encoding":"hex"}' % self._first
         return msgspec.json.encode(self._own[method]) if method in self._own else None
 
-    async def _passed_on(self, request: web.Request, body: bytes) -> web.Response:
+    async def _forward(self, request: web.Request, body: bytes) -> web.Response:
         headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
         async with self._session.post(self._behind + request.path_qs, data=body, headers=headers) as answer:
             return web.Response(
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--behind", required=True)
     parser.add_argument("--blocks", type=int, required=True)
     args = parser.parse_args()
-    # It stands for a node on another machine: its work must not slow anything here.
+    # It represents a node on another machine, so its work must not slow the daemon.
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     uvloop.run(_serve(args.behind, args.blocks))

@@ -1,6 +1,6 @@
-"""A made-up P-Chain of any length with the shapes of a real one: few addresses do most, what is made is spent soon.
+"""A synthetic P-Chain of any length: few addresses have most transactions, and most outputs are spent soon.
 
-It makes effects and bytes, but checks nothing: the ledger is not what is measured with it.
+It builds effects and bytes without checks, because it measures the index, not the ledger.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _TXS_A_BLOCK = (1, 1, 2, 3)
 
 
 class MadeUpChain:
-    """Blocks one after another. `addresses`: from the busiest on, all that were used so far; `blockchains`: made."""
+    """A sequence of blocks. addresses: all used so far, the busiest first. blockchains: all created so far."""
 
     def __init__(self, seed: int = 1) -> None:
         self.random = Random(seed)
@@ -79,7 +79,7 @@ class MadeUpChain:
         self._busiest = 0
 
     def blocks(self, txs: int) -> Iterator[PRecord]:
-        """Yield blocks until there are so many transactions."""
+        """Yield blocks until the chain has this number of transactions."""
         yield self._genesis()
         while self.txs < txs:
             if self._staked and self.random.random() < 0.04:
@@ -273,8 +273,8 @@ def _input(out: LedgerOutput) -> TransferableInput:
 
 
 def _output(tx_id: TxID, index: int, amount: int, owner: Address) -> LedgerOutput:
-    one: UtxoID = utxo_id(tx_id, index)
-    return LedgerOutput(one, tx_id, index, AVAX, amount, (owner,), 1, 0, 0, P_CHAIN, P_CHAIN)
+    output_id: UtxoID = utxo_id(tx_id, index)
+    return LedgerOutput(output_id, tx_id, index, AVAX, amount, (owner,), 1, 0, 0, P_CHAIN, P_CHAIN)
 
 
 def _period(

@@ -34,7 +34,7 @@ _CALL = msgspec.json.Decoder(Call | list[Call])
 
 
 class Node:
-    """What it has, as the JSON that it gives."""
+    """The blocks of a node as encoded JSON."""
 
     def __init__(self, count: int, *, has_index: bool) -> None:
         self._has_index = has_index
@@ -93,11 +93,11 @@ class Connection(asyncio.Protocol):
         self._held = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep where answers go."""
+        """Store the transport for responses."""
         self._transport: Any = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer every request that is there."""
+        """Answer every complete request."""
         self._held += data
         while (end := self._held.find(b"\r\n\r\n")) >= 0:
             head = self._held[:end]

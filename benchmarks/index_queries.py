@@ -1,4 +1,4 @@
-"""What the index's benchmark asks, once of the reader and once over HTTP: the same questions, drawn the same way."""
+"""Queries of the index benchmark, each for `Index` and over HTTP, drawn at random from a seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from benchmarks.index_made_up import BEGIN_S, PARAMS, RAREST, MadeUpChain
-from benchmarks.index_server import KnownSecrets
+from benchmarks.index_server import KnownKeys
 from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import PageQuery, PageTokens
 from warpseal.chains.ids import Address, address_text
@@ -28,15 +28,15 @@ _ANY_TIME: Final = TimeRange()
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """ask: of the reader. path: the same over HTTP."""
+class BenchmarkQuery:
+    """A query. ask: runs it on an index. path: the same query over HTTP."""
 
     ask: Callable[[Index], Awaitable[Any]]
     path: str
 
 
-def questions(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Question]]:
-    """Return how each question is drawn, by its name; equal seeds draw equal questions."""
+def queries(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], BenchmarkQuery]]:
+    """Return the functions that draw a query, by name; equal seeds draw equal queries."""
     random = Random(seed)
     largest, some = chain.addresses[0], chain.addresses
 
@@ -45,7 +45,7 @@ def questions(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Questi
 
     before = TimeRange(BEGIN_S - 1000, BEGIN_S - 500)
     three = frozenset([RAREST, "ImportTx", "RewardValidatorTx"])
-    drawn: dict[str, Callable[[], Question]] = {
+    drawn: dict[str, Callable[[], BenchmarkQuery]] = {
         "newest transactions": transactions,
         "any address": lambda: transactions(addresses=(random.choice(some),)),
         "largest address": lambda: transactions(addresses=(largest,)),
@@ -71,48 +71,48 @@ def questions(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Questi
     return drawn
 
 
-def transactions(**filters: Any) -> Question:
-    """Return the question for the first page of transactions."""
+def transactions(**filters: Any) -> BenchmarkQuery:
+    """Return the query for the first page of transactions."""
     query = TransactionQuery(_P, **filters)
     given = {"addresses": _texts(query.addresses), "txTypes": ",".join(sorted(query.kinds)), **_times(query.times)}
     given["sortOrder"] = query.order.value
-    return Question(lambda index: index.transactions(query, _PAGE), _url(f"{_CHAIN}/transactions", given))
+    return BenchmarkQuery(lambda index: index.transactions(query, _PAGE), _url(f"{_CHAIN}/transactions", given))
 
 
-def blocks(times: TimeRange = _ANY_TIME) -> Question:
-    """Return the question for the first page of blocks."""
+def blocks(times: TimeRange = _ANY_TIME) -> BenchmarkQuery:
+    """Return the query for the first page of blocks."""
     query = BlockQuery(_P, times)
-    return Question(lambda index: index.blocks(query, _PAGE), _url(f"{_CHAIN}/blocks", _times(times)))
+    return BenchmarkQuery(lambda index: index.blocks(query, _PAGE), _url(f"{_CHAIN}/blocks", _times(times)))
 
 
-async def page_behind(key: int, now: float) -> Question:
-    """Return the question for the page of all transactions that begins behind a key. now: unix seconds."""
+async def page_behind(key: int, now: float) -> BenchmarkQuery:
+    """Return the query for the page of all transactions after a key. now: unix seconds."""
     asked = PageQuery(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
-    token = await PageTokens(KnownSecrets(), lambda: now).encode(asked, (key,))
+    token = await PageTokens(KnownKeys(), lambda: now).encode(asked, (key,))
     page = PageRequest(PAGE, (key,))
     path = _url(f"{_CHAIN}/transactions", {"pageToken": token})
-    return Question(lambda index: index.transactions(TransactionQuery(_P), page), path)
+    return BenchmarkQuery(lambda index: index.transactions(TransactionQuery(_P), page), path)
 
 
-def _validations(node_id: NodeID) -> Question:
+def _validations(node_id: NodeID) -> BenchmarkQuery:
     query = ValidationQuery(node_id)
     path = _url(f"{_NETWORK}/validators/{node_id_text(node_id)}", {})
-    return Question(lambda index: index.validations(query, _PAGE), path)
+    return BenchmarkQuery(lambda index: index.validations(query, _PAGE), path)
 
 
-def _rewards(addresses: tuple[Address, ...] = (), nodes: tuple[NodeID, ...] = ()) -> Question:
+def _rewards(addresses: tuple[Address, ...] = (), nodes: tuple[NodeID, ...] = ()) -> BenchmarkQuery:
     query = RewardQuery(addresses, tuple(sorted(nodes)))
     given = {"addresses": _texts(addresses), "nodeIds": ",".join(map(node_id_text, nodes))}
-    return Question(lambda index: index.rewards(query, _PAGE), _url(f"{_NETWORK}/rewards", given))
+    return BenchmarkQuery(lambda index: index.rewards(query, _PAGE), _url(f"{_NETWORK}/rewards", given))
 
 
-def _chains_of(addresses: tuple[Address, ...]) -> Question:
+def _chains_of(addresses: tuple[Address, ...]) -> BenchmarkQuery:
     path = f"{_NETWORK}/addresses:listChainIds?" + urlencode({"addresses": _texts(addresses)})
-    return Question(lambda index: index.chains_of(addresses, ()), path)
+    return BenchmarkQuery(lambda index: index.chains_of(addresses, ()), path)
 
 
-def _blockchain(chain_id: Any) -> Question:
-    return Question(lambda index: index.blockchain(chain_id), f"{_NETWORK}/blockchains/{id_text(chain_id)}")
+def _blockchain(chain_id: Any) -> BenchmarkQuery:
+    return BenchmarkQuery(lambda index: index.blockchain(chain_id), f"{_NETWORK}/blockchains/{id_text(chain_id)}")
 
 
 def _texts(addresses: tuple[Address, ...]) -> str:

@@ -1,6 +1,6 @@
-"""How fast the three chains are indexed from a node on loopback, and how much of that is downloading and hashing.
+"""Rates of indexing the three chains from a node on loopback, beside the rates of downloading and hashing alone.
 
-The node is a process of its own that answers from memory; all blocks are written to a fresh SQLite file.
+The node is a separate process that answers from memory. All blocks are written to a new SQLite file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 def run(quick: bool) -> Report:
-    """Index from container ranges, from single blocks, and the other two chains; measure the floors beside them."""
+    """Index from container ranges, from single blocks, and the other two chains; measure the floors as well."""
     count = 4_000 if quick else 60_000
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "node.log"
@@ -82,9 +82,9 @@ def run(quick: bool) -> Report:
 
 
 def best(url: str, count: int, *, by_range: bool) -> tuple[float, float]:
-    """Return the blocks a second that are indexed, and those that are only downloaded and hashed.
+    """Return the rates of indexing and of downloading and hashing alone, in blocks a second.
 
-    In turns, and the best of each: whatever else the machine does meets some of either, and hardly all of one.
+    Both run in turns, and the best of each counts, so that other load on the machine affects both.
     """
     indexed, downloaded = [], []
     for _ in range(ROUNDS):
@@ -94,7 +94,7 @@ def best(url: str, count: int, *, by_range: bool) -> tuple[float, float]:
 
 
 def rate(url: str, chain: PrimaryChain, count: int) -> float:
-    """Return how many blocks a second are indexed of one chain."""
+    """Return the rate of indexing one chain, blocks a second."""
     with tempfile.TemporaryDirectory() as folder:
         return uvloop.run(_index(url, chain, count, Path(folder)))
 
@@ -126,7 +126,7 @@ async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> flo
 
 
 def floor(url: str, count: int, *, by_range: bool) -> float:
-    """Return how many blocks a second can be downloaded and hashed with the same number of requests at once."""
+    """Return the rate of downloading and hashing with the same number of concurrent requests, blocks a second."""
     return uvloop.run(_download(url, count, by_range=by_range))
 
 

@@ -1,4 +1,4 @@
-"""The Data API over an index that is there, on loopback, without the rest of the daemon; for benchmarks only.
+"""The Data API over an existing index, on loopback, without the rest of the daemon; for benchmarks only.
 
 python -m benchmarks.index_server --url sqlite:///PATH --cache-bytes N
 """
@@ -39,19 +39,19 @@ from warpseal.metrics import Metrics
 from warpseal.warp.ids import ChainID, NodeID
 
 TOKEN_KEY: Final = b"k" * 32
-"""Seals page tokens, so that a benchmark can make some of its own."""
+"""The key of page tokens, with which a benchmark builds tokens."""
 
 
-class KnownSecrets(EphemeralKeys):
-    """A key for page tokens that others know."""
+class KnownKeys(EphemeralKeys):
+    """A key store with a known key for page tokens."""
 
     async def token_keys(self) -> Sequence[bytes]:
-        """Return the one key."""
+        """Return the known key."""
         return (TOKEN_KEY,)
 
 
 class QuietNode:
-    """A node that costs nothing: the nodes' own view is not measured."""
+    """A node that answers at once, because its calls are not measured."""
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return None."""
@@ -62,7 +62,7 @@ class QuietNode:
         return ()
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
-        """Tell of a node that is always there."""
+        """Return the connectivity of a node that is always connected."""
         return Connectivity(100.0, 100.0)
 
 
@@ -80,7 +80,7 @@ async def serve(settings: IndexSettings) -> None:
     chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
     text = NetworkText(PARAMS.network_id, chains)
     async with Index(index_url(settings, None), text, settings) as index, asyncio.TaskGroup() as tasks:
-        data.open(DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownSecrets()))
+        data.open(DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownKeys()))
         fresh = tasks.create_task(index.run())
         serving = tasks.create_task(server.run())
         print(server.url, flush=True)

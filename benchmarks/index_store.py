@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import page_cache
-from benchmarks.index_answers import ask_all
+from benchmarks.index_answers import measure_queries
 from benchmarks.index_made_up import PARAMS, MadeUpChain
 from benchmarks.report import Aim, Figure, Report, print_report
 from warpseal.index.database import index_url, writing_index
@@ -32,18 +32,18 @@ from warpseal.index.writer import IndexWriter
 from warpseal.indexer.worker import GC_THRESHOLDS, gc_disabled
 
 FULL, QUICK = 2_000_000, 20_000
-# As many as the indexer writes at once where reading is faster than writing.
+# The largest batch of the indexer.
 BATCH_BLOCKS = 8_192
-# What a transaction takes, about: the page cache is limited before anything is written.
+# Approximate size of a transaction; the limit of the page cache is set before the first write.
 _EXPECTED_BYTES = 590
-# The log of who writes takes a third of what may be cached.
+# The log of the writer has a third of the cached bytes.
 _PAGES_OF_CACHED = 2 / 3
 _LAST_OF_FIRST = Aim(0.7, at_least=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How a chain was written: (transactions so far, seconds of writing so far, those of the processor) by batch."""
+    """The writing of a chain: (transactions so far, seconds so far, processor seconds so far) by batch."""
 
     points: Sequence[tuple[int, float, float]]
     txs: int
@@ -56,12 +56,12 @@ class Written:
 
 
 def run(quick: bool) -> Report:
-    """Write a chain and ask about it."""
+    """Write a chain and query it."""
     return measure(QUICK if quick else FULL)
 
 
 def measure(txs: int, url: str = "") -> Report:
-    """Write so many transactions and ask about them. url: of a server, in place of a file of our own."""
+    """Write transactions and query them. url: of a server; empty: a new SQLite file."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="warpseal-index-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -71,7 +71,7 @@ def measure(txs: int, url: str = "") -> Report:
         written = _write(chain, settings, txs, folder)
         page_cache.drop(folder.iterdir())
         stack.enter_context(page_cache.dropped(folder))
-        found = ask_all(chain, settings, folder)
+        found = measure_queries(chain, settings, folder)
     return Report("index_store", txs < FULL, (*_written_figures(written), *found), (_note(settings, written),))
 
 
@@ -111,7 +111,7 @@ def _written_figures(written: Written) -> tuple[Figure, ...]:
         Figure("insert rate, first tenth", first, "transactions/s"),
         Figure("insert rate, last tenth", last, "transactions/s"),
         Figure("insert rate, last tenth of the first", last / first, "x", _LAST_OF_FIRST),
-        # Tells more where the machine does other things meanwhile; but it knows nothing of waiting for the disk.
+        # More exact if the machine has other load, but without the time of waiting for the disk.
         Figure("the same by processor time", of_processor, "x", _LAST_OF_FIRST),
     )
     per_tx = written.size_bytes / written.txs
@@ -121,13 +121,13 @@ def _written_figures(written: Written) -> tuple[Figure, ...]:
 def _note(settings: IndexSettings, written: Written) -> str:
     size, pages = written.size_bytes / 2**20, settings.cache_bytes / 2**20
     return (
-        f"the store has {size:.0f} MiB; who writes, and who reads, has at most {pages:.0f} MiB for pages, and who"
-        f" writes a log of {pages / 2:.0f} MiB; of the store the operating system's cache keeps nothing"
+        f"the store has {size:.0f} MiB; the writer and the readers each have at most {pages:.0f} MiB for pages, and the"
+        f" writer has a log of {pages / 2:.0f} MiB; the operating system caches nothing of the store"
     )
 
 
 def main() -> None:
-    """Run with a size of one's own."""
+    """Run with the size of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--transactions", type=int, default=QUICK)
     parser.add_argument("--url", default="", help="of a PostgreSQL database, in place of a file")

@@ -1,4 +1,4 @@
-"""(g) The signed message of an L1 transaction that is stored, again and again, from a daemon that did not sign it."""
+"""(g) Repeated GETs of a stored signed message of an L1 transaction, from a daemon that did not sign it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUICK_VALIDATORS = 10
 CLIENTS = 8
 SECONDS = 8.0
 QUICK_SECONDS = 2.0
-# Blocks each second; an epoch, and with it the height of the answers, changes every five.
+# A block each second; the epoch, and so the height of the responses, changes every five blocks.
 HEIGHTS = ("--block-interval", "1")
 PATH = "/v1/signatureAggregator/fuji/aggregateSignatures/"
 RATE_AIM = Aim(2000, at_least=True)
@@ -34,7 +34,7 @@ READ_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a restarted daemon gave. first_s: its first answer, from the store; asked: signature requests it sent."""
+    """Results of a restarted daemon. first_s: time of its first response. asked: signature requests that it sent."""
 
     load: Load
     cpu_s: float
@@ -43,7 +43,7 @@ class Served:
 
 
 def run(quick: bool) -> Report:
-    """Sign the message of a conversion, restart the daemon on one core, and ask for it from the other."""
+    """Sign the message of a conversion, restart the daemon on one core, and GET the message from the other."""
     validators, seconds = (QUICK_VALIDATORS, QUICK_SECONDS) if quick else (VALIDATORS, SECONDS)
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         return asyncio.run(_measure(Path(folder), validators, seconds, quick))
@@ -81,12 +81,12 @@ async def _serve(subject: Daemon, network: Network, path: str, seconds: float, c
 
 
 def _load(url: str, path: str, seconds: float, core: int) -> Load:
-    os.sched_setaffinity(0, {core})  # Of this thread alone.
+    os.sched_setaffinity(0, {core})  # Only this thread.
     return get_again_and_again(url, path, clients=CLIENTS, seconds=seconds)
 
 
 async def get(subject: Daemon, path: str) -> str:
-    """Return the signed message that a GET gives."""
+    """Return the signed message in the response to a GET."""
     async with subject.http.get(subject.api + path) as response:
         response.raise_for_status()
         signed: str = (await response.json())["signedMessage"]
@@ -94,7 +94,7 @@ async def get(subject: Daemon, path: str) -> str:
 
 
 def conversion(network: Network, subnet_id: str) -> str:
-    """Return the hash of the transaction that made an L1 of a subnet: it is in one of the first blocks."""
+    """Return the hash of the transaction that converted a subnet, from one of the first blocks."""
     height = 0
     while True:
         height += 1
