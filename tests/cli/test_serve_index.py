@@ -1,4 +1,4 @@
-"""`warpseal serve` with `index-chains` fills the index by a process of its own and answers from it."""
+"""`warpseal serve` with `index-chains` runs an index process and serves its index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.cli.test_index import config_file, ended, started, wait_for
+from tests.cli.test_index import config_file, kill_process, start_index, until_indexed
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.ops.profiles.read_profile import read_profile
@@ -23,17 +23,17 @@ ADMINISTERED = {"api-port": 0, "metrics-port": 0, "api-admin-enabled": True, "he
 BLOCKS = "/v1/networks/fuji/blockchains/p-chain/blocks"
 
 
-async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: Path) -> None:
+async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
         config = config_file(tmp_path, node, **{"api-port": 0, "metrics-port": 0})
         command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
         daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
-        stack.push_async_callback(ended, daemon)
+        stack.push_async_callback(kill_process, daemon)
         assert daemon.stdout is not None
         line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
         url = line.split("api=")[1].split()[0]
-        await wait_for(config, [19, 13, 10])
+        await until_indexed(config, [19, 13, 10])
 
         async def is_fresh() -> bool:
             page, freshness = await first_page(url)
@@ -47,30 +47,30 @@ async def test_the_daemon_fills_the_index_answers_from_it_and_ends_it(tmp_path: 
             "x-chain": ("13", 0),
             "c-chain": ("10", 0),
         }
-        shown = (await text_of(line.split("metrics=")[1].split()[0] + "/metrics")).splitlines()
-        assert 'warpseal_index_height{chain="p-chain"} 19.0' in shown
-        assert 'warpseal_index_node_height{chain="x-chain"} 13.0' in shown
-        assert 'warpseal_index_lag_seconds{chain="c-chain"} 0.0' in shown
-        assert any(row.startswith('warpseal_index_pages_total{chain="p-chain",kind="blocks"}') for row in shown)
+        samples = (await get_text(line.split("metrics=")[1].split()[0] + "/metrics")).splitlines()
+        assert 'warpseal_index_height{chain="p-chain"} 19.0' in samples
+        assert 'warpseal_index_node_height{chain="x-chain"} 13.0' in samples
+        assert 'warpseal_index_lag_seconds{chain="c-chain"} 0.0' in samples
+        assert any(row.startswith('warpseal_index_pages_total{chain="p-chain",kind="blocks"}') for row in samples)
         daemon.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(daemon.wait(), 40) == 0
-        # The right to fill it is free again: the child is gone, too.
-        again = await started("run", "--config", config)
-        stack.push_async_callback(ended, again)
+        # The lock of the index is free, because the index process has exited.
+        again = await start_index("run", "--config", config)
+        stack.push_async_callback(kill_process, again)
         assert again.stdout is not None
         assert (await asyncio.wait_for(again.stdout.readline(), 30)).startswith(b"warpseal is indexing")
 
 
-async def test_profiles_of_the_indexer_stand_beside_the_daemons(tmp_path: Path) -> None:
+async def test_profiles_of_the_indexer_are_written_beside_those_of_the_daemon(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
         config = config_file(tmp_path, node, **ADMINISTERED)
-        url, profiles = await stack.enter_async_context(served(config)), tmp_path / "data" / "profiles"
-        # No indexer listens yet, perhaps: that is no fault of the call.
+        url, profiles = await stack.enter_async_context(run_serve(config)), tmp_path / "data" / "profiles"
+        # The call succeeds even if no indexer listens yet.
         assert await admin(url, "memoryProfile") == {}
-        await until_indexer_is_heard(url)
+        await until_indexer_reports(url)
         assert await admin(url, "startCPUProfiler") == {}
-        await wait_for(config, [19, 13, 10])
+        await until_indexed(config, [19, 13, 10])
         for method in ("stopCPUProfiler", "memoryProfile", "lockProfile", "stacktrace"):
             assert await admin(url, method) == {}, method
         for suffix in ("", "-indexer", "-indexer-writer"):
@@ -84,28 +84,26 @@ async def test_profiles_of_the_indexer_stand_beside_the_daemons(tmp_path: Path) 
         assert "index_process" in (profiles / "stacktrace-indexer.txt").read_text()
 
 
-async def test_log_levels_change_in_the_indexer_too(tmp_path: Path) -> None:
+async def test_set_logger_level_changes_the_level_of_the_indexer(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     async with AsyncExitStack() as stack:
         nodes = await stack.enter_async_context(AsyncExitStack())
         node = await nodes.enter_async_context(serving(ReplayNode()))
         config = config_file(tmp_path, node, **ADMINISTERED, **{"log-dir": str(logs), "log-level": "off"})
-        url = await stack.enter_async_context(served(config))
-        await until_indexer_is_heard(url)
-        await wait_for(config, [19, 13, 10])
+        url = await stack.enter_async_context(run_serve(config))
+        await until_indexer_reports(url)
+        await until_indexed(config, [19, 13, 10])
         assert not list(logs.iterdir())
         assert await admin(url, "setLoggerLevel", loggerName="node", logLevel="warn") == {}
         await nodes.aclose()
-        async with asyncio.timeout(30):
-            while not (logs / "node-indexer.log").exists():  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: (logs / "node-indexer.log").exists())
         assert "upstream node failed" in (logs / "node-indexer.log").read_text()
         assert {file.name for file in logs.iterdir()} <= {"node.log", "node-indexer.log"}
 
 
 @asynccontextmanager
-async def served(config: Path) -> AsyncIterator[str]:
-    """Run `warpseal serve`; yield where its API is."""
+async def run_serve(config: Path) -> AsyncIterator[str]:
+    """Run `warpseal serve`; yield the URL of its API."""
     command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
     daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
     try:
@@ -113,33 +111,36 @@ async def served(config: Path) -> AsyncIterator[str]:
         line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
         yield line.split("api=")[1].split()[0]
     finally:
-        await ended(daemon)
+        await kill_process(daemon)
 
 
 async def admin(url: str, method: str, **params: object) -> Any:
     """Return the result of an administration method, or its error."""
     body = {"jsonrpc": "2.0", "id": 1, "method": f"admin.{method}", "params": params}
     async with aiohttp.ClientSession() as session, session.post(f"{url}/ext/admin", json=body) as answer:
-        said = await answer.json()
-        return said.get("result", said.get("error"))
+        reply = await answer.json()
+        return reply.get("result", reply.get("error"))
 
 
-async def test_health_tells_of_each_indexed_chain_what_a_node_tells(tmp_path: Path) -> None:
+async def test_health_reports_each_indexed_chain_as_a_node_does(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
         config = config_file(tmp_path, node, **ADMINISTERED, **{"follow-p-chain": False})
-        url = await stack.enter_async_context(served(config))
-        await wait_for(config, [19, 13, 10])
-        # Of the chains' own blocks, as platform.getBlock and eth_getBlockByHash take them.
+        url = await stack.enter_async_context(run_serve(config))
+        await until_indexed(config, [19, 13, 10])
+        # The IDs of the chains' own blocks, as platform.getBlock and eth_getBlockByHash take them.
         expected = {
             "P": (19, "H8kH6tzXyURiPXACf2FgA72fL1hzBN9ALCdWS9FixxcVCfjgN"),
             "X": (13, "SFdz1NtrCs6GcW8CAdSZyMLryoJWmSjVnY8zSXSbGm1VKfezS"),
             "C": (10, "2ahpCa4p3CCKrWoAaoSa1QuLHiVYh4VRjUUoTc13bsJ7vR4MAi"),
         }
-        async with asyncio.timeout(30):
-            while (found := {name: accepted(await health(url), name) for name in expected}) != expected:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-        for name, (height, block_id) in found.items():
+
+        async def has_all_blocks() -> bool:
+            checks = await health(url)
+            return {name: accepted(checks, name) for name in expected} == expected
+
+        await until(has_all_blocks)
+        for name, (height, block_id) in expected.items():
             check = (await health(url))[name]
             assert check["message"]["engine"]["vm"] == {"nodeHeight": height, "nodeLastAcceptedID": block_id}
             assert check["message"]["engine"]["consensus"]["processingBlocks"] == 0
@@ -159,11 +160,13 @@ async def health(url: str) -> dict[str, Any]:
         return checks
 
 
-async def until_indexer_is_heard(url: str) -> None:
+async def until_indexer_reports(url: str) -> None:
     """Wait until the indexer's process has reported to the daemon."""
-    async with asyncio.timeout(60):
-        while "message" not in (await health(url)).get("indexer", {}):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+
+    async def has_reported() -> bool:
+        return "message" in (await health(url)).get("indexer", {})
+
+    await until(has_reported)
 
 
 async def first_page(url: str) -> tuple[dict[str, Any], str]:
@@ -179,12 +182,12 @@ async def first_page(url: str) -> tuple[dict[str, Any], str]:
 
 
 async def get_json(url: str) -> dict[str, Any]:
-    """Return what the daemon says of itself."""
-    found: dict[str, Any] = json.loads(await text_of(url))
+    """Return the JSON body of a GET."""
+    found: dict[str, Any] = json.loads(await get_text(url))
     return found
 
 
-async def text_of(url: str) -> str:
-    """Return a page."""
+async def get_text(url: str) -> str:
+    """Return the body of a GET as text."""
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         return await answer.text()

@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.chains.exchanges import lines
-from tests.cli.test_index import config_file, ended
+from tests.cli.test_index import config_file, kill_process
 from tests.eventually import TIMEOUT_S, until
 from tests.evm_rpc.evm import Node, recorded, replay
 from tests.indexer.replay import ReplayNode, serving
@@ -137,7 +137,7 @@ async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) 
         more = {"api-port": 0, "metrics-port": 0, "evm-chains": chains}
         more |= {name.replace("_", "-"): value for name, value in keys.items()}
         process = await serve(config_file(folder, node, **more))
-        stack.push_async_callback(ended, process)
+        stack.push_async_callback(kill_process, process)
         yield Scene(await stack.enter_async_context(daemon_of(process)), l1)
 
 

@@ -15,8 +15,7 @@ from tests.clients.published import Call, outcomes
 from tests.clients.recorded_network import Scene
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
 from tests.integration.indexed_daemon import fetch_all
-from tests.integration.l1_scene import HEIGHT, attested_by
-from tests.integration.l1_scene import scene as l1_scene
+from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.api.data.settings import Compat
 from warpseal.simnet.plan import L1Plan, Plan
@@ -125,7 +124,7 @@ async def test_sdks_raise_their_own_errors_for_refusals(scene: Scene, sdk: str) 
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
     """By a P-Chain transaction, and of a message that is sent along; and why there is none."""
-    async with l1_scene(tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)) as scene:
+    async with run_l1_network(tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)) as scene:
         conversion = scene.network.p_chain.conversion_of(scene.l1)
         message = scene.network.messages[0]
         base = scene.network.p_chain.base()
@@ -138,7 +137,7 @@ async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
         await scene.daemon.until_ready()
         response = await asked(sdk, scene.daemon.api_url, calls)
         (reply,) = response[0]["pages"]
-        attested = attested_by(conversion)
+        attested = attested_message(conversion)
         height = int((await scene.daemon.l1_message(conversion)).headers[HEIGHT])
         verify_signed_message(
             scene.network, reply["signedMessage"], attested.unsigned.raw, attested.signing_subnet_id, 67, height

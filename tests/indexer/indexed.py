@@ -92,7 +92,7 @@ async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexerSettings 
     """Index everything that some nodes have."""
     async with indexing(folder, *nodes, settings=settings) as indexer:
         await until_caught_up(indexer)
-        # The status of the chains is written a moment later.
+        # The status of the chains is written after the blocks.
         await until(lambda: query(folder, "SELECT count(*) FROM chain_status") == [(len(settings.chains),)])
 
 

@@ -83,16 +83,16 @@ class ReplayNode:
     answers: dict[str, Any] = field(default_factory=dict)
 
     def tip(self, chain: str) -> int:
-        """Return the height of the last block that it has."""
+        """Return the height of the last block that the node has."""
         counts = {"P": len(self.chains.p), "X": len(self.chains.x), "C": len(self.chains.c)}
         return self.tips.get(chain, counts[chain] - 1)
 
     def has(self, chain: str, height: int) -> bool:
-        """Tell whether it has a block."""
+        """Return whether the node has a block."""
         return self.first.get(chain, 0) <= height <= self.tip(chain)
 
     def block(self, chain: str, height: int) -> bytes:
-        """Return the bytes that it gives for a block of the P- or X-Chain."""
+        """Return the bytes of a block of the P- or X-Chain."""
         self.heights[chain, height] += 1
         if not self.has(chain, height):
             raise Refused(-32000, f"couldn't get block at height {height}: not found")
@@ -174,7 +174,7 @@ class ReplayNode:
 
 @asynccontextmanager
 async def serving(node: ReplayNode) -> AsyncIterator[ReplayNode]:
-    """Let a node answer, at its `url`."""
+    """Serve a node at its `url`."""
     app = web.Application(client_max_size=2**24)
     app.router.add_post("/{path:.*}", node.handle)
     runner = web.AppRunner(app, access_log=None)
@@ -218,7 +218,7 @@ def _recorded_answer(method: str, params: Any) -> Any:
 
 
 def recorded_utxos(method: str) -> Iterable[tuple[Answer, list[bytes]]]:
-    """Yield what was asked for unspent outputs, and the bytes that the node gave."""
+    """Yield each recorded request for unspent outputs with the bytes in its response."""
     for call in _exchanges().values():
         if call.get("method") == method and "result" in call:
             yield call["params"], [checked(text) for text in call["result"]["utxos"]]

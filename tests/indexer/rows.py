@@ -1,4 +1,4 @@
-"""What an index holds, free of the numbers that depend on the order in which chains were read."""
+"""The rows of an index, without the keys that depend on the order in which chains were read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TABLES = {
 
 
 def rows(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what the index in a folder holds, by table."""
+    """Return the rows of the index in a folder, by table."""
     with sqlite3.connect(folder / "index.db") as database:
         return {name: sorted(database.execute(text).fetchall(), key=repr) for name, text in _TABLES.items()}
 

@@ -1,4 +1,4 @@
-"""What cannot be right stops its chain with a name, and nothing is skipped; the other chains go on."""
+"""An invalid block stops its chain with a reason, no block is skipped, and the other chains continue."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from warpseal.warp.ids import id_text
 
 SEVENTH = p_blocks()[6]
 UNKNOWN_TYPE = SEVENTH.raw[:2] + (77).to_bytes(4, "big") + SEVENTH.raw[6:]
-# Block 7 with another parent, and one that spends again what block 6 did.
-STRANGER = PBlock.build(SEVENTH.kind, p_blocks()[1].id, 7, SEVENTH.time, SEVENTH.txs).raw
-TWICE = PBlock.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks()[5].txs).raw
+# Block 7 with another parent; block 7 with the transactions of block 6.
+WRONG_PARENT = PBlock.build(SEVENTH.kind, p_blocks()[1].id, 7, SEVENTH.time, SEVENTH.txs).raw
+SPENT_AGAIN = PBlock.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks()[5].txs).raw
 
 
-async def stopped(indexer: Indexer, folder: Path) -> dict[str, object]:
-    """Wait until the P-Chain has stopped and that is written, and return how it stands."""
+async def until_stopped(indexer: Indexer, folder: Path) -> dict[str, object]:
+    """Wait until the P-Chain has stopped and its status is written; return its fields."""
     await until(lambda: "stopped" in indexer.chains[PrimaryChain.P].as_fields())
     await until(lambda: query(folder, "SELECT 1 FROM chain_status WHERE chain = 0") != [])
     return indexer.chains[PrimaryChain.P].as_fields()
 
 
-def note(folder: Path, chain: int = 0) -> ChainStatus:
-    """Return what is written about how a chain stands."""
+def read_status(folder: Path, chain: int = 0) -> ChainStatus:
+    """Return the written status of a chain."""
     return decode_status(query(folder, "SELECT body FROM chain_status WHERE chain = ?", chain)[0][0])
 
 
@@ -53,35 +53,35 @@ def note(folder: Path, chain: int = 0) -> ChainStatus:
         (UNKNOWN_TYPE, "unknown_type"),
         (SEVENTH.raw[:-1], "undecodable_block"),
         (p_blocks()[2].raw, "wrong_height"),
-        (STRANGER, "wrong_parent"),
-        (TWICE, "contradiction"),
+        (WRONG_PARENT, "wrong_parent"),
+        (SPENT_AGAIN, "contradiction"),
     ],
 )
-async def test_a_block_that_cannot_be_right_stops_its_chain_until_it_is_right(
+async def test_an_invalid_block_stops_its_chain_until_the_node_has_the_valid_block(
     tmp_path: Path, raw: bytes, reason: str
 ) -> None:
     node = ReplayNode(has_index=False, replaced={("P", 7): raw})
     async with serving(node), indexing(tmp_path, node) as indexer:
-        status = await stopped(indexer, tmp_path)
+        status = await until_stopped(indexer, tmp_path)
         assert (status["stopped"], status["stopped_at"], status["height"]) == (reason, 7, 6)
         await until(lambda: all(indexer.chains[chain].is_caught_up for chain in (PrimaryChain.X, PrimaryChain.C)))
-        await until(lambda: note(tmp_path).stopped != "")
-        kept = note(tmp_path)
-        assert (kept.stopped, kept.stopped_at, kept.raw) == (reason, 7, raw)
+        await until(lambda: read_status(tmp_path).stopped != "")
+        written = read_status(tmp_path)
+        assert (written.stopped, written.stopped_at, written.raw) == (reason, 7, raw)
         assert query(tmp_path, "SELECT height FROM chains WHERE chain = 0") == [(6,)]
         node.replaced.clear()
         await until_caught_up(indexer)
     assert query(tmp_path, "SELECT count(*) FROM blocks WHERE chain = 0") == [(20,)]
 
 
-async def test_another_node_that_has_the_right_block_is_believed(tmp_path: Path) -> None:
-    liar, honest = ReplayNode(has_index=False, replaced={("P", 7): STRANGER}), ReplayNode(has_index=False)
+async def test_the_block_of_another_node_is_used_if_the_first_block_is_invalid(tmp_path: Path) -> None:
+    liar, honest = ReplayNode(has_index=False, replaced={("P", 7): WRONG_PARENT}), ReplayNode(has_index=False)
     async with serving(liar), serving(honest):
         await index_all(tmp_path, liar, honest, settings=only(PrimaryChain.P))
     assert query(tmp_path, "SELECT height FROM chains") == [(19,)]
 
 
-async def test_containers_that_are_not_the_blocks_are_left_for_single_blocks(tmp_path: Path) -> None:
+async def test_blocks_are_read_one_by_one_if_the_containers_do_not_match(tmp_path: Path) -> None:
     recorded = recorded_chains()
     shuffled = dict(recorded.containers)
     shuffled["P/block"] = [*recorded.containers["P/block"][:9], *recorded.containers["P/block"][10:]]
@@ -92,14 +92,14 @@ async def test_containers_that_are_not_the_blocks_are_left_for_single_blocks(tmp
     assert node.asked["platform.getBlockByHeight"] > 2
 
 
-async def test_batches_that_are_refused_are_asked_for_in_smaller_ones(tmp_path: Path) -> None:
+async def test_refused_batches_are_requested_again_in_smaller_batches(tmp_path: Path) -> None:
     node = ReplayNode(most_in_batch=2)
     async with serving(node):
         await index_all(tmp_path, node, settings=only(PrimaryChain.C))
     assert query(tmp_path, "SELECT height FROM chains") == [(10,)]
 
 
-async def test_a_genesis_that_is_not_the_networks_stops_the_chain(tmp_path: Path) -> None:
+async def test_the_genesis_of_another_network_stops_the_chain(tmp_path: Path) -> None:
     other = load_genesis(5, None)
     node = ReplayNode()
     async with AsyncExitStack() as stack:
@@ -107,55 +107,55 @@ async def test_a_genesis_that_is_not_the_networks_stops_the_chain(tmp_path: Path
         change = lambda subject: replace(subject, genesis=other)  # noqa: E731
         settings = only(PrimaryChain.P)
         indexer = await stack.enter_async_context(indexing(tmp_path, node, settings=settings, change=change))
-        status = await stopped(indexer, tmp_path)
+        status = await until_stopped(indexer, tmp_path)
     assert (status["stopped"], status["stopped_at"]) == ("wrong_genesis", 0)
     assert query(tmp_path, "SELECT * FROM chains") == []
 
 
-async def test_a_node_that_is_behind_another_is_told_as_stale(tmp_path: Path) -> None:
+async def test_a_node_below_the_height_of_another_node_is_reported_as_behind(tmp_path: Path) -> None:
     slow, fast = ReplayNode(tips={"P": 9}), ReplayNode()
     async with serving(slow), serving(fast):
         async with indexing(tmp_path, slow, fast, settings=only(PrimaryChain.P)) as indexer:
             await until(lambda: indexer.chains[PrimaryChain.P].height == 9)
             await asyncio.sleep(0.1)
-        status = note(tmp_path)
+        status = read_status(tmp_path)
     assert (status.node_height, status.is_node_behind) == (19, True)
 
 
-async def test_a_node_that_still_bootstraps_is_told_as_stale(tmp_path: Path) -> None:
+async def test_a_bootstrapping_node_is_reported_as_behind(tmp_path: Path) -> None:
     node = ReplayNode(bootstrapped=False)
     async with serving(node), indexing(tmp_path, node, settings=only(PrimaryChain.P)):
         await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status") != [])
-    assert note(tmp_path).is_node_behind
+    assert read_status(tmp_path).is_node_behind
 
 
-async def test_a_node_that_nobody_asked_for_a_minute_is_told_as_stale(tmp_path: Path) -> None:
-    """The indexer is gone, or reaches no node: equal heights then prove nothing."""
+async def test_a_chain_is_reported_as_behind_if_no_node_was_polled_for_a_minute(tmp_path: Path) -> None:
+    """If the indexer is gone or reaches no node, equal heights do not prove that the index is current."""
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
-    reported_at, later_s = note(tmp_path).reported_at, [0.0]
+    reported_at, later_s = read_status(tmp_path).reported_at, [0.0]
     settings, text = IndexSettings(), network_text(params())
     async with Index(index_url(settings, tmp_path), text, settings, lambda: reported_at + later_s[0]) as index:
-        assert [item.lag_s(reported_at) for item in index.freshness()] == [0, 0, 0]
+        assert [freshness.lag_s(reported_at) for freshness in index.freshness()] == [0, 0, 0]
         later_s[0] = 62.0
         await index.refresh()
         times = [freshness.time for freshness in index.freshness()]
-        assert [entry.is_node_behind for entry in index.freshness()] == [True] * 3
+        assert [freshness.is_node_behind for freshness in index.freshness()] == [True] * 3
         assert index.freshness()[0].lag_s(times[0] + 100) == 100
 
 
-async def test_the_nodes_height_is_told_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_height_of_the_node_is_written_repeatedly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain_indexer, "_MAX_STATUS_INTERVAL_S", 0.0)
     node = ReplayNode()
     async with serving(node), indexing(tmp_path, node, settings=only(PrimaryChain.P)) as indexer:
         await until_caught_up(indexer)
         await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status") != [])
-        first = note(tmp_path).reported_at
-        await until(lambda: note(tmp_path).reported_at > first)
-    assert note(tmp_path).node_height == 19
+        first = read_status(tmp_path).reported_at
+        await until(lambda: read_status(tmp_path).reported_at > first)
+    assert read_status(tmp_path).node_height == 19
 
 
-def test_the_public_networks_geneses_come_with_the_program() -> None:
+def test_the_package_contains_the_genesis_of_each_public_network() -> None:
     mainnet, fuji = load_genesis(1, None), load_genesis(5, None)
     assert mainnet is not None
     assert fuji is not None
@@ -164,7 +164,7 @@ def test_the_public_networks_geneses_come_with_the_program() -> None:
     assert load_genesis(88888, None) is None
 
 
-def test_a_genesis_file_is_read_packed_or_plain(tmp_path: Path) -> None:
+def test_a_genesis_file_may_be_compressed(tmp_path: Path) -> None:
     file = tmp_path / "genesis"
     for content in (GENESIS.raw, zstandard.compress(GENESIS.raw)):
         file.write_bytes(content)

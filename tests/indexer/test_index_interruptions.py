@@ -1,4 +1,4 @@
-"""However indexing is interrupted, it goes on where it was, and what it ends with is the same."""
+"""Interrupted indexing continues where it stopped, and its rows equal those of a single run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.eventually import until
 from tests.indexer.indexed import index_all, indexing, until_caught_up
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import rows
@@ -21,14 +22,14 @@ from warpseal.index.records import Record
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.indexer import Indexer
 
-Rows = dict[str, list[tuple[Any, ...]]]
+TableRows = dict[str, list[tuple[Any, ...]]]
 
 
 @pytest.fixture(scope="module")
-def at_once() -> Rows:
-    """What one run over everything writes."""
+def single_run_rows() -> TableRows:
+    """Return the rows of a single run over all blocks."""
 
-    async def index() -> Rows:
+    async def index() -> TableRows:
         with tempfile.TemporaryDirectory() as folder:
             async with serving(ReplayNode()) as node:
                 await index_all(Path(folder), node)
@@ -42,7 +43,9 @@ HEIGHTS = st.tuples(st.integers(0, 19), st.integers(0, 13), st.integers(0, 10))
 
 @given(st.lists(HEIGHTS, max_size=4), st.booleans())
 @settings(max_examples=12)
-def test_any_split_into_runs_writes_the_same(at_once: Rows, stops: list[tuple[int, int, int]], has_index: bool) -> None:
+def test_the_rows_do_not_depend_on_the_number_of_runs(
+    single_run_rows: TableRows, stops: list[tuple[int, int, int]], has_index: bool
+) -> None:
     async def index(folder: Path) -> None:
         node = ReplayNode(has_index=has_index)
         async with serving(node):
@@ -53,13 +56,13 @@ def test_any_split_into_runs_writes_the_same(at_once: Rows, stops: list[tuple[in
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(index(Path(folder)))
-        assert without_proposers(rows(Path(folder))) == without_proposers(at_once)
+        assert without_proposers(rows(Path(folder))) == without_proposers(single_run_rows)
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
 @pytest.mark.parametrize("failing", range(1, 6))
-async def test_a_write_that_fails_at_any_point_repeats_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: Rows, failing: int, is_committed: bool
+async def test_a_failed_write_is_repeated_without_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single_run_rows: TableRows, failing: int, is_committed: bool
 ) -> None:
     written, write = 0, IndexWriter.write
 
@@ -69,16 +72,16 @@ async def test_a_write_that_fails_at_any_point_repeats_and_loses_nothing(
         if written != failing or is_committed:
             write(index, records, *args, **kwargs)
         if written == failing:
-            raise StoreDown("the machine is not well")
+            raise StoreDown("a failed write")
 
     monkeypatch.setattr(IndexWriter, "write", failing_write)
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
-    assert rows(tmp_path) == at_once
+    assert rows(tmp_path) == single_run_rows
     assert written >= failing
 
 
-async def test_blocks_that_come_while_it_runs_are_followed(tmp_path: Path, at_once: Rows) -> None:
+async def test_new_blocks_are_indexed_while_the_indexer_runs(tmp_path: Path, single_run_rows: TableRows) -> None:
     node = ReplayNode(tips={"P": 3, "X": 2, "C": 1})
     async with serving(node), indexing(tmp_path, node) as indexer:
         await until_caught_up(indexer)
@@ -87,21 +90,21 @@ async def test_blocks_that_come_while_it_runs_are_followed(tmp_path: Path, at_on
                 node.tips[chain] += 1
             node.tips = {"P": min(19, node.tips["P"]), "X": min(13, node.tips["X"]), "C": min(10, node.tips["C"])}
             await asyncio.sleep(0.01)
-        await heights_of(indexer, [19, 13, 10])
-    assert rows(tmp_path) == at_once
+        await until(lambda: written_heights(indexer) == [19, 13, 10])
+    assert rows(tmp_path) == single_run_rows
 
 
-async def test_a_node_that_says_429_is_asked_again(tmp_path: Path, at_once: Rows) -> None:
+async def test_requests_that_got_429_are_repeated(tmp_path: Path, single_run_rows: TableRows) -> None:
     node = ReplayNode(has_index=False)
     async with serving(node), indexing(tmp_path, node) as indexer:
         for _ in range(5):
             node.busy = 3
             await asyncio.sleep(0.01)
         await until_caught_up(indexer)
-    assert without_proposers(rows(tmp_path)) == without_proposers(at_once)
+    assert without_proposers(rows(tmp_path)) == without_proposers(single_run_rows)
 
 
-async def test_a_node_that_restarts_is_waited_for(tmp_path: Path, at_once: Rows) -> None:
+async def test_the_indexer_waits_for_a_node_that_restarts(tmp_path: Path, single_run_rows: TableRows) -> None:
     node = ReplayNode(tips={"P": 5, "X": 5, "C": 5})
     async with AsyncExitStack() as stack:
         async with serving(node):
@@ -110,17 +113,15 @@ async def test_a_node_that_restarts_is_waited_for(tmp_path: Path, at_once: Rows)
         await asyncio.sleep(0.1)
         node.tips.clear()
         await stack.enter_async_context(serving(node))
-        await heights_of(indexer, [19, 13, 10])
-    assert rows(tmp_path) == at_once
+        await until(lambda: written_heights(indexer) == [19, 13, 10])
+    assert rows(tmp_path) == single_run_rows
 
 
-async def heights_of(indexer: Indexer, wanted: list[int]) -> None:
-    """Wait until so much is written."""
-    async with asyncio.timeout(10):
-        while [chain.height for chain in indexer.chains.values()] != wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+def written_heights(indexer: Indexer) -> list[int | None]:
+    """Return the written height of each chain."""
+    return [chain.height for chain in indexer.chains.values()]
 
 
-def without_proposers(found: Rows) -> Rows:
-    """Return rows without what only containers tell."""
+def without_proposers(found: TableRows) -> TableRows:
+    """Return rows without the proposers, which only containers have."""
     return {**found, "blocks": [row[:-1] for row in found["blocks"]]}

@@ -1,4 +1,4 @@
-"""The recorded network, indexed from a node that replays it, is all there and ends where its node says it stands."""
+"""The index of the recorded network: complete, and equal to the state of the node that replays it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from warpseal.warp.ids import parse_id
 STORY: dict[str, Any] = json.loads((LOCALNET / "story.json").read_text())
 
 
-async def indexed(folder: Path, node: ReplayNode | None = None) -> Path:
-    """Return the folder with an index of everything."""
+async def build_index(folder: Path, node: ReplayNode | None = None) -> Path:
+    """Index all blocks and return the folder of the index."""
     async with serving(node or ReplayNode()) as served:
         await index_all(folder, served)
     return folder
 
 
-async def test_every_block_is_there_with_its_time_and_count(tmp_path: Path) -> None:
-    folder = await indexed(tmp_path)
+async def test_every_block_is_indexed_with_its_time_and_its_number_of_transactions(tmp_path: Path) -> None:
+    folder = await build_index(tmp_path)
     found = {row[0]: row[1:] for row in query(folder, "SELECT key, block_id, time, txs FROM blocks")}
     wanted: dict[int, tuple[bytes, int | None, int]] = {}
     wanted |= {block.height: (block.id, block.time, len(block.txs)) for block in p_blocks()}
@@ -41,8 +41,8 @@ async def test_every_block_is_there_with_its_time_and_count(tmp_path: Path) -> N
     assert genesis[0] == replayed().p[0].block.id
 
 
-async def test_every_transaction_of_the_wallet_is_there_at_its_height_and_time(tmp_path: Path) -> None:
-    folder = await indexed(tmp_path)
+async def test_every_transaction_of_the_wallet_is_indexed_at_its_height_and_time(tmp_path: Path) -> None:
+    folder = await build_index(tmp_path)
     found = {row[0]: row[1:] for row in query(folder, "SELECT tx_id, height, time FROM txs")}
     times: dict[bytes, tuple[int, int | None]] = {}
     times |= {tx.id: (block.height, block.time) for block in p_blocks() for tx in block.txs}
@@ -54,8 +54,8 @@ async def test_every_transaction_of_the_wallet_is_there_at_its_height_and_time(t
         assert found[tx_id] == times[tx_id]
 
 
-async def test_what_is_unspent_is_what_a_replay_of_all_chains_by_time_leaves(tmp_path: Path) -> None:
-    folder = await indexed(tmp_path)
+async def test_the_unspent_outputs_equal_those_of_a_replay_of_all_chains_by_time(tmp_path: Path) -> None:
+    folder = await build_index(tmp_path)
     chains = {chain_id: number for number, chain_id in enumerate((bytes(32), params().x_chain_id, params().c_chain_id))}
     text = f"SELECT u.prefix, u.rest, u.amount, a.id, u.held_on FROM {ALL_UNSPENT} AS u JOIN ids a ON a.key = u.asset"
     wanted = {
@@ -66,10 +66,10 @@ async def test_what_is_unspent_is_what_a_replay_of_all_chains_by_time_leaves(tmp
     assert query(folder, "SELECT * FROM early_spends") == []
 
 
-async def test_proposers_are_those_of_the_containers(tmp_path: Path) -> None:
-    folder = await indexed(tmp_path / "one")
+async def test_each_block_has_the_proposer_of_its_container(tmp_path: Path) -> None:
+    folder = await build_index(tmp_path / "one")
     assert query(folder, "SELECT count(*) FROM blocks WHERE proposer IS NULL AND chain = 0") == [(1,)]
-    apart = await indexed(tmp_path / "other", ReplayNode(has_index=False))
+    apart = await build_index(tmp_path / "other", ReplayNode(has_index=False))
     assert query(apart, "SELECT count(*) FROM blocks WHERE proposer IS NOT NULL") == [(0,)]
     one, other = rows(folder), rows(apart)
     for part in (one, other):
@@ -77,11 +77,11 @@ async def test_proposers_are_those_of_the_containers(tmp_path: Path) -> None:
     assert one == other
 
 
-async def test_each_block_is_asked_for_once(tmp_path: Path) -> None:
+async def test_each_block_is_requested_once(tmp_path: Path) -> None:
     node = ReplayNode(has_index=False)
-    await indexed(tmp_path, node)
+    await build_index(tmp_path, node)
     asked = dict(node.heights)
-    # Whether the very first one is there is looked at before it is read.
+    # The indexer requests the first block once more, to check that the node has it.
     for chain in "PXC":
         assert asked.pop((chain, 0)) <= 2
     assert set(asked.values()) == {1}
@@ -89,14 +89,14 @@ async def test_each_block_is_asked_for_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chain", list(PrimaryChain))
-async def test_each_chain_can_be_indexed_alone(tmp_path: Path, chain: PrimaryChain) -> None:
+async def test_each_chain_can_be_indexed_without_the_others(tmp_path: Path, chain: PrimaryChain) -> None:
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=only(chain))
     heights = {PrimaryChain.P: 19, PrimaryChain.X: 13, PrimaryChain.C: 10}
     assert [row[0] for row in query(tmp_path, "SELECT height FROM chains")] == [heights[chain]]
 
 
-async def test_a_chain_that_begins_later_says_where(tmp_path: Path) -> None:
+async def test_a_chain_with_a_later_first_height_reports_it(tmp_path: Path) -> None:
     begun_late = replace(only(*PrimaryChain), first_heights={PrimaryChain.P: 7, PrimaryChain.X: 5, PrimaryChain.C: 4})
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=begun_late)
@@ -104,7 +104,7 @@ async def test_a_chain_that_begins_later_says_where(tmp_path: Path) -> None:
     assert found == [(0, 7, 19, 0), (1, 5, 13, 0), (2, 4, 10, 0)]
 
 
-async def test_what_a_node_lacks_sets_the_first_height(tmp_path: Path) -> None:
+async def test_the_first_height_is_that_of_the_first_block_of_the_node(tmp_path: Path) -> None:
     async with serving(ReplayNode(first={"C": 6, "X": 3})) as node:
         await index_all(tmp_path, node, settings=only(PrimaryChain.X, PrimaryChain.C))
     found = query(tmp_path, "SELECT chain, first_height, height FROM chains ORDER BY chain")

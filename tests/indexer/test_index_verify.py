@@ -18,12 +18,12 @@ from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.store.url import StoreUrl
 
 ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getBalance"))
-# What the recorded node was asked for, and the supply, which it was not: that of a replay of its blocks.
+# The subjects in the recording, and the supply, which is that of a replay of the blocks.
 SUPPLY = {"supply": str(replayed().state.supply), "height": "19"}
 
 
-async def findings(folder: Path, node: ReplayNode) -> dict[str, IndexFinding]:
-    """Return what is found of the recorded addresses and all validators, by subject."""
+async def verify_recorded(folder: Path, node: ReplayNode) -> dict[str, IndexFinding]:
+    """Return the findings about the recorded addresses and all validators, by subject."""
     async with upstream_of(node) as upstream:
         subject = await fetch_network(upstream, node.network_id, GENESIS)
         url = StoreUrl.for_file(folder / "index.db")
@@ -31,11 +31,11 @@ async def findings(folder: Path, node: ReplayNode) -> dict[str, IndexFinding]:
     return {finding.subject: finding for finding in found}
 
 
-async def test_the_index_agrees_with_its_node(tmp_path: Path) -> None:
+async def test_verify_finds_no_difference_between_the_index_and_its_node(tmp_path: Path) -> None:
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
         node.answers["platform.getCurrentSupply"] = SUPPLY
-        found = await findings(tmp_path, node)
+        found = await verify_recorded(tmp_path, node)
     assert [finding for finding in found.values() if finding.fault] == []
     compared = [subject for subject, finding in found.items() if finding.is_compared]
     assert "supply" in compared
@@ -55,24 +55,24 @@ async def test_the_index_agrees_with_its_node(tmp_path: Path) -> None:
         ("DELETE FROM blocks WHERE key = 7", "p-chain"),
     ],
 )
-async def test_a_changed_row_is_found(tmp_path: Path, change: str, subject: str) -> None:
+async def test_verify_finds_a_changed_row(tmp_path: Path, change: str, subject: str) -> None:
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
         node.answers["platform.getCurrentSupply"] = SUPPLY
         with sqlite3.connect(tmp_path / "index.db") as database:
             assert database.execute(change).rowcount == 1
-        found = await findings(tmp_path, node)
+        found = await verify_recorded(tmp_path, node)
     assert any(finding.fault and name.startswith(subject) for name, finding in found.items())
 
 
-async def test_nothing_is_compared_with_a_node_at_another_height(
+async def test_verify_compares_nothing_with_a_node_at_another_height(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "RETRY_DELAY_S", 0.001)
     async with serving(ReplayNode(tips={"P": 18, "X": 12, "C": 10})) as node:
         await index_all(tmp_path, node)
         node.tips.clear()
-        found = await findings(tmp_path, node)
+        found = await verify_recorded(tmp_path, node)
     assert [name for name, finding in found.items() if finding.is_compared] == [
         "the rows of the index against each other"
     ]

@@ -1,4 +1,4 @@
-"""The X-Chain before it had blocks, and outputs whose transactions are not indexed."""
+"""X-Chain transactions before linearization, and outputs whose transactions are not indexed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X_TXS = [tx for block in x_blocks() for tx in block.txs]
 
 
 def early_chains() -> Chains:
-    """Return the recorded network as if its X-Chain had become a line of blocks after all of its transactions."""
+    """Return the recorded network as if its X-Chain had been linearized after all of its transactions."""
     recorded = recorded_chains()
     times = ["2026-11-21T02:02:43.5Z", "2026-11-21T02:03:00Z", *["2027-01-01T00:00:00Z"] * len(X_TXS)]
     containers: list[Answer] = [
@@ -33,13 +33,13 @@ def early_chains() -> Chains:
 
 
 def with_cortina(subject: IndexedNetwork) -> IndexedNetwork:
-    """Let the X-Chain have had a time before its blocks."""
+    """Return the network with a linearization of its X-Chain."""
     return IndexedNetwork(
         replace(subject.params, upgrades=replace(subject.params.upgrades, cortina_s=CORTINA_S)), subject.genesis
     )
 
 
-async def test_transactions_from_before_the_blocks_stand_in_their_order_before_block_0(tmp_path: Path) -> None:
+async def test_transactions_before_linearization_are_indexed_in_order_before_block_0(tmp_path: Path) -> None:
     settings = only(PrimaryChain.X)
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode(chains=early_chains())))
@@ -49,7 +49,7 @@ async def test_transactions_from_before_the_blocks_stand_in_their_order_before_b
     genesis, *early = found
     assert genesis[1] is None
     assert [(row[0], row[1]) for row in early] == [(tx.id, None) for tx in X_TXS]
-    # The second the node took it in, but never later than when the chain became a line of blocks.
+    # The second at which the node accepted it, at most the time of linearization.
     assert [row[2] for row in early][:2] == [1_795_226_563, 1_795_226_580]
     assert {row[2] for row in early[2:]} == {CORTINA_S}
     assert query(tmp_path, "SELECT height, is_complete FROM chains") == [(0, 0)]
@@ -59,18 +59,18 @@ async def test_transactions_from_before_the_blocks_stand_in_their_order_before_b
     assert held <= set(query(tmp_path, f"SELECT rest, amount FROM {ALL_UNSPENT} AS u"))
 
 
-async def test_an_unknown_output_is_fetched_with_the_transaction_that_made_it(tmp_path: Path) -> None:
-    begun_late = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
+async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp_path: Path) -> None:
+    late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode()) as node:
-        await index_all(tmp_path, node, settings=begun_late)
+        await index_all(tmp_path, node, settings=late_settings)
         assert node.asked["avm.getTx"] > 0
     assert incomplete(tmp_path) == set()
 
 
-async def test_an_output_that_nobody_has_is_told_from_its_input_and_marked(tmp_path: Path) -> None:
-    begun_late = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
+async def test_an_output_that_no_node_has_is_written_from_its_input_as_incomplete(tmp_path: Path) -> None:
+    late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode(chains=replace(recorded_chains(), x_txs={}))) as node:
-        await index_all(tmp_path, node, settings=begun_late)
+        await index_all(tmp_path, node, settings=late_settings)
     known = {out.id: out for tx in replayed().x for out in tx.emitted}
     found = incomplete(tmp_path)
     assert found

@@ -45,7 +45,7 @@ async def refreshed_index(file: Path) -> AsyncIterator[CountingIndex]:
 
 
 @pytest.mark.parametrize("has_empty_file", [False, True])
-async def test_an_index_that_is_not_created_yet_is_no_warning(
+async def test_a_missing_index_is_not_logged_as_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, has_empty_file: bool
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -60,7 +60,7 @@ async def test_an_index_that_is_not_created_yet_is_no_warning(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_an_index_that_cannot_be_read_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreadable_index_is_logged_as_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "index.db").write_bytes(b"this is no database" * 1_000)
     async with refreshed_index(tmp_path / "index.db") as index:
         await until(lambda: index.reads > 3)

@@ -1,4 +1,4 @@
-"""Rows that a change of the schema has dropped are rebuilt from the stored blocks, without a node."""
+"""Rows that a schema change dropped are rebuilt from the stored blocks, without a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.eventually import until
 from tests.indexer.indexed import FAST, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query, rows
-from tests.indexer.test_index_faults import note
+from tests.indexer.test_index_faults import read_status
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import rebuild
@@ -26,7 +26,7 @@ BLOCKS = ("platform.getBlockByHeight", "avm.getBlockByHeight", "eth_getBlockByNu
 
 
 def change_schema(folder: Path) -> None:
-    """Do what a migration to another shape of rows does."""
+    """Drop and create the derived tables, as a new schema version does."""
     own = IndexSettings()
     engine = writing_index(index_url(own, folder), own)
     with engine.begin() as connection:
@@ -35,19 +35,19 @@ def change_schema(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("has_index", [True, False])
-async def test_after_a_change_of_the_schema_no_block_is_read_again(tmp_path: Path, has_index: bool) -> None:
+async def test_a_schema_change_rebuilds_the_rows_without_reading_a_block_again(tmp_path: Path, has_index: bool) -> None:
     async with serving(ReplayNode(has_index=has_index)) as node:
         await index_all(tmp_path, node)
-        before, kept = rows(tmp_path), query(tmp_path, "SELECT * FROM raw_blocks")
+        before, raw_blocks = rows(tmp_path), query(tmp_path, "SELECT * FROM raw_blocks")
         change_schema(tmp_path)
         node.asked.clear()
         await index_all(tmp_path, node)
         assert [node.asked[method] for method in BLOCKS] == [0, 0, 0, 0]
     assert rows(tmp_path) == before
-    assert query(tmp_path, "SELECT * FROM raw_blocks") == kept
+    assert query(tmp_path, "SELECT * FROM raw_blocks") == raw_blocks
 
 
-async def test_deriving_that_is_ended_goes_on_and_new_blocks_come_behind_it(
+async def test_an_interrupted_rebuild_continues_before_new_blocks_are_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = ReplayNode(tips={"P": 12, "X": 7, "C": 5})
@@ -79,7 +79,7 @@ async def test_deriving_that_is_ended_goes_on_and_new_blocks_come_behind_it(
     assert rows(tmp_path) == rows(whole)
 
 
-async def test_bytes_that_give_no_rows_stop_it_with_a_name_until_a_newer_program_comes(
+async def test_a_block_without_derivable_rows_stops_the_rebuild_until_the_parser_supports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = only(PrimaryChain.P)
@@ -91,15 +91,15 @@ async def test_bytes_that_give_no_rows_stop_it_with_a_name_until_a_newer_program
         monkeypatch.setattr(rebuild, "parse_p_block", older)
         async with indexing(tmp_path, node, settings=settings) as indexer:
             await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status") != [])
-            status = note(tmp_path)
+            status = read_status(tmp_path)
             assert (status.stopped, status.stopped_at) == ("contradiction", 1)
             monkeypatch.setattr(rebuild, "parse_p_block", parse_p_block)
             await until_caught_up(indexer)
-            await until(lambda: note(tmp_path).stopped == "")
+            await until(lambda: read_status(tmp_path).stopped == "")
     assert rows(tmp_path) == before
 
 
-async def test_a_block_that_repeats_transactions_moves_nothing_again(tmp_path: Path) -> None:
+async def test_a_c_chain_block_that_repeats_imports_changes_no_balance(tmp_path: Path) -> None:
     recorded = recorded_chains()
     last = recorded.c[-1]
     imports = next(block for block in recorded.c if len(block["blockExtraData"]) > 2)

@@ -1,4 +1,4 @@
-"""An L1 on a simulated P-Chain and a whole daemon beside it: what callers get, judged from outside."""
+"""A daemon over a simulated network with an L1, and assertions about its responses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HEIGHT = "X-Warpseal-P-Chain-Height"
 HEIGHT_SOURCE = "X-Warpseal-P-Chain-Height-Source"
 SIGNING_SUBNET = "X-Warpseal-Signing-Subnet-Id"
 
-LIFE = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, epoch_blocks=40)
-# What was looked up is forgotten soon, so that a test sees each change; and a busy machine has time to look.
+L1_PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, epoch_blocks=40)
+# Lookups expire soon, so that a test sees each change; their timeout is long enough for a busy machine.
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "l1": {"validity_ttl_s": 0.0, "miss_ttl_s": 0.0, "recheck_interval_s": 0.1, "lookup_timeout_s": 10.0},
     "follower": {"follow_poll_s": 0.05},
@@ -31,8 +31,8 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A daemon beside a network whose last L1 is looked at."""
+class L1Daemon:
+    """A daemon over a network; the tests are about its last L1."""
 
     network: SimulatedNetwork
     daemon: Daemon
@@ -42,81 +42,81 @@ class Scene:
         """The last L1 of the plan."""
         return self.network.subnets[-1].subnet_id
 
-    def asked(self) -> int:
+    def count_signature_requests(self) -> int:
         """Return how many signature requests validators got so far."""
-        return asked(self.network)
+        return count_signature_requests(self.network)
 
     def nodes_of_l1(self) -> list[int]:
         """Return the indices of the nodes that track the L1."""
         return [validator.index for validator in self.network.validators if self.l1 in validator.subnets]
 
-    def judged(self, reply: Reply, transaction: Transaction) -> VerifiedMessage:
-        """Assert that an answer is the attested message, signed by 67 percent at the height that its header names."""
+    def verify(self, reply: Reply, transaction: Transaction) -> VerifiedMessage:
+        """Assert that a reply has the attested message, signed by 67 percent at the height in its header."""
         assert reply.status == 201, reply.body
-        attested = attested_by(transaction)
+        attested = attested_message(transaction)
         height = int(reply.headers[HEIGHT])
         signer = attested.signing_subnet_id
         return verify_signed_message(self.network, reply.signed, attested.unsigned.raw, signer, 67, height)
 
-    async def delivered(self, transaction: Transaction, **query: Any) -> Reply:
-        """Assert that a transaction's message is signed and taken by the L1's manager at its epoch's height."""
+    async def deliver(self, transaction: Transaction, **query: Any) -> Reply:
+        """Assert that the daemon signs a transaction's message and that the L1's manager accepts it."""
         reply = await self.daemon.l1_message(transaction, **query)
-        self.judged(reply, transaction)
+        self.verify(reply, transaction)
         assert "superseded" not in reply.body
         delivery = self.network.manager(self.l1).deliver(bytes.fromhex(reply.signed))
         assert delivery.accepted, delivery.reason
         return reply
 
-    async def refused(self, status: int, code: str, subject: Transaction | str, **query: Any) -> Reply:
-        """Assert that there is no signed message, and why."""
-        reply = await self.daemon.l1_message(subject, **query)
+    async def expect_error(self, status: int, code: str, transaction: Transaction | str, **query: Any) -> Reply:
+        """Assert that the reply is an error with this status and code."""
+        reply = await self.daemon.l1_message(transaction, **query)
         assert (reply.status, reply.body.get("code")) == (status, code), reply.body
         return reply
 
 
 @asynccontextmanager
-async def scene(
-    folder: Path, plan: Plan = LIFE, keys: Mapping[str, Any] | None = None, **rooms: Mapping[str, Any]
-) -> AsyncIterator[Scene]:
+async def run_l1_network(
+    folder: Path, plan: Plan = L1_PLAN, keys: Mapping[str, Any] | None = None, **sections: Mapping[str, Any]
+) -> AsyncIterator[L1Daemon]:
     """Run a network and a daemon over it."""
-    async with run_network(plan) as network, beside(network, folder, keys, **rooms) as found:
-        yield found
+    async with run_network(plan) as network, run_l1_daemon(network, folder, keys, **sections) as daemon:
+        yield daemon
 
 
 @asynccontextmanager
-async def beside(
-    network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, **rooms: Mapping[str, Any]
-) -> AsyncIterator[Scene]:
-    """Run a daemon over a network that runs; a second one in the same folder goes on where the first one was."""
-    tuned = {room: {**QUICK.get(room, {}), **rooms.get(room, {})} for room in {*QUICK, *rooms}}
+async def run_l1_daemon(
+    network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, **sections: Mapping[str, Any]
+) -> AsyncIterator[L1Daemon]:
+    """Run a daemon over a running network; a second daemon in the same folder continues with its data."""
+    tuned = {section: {**QUICK.get(section, {}), **sections.get(section, {})} for section in {*QUICK, *sections}}
     async with run_daemon(build_config(network, folder, keys, **tuned)) as daemon:
-        yield Scene(network, daemon)
+        yield L1Daemon(network, daemon)
 
 
-def asked(network: SimulatedNetwork) -> int:
+def count_signature_requests(network: SimulatedNetwork) -> int:
     """Return how many signature requests validators got so far."""
     return sum(validator.counts.app_requests for validator in network.validators)
 
 
-def attested_by(transaction: Transaction) -> SimMessage:
-    """Return what the P-Chain says about a transaction."""
+def attested_message(transaction: Transaction) -> SimMessage:
+    """Return the message that the P-Chain attests for a transaction."""
     assert transaction.attested is not None
     return transaction.attested
 
 
-def validation_of(transaction: Transaction) -> ValidationID:
+def validation_id_of(transaction: Transaction) -> ValidationID:
     """Return the validation that a transaction is about."""
     assert transaction.validation_id is not None
     return transaction.validation_id
 
 
-async def until_status(scene: Scene, status: int, subject: Transaction, **query: Any) -> Reply:
-    """Ask again and again, as callers do, until an answer has this status; return it."""
+async def until_status(running: L1Daemon, status: int, transaction: Transaction, **query: Any) -> Reply:
+    """Repeat a request until its reply has this status; return the reply."""
     replies: list[Reply] = []
 
-    async def is_there() -> bool:
-        replies.append(await scene.daemon.l1_message(subject, **query))
+    async def has_status() -> bool:
+        replies.append(await running.daemon.l1_message(transaction, **query))
         return replies[-1].status == status
 
-    await until(is_there)
+    await until(has_status)
     return replies[-1]

@@ -1,11 +1,11 @@
-"""`?explain=true` over a whole daemon: it names the check that fails, asks no validator, and is never an error."""
+"""`?explain=true` of a whole daemon: it names the failing check, sends no signature request and is always 200."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from tests.integration.l1_scene import LIFE, attested_by, scene, validation_of
+from tests.integration.l1_daemon import L1_PLAN, attested_message, run_l1_network, validation_id_of
 from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.warp.ids import cb58_encode, id_text
 from warpseal.warp.l1_messages import bootstrap_validation_id
@@ -13,14 +13,14 @@ from warpseal.warp.l1_messages import bootstrap_validation_id
 BLIND = {"bootstrap_indices": 0}
 
 
-async def test_each_case_names_what_fails_and_asks_nobody_to_sign(tmp_path: Path) -> None:
-    async with scene(tmp_path, LIFE, {"follow-p-chain": False}, l1=BLIND) as running:
+async def test_explain_names_the_failing_check_and_sends_no_signature_request(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path, L1_PLAN, {"follow-p-chain": False}, l1=BLIND) as running:
         p_chain = running.network.p_chain
         waiting = p_chain.base(later=True)
         registration = p_chain.register(running.l1)
-        first = p_chain.set_weight(validation_of(registration), 700)
-        second = p_chain.set_weight(validation_of(registration), 800)
-        disabling = p_chain.disable(validation_of(registration))
+        first = p_chain.set_weight(validation_id_of(registration), 700)
+        second = p_chain.set_weight(validation_id_of(registration), 800)
+        disabling = p_chain.disable(validation_id_of(registration))
         removal = p_chain.remove(bootstrap_validation_id(running.l1, 1))
         (x_payment, *_) = running.network.x_transactions
         cases = {
@@ -41,39 +41,39 @@ async def test_each_case_names_what_fails_and_asks_nobody_to_sign(tmp_path: Path
             assert result["failing"] == failing, result
         result = await running.daemon.explanation(removal, justification="00")
         assert result["failing"] == "justification"
-        assert running.asked() == 0
+        assert running.count_signature_requests() == 0
 
 
-async def test_it_tells_what_would_be_signed_by_whom_and_with_which_proof(tmp_path: Path) -> None:
-    async with scene(tmp_path) as running:
+async def test_explain_reports_the_message_its_signers_and_its_proof(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path) as running:
         removal = running.network.p_chain.remove(bootstrap_validation_id(running.l1, 1))
         result = await running.daemon.explanation(removal)
-        attested = attested_by(removal)
+        attested = attested_message(removal)
         assert result["message"]["hex"] == "0x" + attested.unsigned.raw.hex()
-        assert result["message"]["fields"] == {"validationId": id_text(validation_of(removal)), "registered": False}
+        assert result["message"]["fields"] == {"validationId": id_text(validation_id_of(removal)), "registered": False}
         assert result["justification"]["hex"] == "0x" + attested.justification.hex()
         assert result["signingSubnetId"] == id_text(running.l1)
         assert result["pChainHeight"] == {"height": "20", "source": "epoch"}
         assert result["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
         assert result["stored"]["signatures"] == 0
-        await running.delivered(removal)
+        await running.deliver(removal)
         assert (await running.daemon.explanation(removal))["stored"]["signatures"] == 1
 
 
-async def test_a_quorum_that_is_impossible_is_named(tmp_path: Path) -> None:
-    plan = replace(LIFE, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/0-1:inactive"),))
-    async with scene(tmp_path, plan) as running:
+async def test_explain_names_an_impossible_quorum(tmp_path: Path) -> None:
+    plan = replace(L1_PLAN, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/0-1:inactive"),))
+    async with run_l1_network(tmp_path, plan) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         assert (await running.daemon.explanation(conversion))["failing"] == "quorum_possible"
-        await running.refused(400, "quorum_impossible", conversion)
+        await running.expect_error(400, "quorum_impossible", conversion)
 
 
-async def test_without_any_node_it_says_what_is_not_known(tmp_path: Path) -> None:
-    async with scene(tmp_path) as running:
+async def test_explain_reports_unknown_results_without_a_node(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path) as running:
         await running.daemon.until_ready()
         registration = running.network.p_chain.register(running.l1)
         await running.network.nodes[0].down()
         result = await running.daemon.explanation(registration, timeoutSeconds=1)
         assert result["failing"] is None
         assert [check["ok"] for check in result["checks"]] == [None]
-        assert running.asked() == 0
+        assert running.count_signature_requests() == 0

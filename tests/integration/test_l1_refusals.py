@@ -1,4 +1,4 @@
-"""Why validators do not sign for an L1: each code of the P-Chain arrives decoded, and waiting helps or does not."""
+"""Refusals of validators to sign for an L1: each P-Chain code is decoded and has the right verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.daemon import AGGREGATE_V1_PATH, Reply
-from tests.integration.l1_scene import LIFE, Scene, scene, until_status, validation_of
+from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_network, until_status, validation_id_of
 from warpseal.aggregation.refusals import P_CHAIN_REFUSALS
 from warpseal.simnet.ledger import Transaction
 from warpseal.warp.ids import P_CHAIN, NodeID, SubnetID, ValidationID, id_text
@@ -33,11 +33,11 @@ def p_chain_payload(payload: bytes) -> bytes:
     return AddressedCall(b"", payload).encode()
 
 
-def refused_questions(running: Scene, registration: Transaction) -> Mapping[int, tuple[bytes, bytes]]:
-    """Return for each refusal code a payload and a justification that a truthful P-Chain refuses with it."""
+def refused_requests(running: L1Daemon, registration: Transaction) -> Mapping[int, tuple[bytes, bytes]]:
+    """Return, by refusal code, a payload and a justification that the P-Chain refuses with this code."""
     l1, seat = running.l1, bootstrap_validation_id(running.l1, 0)
     gone = L1ValidatorRegistration(UNKNOWN_VALIDATION, False).encode()
-    weighed = validation_of(registration)
+    weighed = validation_id_of(registration)
     never = RegisterL1Validator(
         l1, NodeID(b"\x01" * 20), b"\x02" * 48, int(time.time()) + 3600, PChainOwner(0, ()), PChainOwner(0, ()), 1
     )
@@ -63,11 +63,11 @@ def refused_questions(running: Scene, registration: Transaction) -> Mapping[int,
     }
 
 
-async def test_each_code_of_the_p_chain_arrives_with_its_reason_and_advice(tmp_path: Path) -> None:
-    async with scene(tmp_path) as running:
+async def test_every_p_chain_refusal_code_is_reported_with_its_reason_and_advice(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path) as running:
         registration = running.network.p_chain.register(running.l1)
-        running.network.p_chain.set_weight(validation_of(registration), 1_000)
-        questions = refused_questions(running, registration)
+        running.network.p_chain.set_weight(validation_id_of(registration), 1_000)
+        questions = refused_requests(running, registration)
         assert set(questions) == set(P_CHAIN_REFUSALS)
 
         async def ask(code: int) -> Reply:
@@ -95,26 +95,26 @@ async def test_each_code_of_the_p_chain_arrives_with_its_reason_and_advice(tmp_p
             assert result.advice in reply.detail["hints"], code
 
 
-async def test_a_lost_quorum_is_told_with_its_weights_until_enough_are_back(tmp_path: Path) -> None:
-    async with scene(tmp_path) as running:
+async def test_a_missed_quorum_is_reported_with_its_weights_until_validators_return(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         seats = running.nodes_of_l1()[:4]
         running.network.set_behaviour(seats[:2], "silent")
-        refused = await running.refused(503, "quorum_not_reached", conversion, timeoutSeconds=2)
+        refused = await running.expect_error(503, "quorum_not_reached", conversion, timeoutSeconds=2)
         assert int(refused.headers["Retry-After"]) >= 1
         assert "threshold of stake" in refused.body["message"]
         assert (refused.detail["signedWeight"], refused.detail["totalWeight"]) == ("2000", "4000")
         assert refused.detail["requiredWeight"] == "2680"
         assert refused.detail["verdict"] == "wait"
         running.network.set_behaviour(seats[1:2], "")
-        before = running.asked()
-        await running.delivered(conversion)
-        # Those that signed before are not asked again.
-        assert running.asked() - before <= 2
+        before = running.count_signature_requests()
+        await running.deliver(conversion)
+        # Validators that signed before get no second request.
+        assert running.count_signature_requests() - before <= 2
 
 
-async def test_validators_that_do_not_know_of_the_transaction_yet_are_waited_for(tmp_path: Path) -> None:
-    async with scene(tmp_path, LIFE) as running:
+async def test_callers_are_asked_to_retry_while_validators_do_not_know_the_transaction(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path, L1_PLAN) as running:
         p_chain, seats = running.network.p_chain, running.nodes_of_l1()[:4]
         initial = bootstrap_validation_id(running.l1, 3)
         transactions = {11: p_chain.register(running.l1), 16: p_chain.set_weight(initial, 1_500)}
@@ -122,7 +122,7 @@ async def test_validators_that_do_not_know_of_the_transaction_yet_are_waited_for
         running.network.set_behaviour(seats, "lag=4")
         refusals = await asyncio.gather(
             *(
-                running.refused(503, "quorum_not_reached", transaction, timeoutSeconds=2)
+                running.expect_error(503, "quorum_not_reached", transaction, timeoutSeconds=2)
                 for transaction in transactions.values()
             )
         )
@@ -136,4 +136,4 @@ async def test_validators_that_do_not_know_of_the_transaction_yet_are_waited_for
             assert refused.headers["Retry-After"]
         running.network.set_behaviour(seats, "")
         for transaction in transactions.values():
-            running.judged(await until_status(running, 201, transaction), transaction)
+            running.verify(await until_status(running, 201, transaction), transaction)

@@ -14,7 +14,14 @@ import pytest
 
 from tests.eventually import until
 from tests.integration.daemon import Daemon, run_network
-from tests.integration.l1_scene import LIFE, Scene, asked, beside, until_status, validation_of
+from tests.integration.l1_daemon import (
+    L1_PLAN,
+    L1Daemon,
+    count_signature_requests,
+    run_l1_daemon,
+    until_status,
+    validation_id_of,
+)
 from tests.integration.message_verifier import verify_signed_message
 from tests.store.postgres import PostgresServer
 from warpseal.simnet.plan import L1Plan, Plan
@@ -57,7 +64,7 @@ def _locked(path: Path) -> Iterator[None]:
         connection.close()
 
 
-async def posted(running: Scene, message: SimMessage) -> float:
+async def posted(running: L1Daemon, message: SimMessage) -> float:
     """Assert that a message is signed; return the seconds that it took."""
     began = perf_counter()
     reply = await running.daemon.aggregate_v1(message)
@@ -77,7 +84,7 @@ async def is_up(daemon: Daemon) -> bool:
 async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path, failing: tuple[str, Outage]) -> None:
     url, outage = failing
     async with run_network(PLAN) as network:
-        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+        async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             first, *others = network.messages_of(running.l1)[:8]
             await running.daemon.until_connected(len(network.validators) - 1)
             await posted(running, first)
@@ -93,11 +100,11 @@ async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path
             await until(lambda: is_up(running.daemon))
         # Everything was stored: the next daemon asks no validator.
         network.set_behaviour([validator.index for validator in network.validators], "silent")
-        before = asked(network)
-        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+        before = count_signature_requests(network)
+        async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             for message in (first, *others):
                 await posted(running, message)
-        assert asked(network) == before
+        assert count_signature_requests(network) == before
 
 
 async def _is_down(daemon: Daemon) -> bool:
@@ -106,52 +113,52 @@ async def _is_down(daemon: Daemon) -> bool:
 
 async def test_l1_messages_are_signed_though_the_store_fails(tmp_path: Path, failing: tuple[str, Outage]) -> None:
     url, outage = failing
-    async with run_network(LIFE) as network:
-        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+    async with run_network(L1_PLAN) as network:
+        async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             conversion = network.p_chain.conversion_of(running.l1)
-            await running.delivered(conversion)
+            await running.deliver(conversion)
             with outage():
                 registration = network.p_chain.register(running.l1)
                 began = perf_counter()
-                await running.delivered(registration)
-                change = network.p_chain.set_weight(validation_of(registration), 900)
-                await running.delivered(change)
-                removal = network.p_chain.remove(validation_of(registration))
+                await running.deliver(registration)
+                change = network.p_chain.set_weight(validation_id_of(registration), 900)
+                await running.deliver(change)
+                removal = network.p_chain.remove(validation_id_of(registration))
                 # The registration passed by, so that where it began is known.
-                await running.delivered(removal)
+                await running.deliver(removal)
                 assert perf_counter() - began < 2 * AT_MOST_S
             await until(lambda: is_up(running.daemon))
-        before = asked(network)
-        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+        before = count_signature_requests(network)
+        async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             for transaction in (conversion, removal):
-                await running.delivered(transaction)
+                await running.deliver(transaction)
             for transaction in (registration, change):
                 reply = await running.daemon.l1_message(transaction)
-                running.judged(reply, transaction)
+                running.verify(reply, transaction)
                 assert reply.body["superseded"]["now"] == {"registered": False}
-        assert asked(network) == before
+        assert count_signature_requests(network) == before
 
 
 async def test_what_is_true_no_more_is_not_called_lost_while_the_store_fails(
     tmp_path: Path, failing: tuple[str, Outage]
 ) -> None:
     url, outage = failing
-    async with run_network(replace(LIFE, messages=1)) as network:
-        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+    async with run_network(replace(L1_PLAN, messages=1)) as network:
+        async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             registration = network.p_chain.register(running.l1)
-            await running.delivered(registration)
-            network.p_chain.remove(validation_of(registration))
-        async with beside(network, tmp_path, {"store-url": url}, store=QUICK) as running:
+            await running.deliver(registration)
+            network.p_chain.remove(validation_id_of(registration))
+        async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
             await running.daemon.until_open()
             with outage():
                 # Writing shows that it fails.
                 await posted(running, network.messages_of(running.l1)[0])
                 await until(lambda: _is_down(running.daemon))
-                refused = await running.refused(503, "store_down", registration)
+                refused = await running.expect_error(503, "store_down", registration)
                 assert int(refused.headers["Retry-After"]) >= 1
                 explained = await running.daemon.explanation(registration)
                 assert "stored" not in explained
                 assert {"check": "stored", "ok": None} in [
                     {name: check[name] for name in ("check", "ok")} for check in explained["checks"]
                 ]
-            running.judged(await until_status(running, 201, registration), registration)
+            running.verify(await until_status(running, 201, registration), registration)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from tests.integration.l1_scene import Scene, asked, beside, validation_of
+from tests.integration.l1_daemon import L1Daemon, count_signature_requests, run_l1_daemon, validation_id_of
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.errors import StartupError
 from warpseal.simnet.network import SimulatedNetwork
@@ -25,11 +25,11 @@ TAKEN_OVER_WITHIN_S = 10
 
 
 @asynccontextmanager
-async def two_daemons(network: SimulatedNetwork, folder: Path, url: str, **keys: Any) -> AsyncIterator[list[Scene]]:
+async def two_daemons(network: SimulatedNetwork, folder: Path, url: str, **keys: Any) -> AsyncIterator[list[L1Daemon]]:
     """Run two daemons on one database, each with a data folder of its own."""
     async with AsyncExitStack() as stack:
         both = [
-            await stack.enter_async_context(beside(network, folder / name, {"store-url": url, **keys}))
+            await stack.enter_async_context(run_l1_daemon(network, folder / name, {"store-url": url, **keys}))
             for name in ("first", "second")
         ]
         for item in both:
@@ -42,7 +42,7 @@ def requests(network: SimulatedNetwork) -> dict[int, int]:
     return {validator.index: validator.counts.app_requests for validator in network.validators}
 
 
-async def signed(run_daemon: Scene, message: SimMessage) -> str:
+async def signed(run_daemon: L1Daemon, message: SimMessage) -> str:
     """Return the signed message after a look at it."""
     reply = await run_daemon.daemon.aggregate_v1(message, pChainHeight=HEIGHT)
     verify_signed_message(run_daemon.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67, HEIGHT)
@@ -53,14 +53,14 @@ async def test_what_one_has_signed_the_other_one_answers(tmp_path: Path, postgre
     async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
         message = network.messages_of(first.l1)[0]
         registration = network.p_chain.register(first.l1)
-        answers = [await signed(first, message), (await first.delivered(registration)).signed]
-        before = asked(network)
-        again = [await signed(second, message), (await second.delivered(registration)).signed]
+        answers = [await signed(first, message), (await first.deliver(registration)).signed]
+        before = count_signature_requests(network)
+        again = [await signed(second, message), (await second.deliver(registration)).signed]
         assert again == answers
-        network.p_chain.remove(validation_of(registration))
+        network.p_chain.remove(validation_id_of(registration))
         reply = await second.daemon.l1_message(registration)
         assert (reply.signed, reply.body["superseded"]["now"]) == (answers[1], {"registered": False})
-        assert asked(network) == before
+        assert count_signature_requests(network) == before
 
 
 async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str) -> None:
@@ -85,9 +85,9 @@ async def leads(daemon: Daemon) -> bool:
 
 async def test_one_follows_and_the_other_one_takes_over(tmp_path: Path, postgres_url: str) -> None:
     async with run_network(PLAN) as network, AsyncExitStack() as life:
-        first = await life.enter_async_context(beside(network, tmp_path / "first", {"store-url": postgres_url}))
+        first = await life.enter_async_context(run_l1_daemon(network, tmp_path / "first", {"store-url": postgres_url}))
         await first.daemon.until_indexed(network.p_chain.height)
-        async with beside(network, tmp_path / "second", {"store-url": postgres_url}) as second:
+        async with run_l1_daemon(network, tmp_path / "second", {"store-url": postgres_url}) as second:
             await second.daemon.until_ready()
             assert await leads(first.daemon)
             assert not await leads(second.daemon)
@@ -96,12 +96,12 @@ async def test_one_follows_and_the_other_one_takes_over(tmp_path: Path, postgres
             async with asyncio.timeout(TAKEN_OVER_WITHIN_S):
                 await until(lambda: leads(second.daemon))
                 await second.daemon.until_indexed(network.p_chain.height)
-            removal = network.p_chain.remove(validation_of(registration))
+            removal = network.p_chain.remove(validation_id_of(registration))
             await second.daemon.until_indexed(network.p_chain.height)
-            await second.delivered(removal)
+            await second.deliver(removal)
 
 
-async def either(first: Scene, second: Scene, height: int) -> bool:
+async def either(first: L1Daemon, second: L1Daemon, height: int) -> bool:
     """Tell whether the one that leads has read up to a height."""
     followers = [(await item.daemon.ready()).body["follower"] for item in (first, second)]
     return any(
@@ -123,14 +123,14 @@ async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: s
 
         await until(is_signed)
         assert max(requests(network).values()) == 1
-        before = asked(network)
-        await second.delivered(registration)
-        assert asked(network) == before
+        before = count_signature_requests(network)
+        await second.deliver(registration)
+        assert count_signature_requests(network) == before
 
 
 async def test_the_second_daemon_on_a_file_is_told_that_it_cannot_use_it(tmp_path: Path) -> None:
     keys = {"store-url": f"sqlite:///{tmp_path}/store.db"}
-    async with run_network(PLAN) as network, beside(network, tmp_path / "first", keys) as first:
+    async with run_network(PLAN) as network, run_l1_daemon(network, tmp_path / "first", keys) as first:
         await first.daemon.until_ready()
         with pytest.raises(StartupError) as caught:
             async with run_daemon(build_config(network, tmp_path / "second", keys)) as second:

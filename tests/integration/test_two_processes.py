@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.cli.test_index import config_file, ended
+from tests.cli.test_index import config_file, kill_process
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 
@@ -25,7 +25,7 @@ async def test_log_levels_apply_to_the_index_process_and_health_shows_its_status
         config = config_file(tmp_path, node, **keys, **{"health-check-frequency": "1s"})
         command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
         daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
-        stack.push_async_callback(ended, daemon)
+        stack.push_async_callback(kill_process, daemon)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         assert daemon.stdout is not None
         line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()

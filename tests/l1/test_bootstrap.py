@@ -1,4 +1,4 @@
-"""Initial validators found by hashing: once for all who wait, in bounded time, going on where it was."""
+"""Searches for initial validators by hashing: shared by all callers, bounded in time, and resumed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def subnet(number: int) -> SubnetID:
 
 
 @dataclass
-class Listed:
-    """A P-Chain that lists subnets and counts how often it is asked."""
+class SubnetListing:
+    """A P-Chain that lists subnets. requests: the number of reads."""
 
     ids: Sequence[SubnetID]
-    asked: int = 0
+    requests: int = 0
     is_away: bool = False
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -39,7 +39,7 @@ class Listed:
         self.gate.set()
 
     async def subnets(self) -> tuple[SubnetID, ...]:
-        self.asked += 1
+        self.requests += 1
         await self.gate.wait()
         if self.is_away:
             raise NodeUnavailable("platform.getSubnets")
@@ -63,7 +63,7 @@ class Clock:
         return self.now
 
 
-def test_known_validations_of_fuji_are_found() -> None:
+def test_known_initial_validations_of_fuji_are_found() -> None:
     targets = {
         ValidationID(parse_id("2AutJAAwyD6Xs9eXhGQRmatvSkzaSRG5G4uk23vMVQ8M7rmmq7")): 0,
         ValidationID(parse_id("Nm8aMLJYHTxriMTDjcoyYmzBnfZgcjSABRmLNW7hVEFAcEVjF")): 1,
@@ -75,99 +75,97 @@ def test_known_validations_of_fuji_are_found() -> None:
     assert {origin.subnet_id for origin in found} == {FUJI}
 
 
-async def test_the_list_of_subnets_is_asked_for_once_in_ten_minutes() -> None:
-    platform, clock = Listed([subnet(n) for n in range(50)]), Clock()
-    searching = BootstrapSearch(platform, FEW, now=clock)
+async def test_the_list_of_subnets_is_requested_once_in_ten_minutes() -> None:
+    platform, clock = SubnetListing([subnet(n) for n in range(50)]), Clock()
+    search = BootstrapSearch(platform, FEW, now=clock)
     for number in (3, 40):
         wanted = bootstrap_validation_id(subnet(number), 7)
-        assert await searching.find(wanted, ()) == BootstrapOrigin(subnet(number), 7)
-    assert await searching.find(ValidationID(bytes(32)), ()) is None
-    assert await searching.find(bootstrap_validation_id(subnet(3), 16), ()) is None
-    assert platform.asked == 1
+        assert await search.find(wanted, ()) == BootstrapOrigin(subnet(number), 7)
+    assert await search.find(ValidationID(bytes(32)), ()) is None
+    assert await search.find(bootstrap_validation_id(subnet(3), 16), ()) is None
+    assert platform.requests == 1
     platform.ids = [*platform.ids, subnet(99)]
-    assert await searching.find(bootstrap_validation_id(subnet(99), 0), ()) is None
+    assert await search.find(bootstrap_validation_id(subnet(99), 0), ()) is None
     clock.now = 601.0
-    assert await searching.find(bootstrap_validation_id(subnet(99), 0), ()) == BootstrapOrigin(subnet(99), 0)
-    assert platform.asked == 2
+    assert await search.find(bootstrap_validation_id(subnet(99), 0), ()) == BootstrapOrigin(subnet(99), 0)
+    assert platform.requests == 2
 
 
-async def test_likely_subnets_need_no_list() -> None:
-    platform = Listed([subnet(1)])
-    searching = BootstrapSearch(platform, FEW)
-    assert await searching.find(bootstrap_validation_id(FUJI, 3), (FUJI,)) == BootstrapOrigin(FUJI, 3)
-    searching.add_likely(subnet(8))
-    assert await searching.find(bootstrap_validation_id(subnet(8), 3), ()) == BootstrapOrigin(subnet(8), 3)
-    assert platform.asked == 0
+async def test_likely_subnets_are_searched_without_the_list_of_subnets() -> None:
+    platform = SubnetListing([subnet(1)])
+    search = BootstrapSearch(platform, FEW)
+    assert await search.find(bootstrap_validation_id(FUJI, 3), (FUJI,)) == BootstrapOrigin(FUJI, 3)
+    search.add_likely(subnet(8))
+    assert await search.find(bootstrap_validation_id(subnet(8), 3), ()) == BootstrapOrigin(subnet(8), 3)
+    assert platform.requests == 0
 
 
-async def test_one_pass_serves_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_searches_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[int] = []
 
-    def counted(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+    def count_hashed(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
         hashed.append(len(subnets))
         return search_initial_validators(subnets, suffixes, targets)
 
-    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", counted)
-    platform = Listed([subnet(n) for n in range(320)])
-    searching = BootstrapSearch(platform, FEW)
+    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", count_hashed)
+    platform = SubnetListing([subnet(n) for n in range(320)])
+    search = BootstrapSearch(platform, FEW)
     wanted = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
-    found = await asyncio.gather(
-        *(searching.find(item, ()) for item in wanted), searching.find(ValidationID(bytes(32)), ())
-    )
+    found = await asyncio.gather(*(search.find(item, ()) for item in wanted), search.find(ValidationID(bytes(32)), ()))
     assert [origin.validation_id for origin in found[:-1] if origin is not None] == wanted
     assert found[-1] is None
     assert sum(hashed) == 320
-    assert platform.asked == 1
+    assert platform.requests == 1
 
 
-async def test_what_was_tried_in_vain_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_repeated_search_does_not_hash_subnets_again(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[int] = []
 
-    def counted(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+    def count_hashed(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
         hashed.append(len(subnets))
         return search_initial_validators(subnets, suffixes, targets)
 
-    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", counted)
-    searching = BootstrapSearch(Listed([subnet(n) for n in range(100)]), FEW)
+    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", count_hashed)
+    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(100)]), FEW)
     for _ in range(3):
-        assert await searching.find(ValidationID(bytes(32)), (subnet(1),)) is None
+        assert await search.find(ValidationID(bytes(32)), (subnet(1),)) is None
     assert sum(hashed) == 101
-    assert searching.progress(ValidationID(bytes(32))) == {"subnetsTried": 100, "subnets": 100}
+    assert search.progress(ValidationID(bytes(32))) == {"subnetsTried": 100, "subnets": 100}
 
 
-async def test_a_pass_that_nobody_waits_for_stops_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_abandoned_pass_stops_and_the_next_search_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, hashed = threading.Event(), list[SubnetID]()
 
-    def held(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+    def hash_after_gate(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
         gate.wait(10)
         hashed.extend(subnets)
         return search_initial_validators(subnets, suffixes, targets)
 
-    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", held)
-    searching = BootstrapSearch(Listed([subnet(n) for n in range(96)]), FEW)
+    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", hash_after_gate)
+    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(96)]), FEW)
     wanted = bootstrap_validation_id(subnet(95), 2)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await searching.find(wanted, ())
+            await search.find(wanted, ())
     gate.set()
-    assert await searching.find(wanted, ()) == BootstrapOrigin(subnet(95), 2)
+    assert await search.find(wanted, ()) == BootstrapOrigin(subnet(95), 2)
     assert len(hashed) <= 96 + 32
 
 
-async def test_without_a_list_there_is_no_answer_and_an_old_list_is_better_than_none() -> None:
-    platform, clock = Listed([subnet(1)], is_away=True), Clock()
-    searching = BootstrapSearch(platform, FEW, now=clock)
+async def test_a_search_fails_without_a_list_of_subnets_and_uses_an_old_one_if_it_has_it() -> None:
+    platform, clock = SubnetListing([subnet(1)], is_away=True), Clock()
+    search = BootstrapSearch(platform, FEW, now=clock)
     with pytest.raises(NodeUnavailable):
-        await searching.find(bootstrap_validation_id(subnet(1), 1), ())
+        await search.find(bootstrap_validation_id(subnet(1), 1), ())
     platform.is_away = False
-    assert await searching.find(bootstrap_validation_id(subnet(1), 1), ()) is not None
+    assert await search.find(bootstrap_validation_id(subnet(1), 1), ()) is not None
     platform.is_away, clock.now = True, 10_000.0
-    assert await searching.find(bootstrap_validation_id(subnet(1), 2), ()) is not None
+    assert await search.find(bootstrap_validation_id(subnet(1), 2), ()) is not None
 
 
-async def test_the_event_loop_keeps_running_while_hashes_are_tried() -> None:
-    searching = BootstrapSearch(Listed([subnet(n) for n in range(200)]), L1Settings())
-    finding = asyncio.create_task(searching.find(ValidationID(bytes(32)), ()))
+async def test_the_event_loop_is_not_blocked_by_hashing() -> None:
+    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(200)]), L1Settings())
+    finding = asyncio.create_task(search.find(ValidationID(bytes(32)), ()))
     turns = 0
     while not finding.done():
         await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""What Warp messages say: those of Fuji, of the recorded network, of avalanchego's story of one L1, and no message."""
+"""Descriptions of Warp messages: of Fuji, of the recorded network, of avalanchego's example L1, and of other bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ZEROS = "0x" + 40 * "0"
 
 
 def call_of(described: dict[str, Any]) -> dict[str, Any]:
-    """Return the innermost part, where everything was read."""
+    """Return the description of the call, of a message that was read completely."""
     assert described["unread"] == []
     call: dict[str, Any] = described["payload"]["call"]
     return call
@@ -41,7 +41,7 @@ def from_l1(call: AddressedCall) -> bytes:
     return UnsignedMessage.build(12345, L1_CHAIN, call.encode()).raw
 
 
-def test_a_signed_weight_change_of_fuji_is_told_with_its_signers() -> None:
+def test_a_signed_weight_change_of_fuji_is_described_with_its_signers() -> None:
     result = describe(fuji.SIGNED_WEIGHT)
     assert result["type"] == "signed message"
     assert result["network"] == "fuji"
@@ -55,7 +55,7 @@ def test_a_signed_weight_change_of_fuji_is_told_with_its_signers() -> None:
     assert call["validationId"]["hex"] == "0x8ccf9ef520784d2fa5d97fbf098b8b4e82ff19408ec423c2970a522ab04b3a04"
 
 
-def test_a_registration_of_fuji_is_told_with_the_validation_that_it_begins() -> None:
+def test_a_registration_of_fuji_is_described_with_its_validation_id() -> None:
     call = call_of(describe(fuji.UNSIGNED_REGISTER))
     assert call["type"] == "RegisterL1Validator"
     assert call["validationId"]["cb58"] == "TEwxg8JzAUsqFibtYkaiiYH9G1h5ZfX56zYURXpyaPRCSppC4"
@@ -67,7 +67,7 @@ def test_a_registration_of_fuji_is_told_with_the_validation_that_it_begins() -> 
     assert describe(fuji.SIGNED_REGISTER)["signature"]["signerIndices"] == [3, 4, 8, 14, 18, 22, 23]
 
 
-def test_each_message_of_the_p_chain_is_told_by_its_name() -> None:
+def test_every_p_chain_message_is_described_by_its_type() -> None:
     conversion = parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz")
     result = describe(from_p_chain(12345, SubnetToL1Conversion(conversion).encode()).raw)
     assert result["messageId"]["hex"] == "0x610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
@@ -83,7 +83,7 @@ def test_each_message_of_the_p_chain_is_told_by_its_name() -> None:
     assert call["meaning"].startswith("the P-Chain attests")
 
 
-def test_the_story_of_an_l1_is_told_as_its_messages_were_signed() -> None:
+def test_the_signed_messages_of_the_example_l1_are_described() -> None:
     result = describe(l1_txs.SIGNED_REGISTER)
     assert result["messageId"]["hex"] == "0x56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
     assert call_of(result)["validationId"]["cb58"] == id_text(VALIDATION)
@@ -99,7 +99,7 @@ def test_the_same_type_number_is_a_conversion_of_the_p_chain_and_an_uptime_of_an
     assert describe(from_p_chain(12345, uptime).raw)["payload"]["call"]["type"] == "unknown"
 
 
-def test_a_block_hash_is_told() -> None:
+def test_a_block_hash_is_described() -> None:
     result = describe(UnsignedMessage.build(1, L1_CHAIN, Hash(bytes(31) + b"\x07").encode()).raw)
     assert result["payload"] == {"type": "Hash", "blockHash": "0x" + 62 * "0" + "07"}
     assert result["unread"] == []
@@ -126,7 +126,7 @@ def test_recorded_messages_have_the_ids_that_warp_and_teleporter_gave_them(sent:
     assert call_of(result)["teleporterMessageId"]["cb58"] == sent["teleporterMessageId"]
 
 
-def test_what_was_delivered_on_an_l1_is_read_from_the_access_list() -> None:
+def test_delivered_messages_are_read_from_the_access_list() -> None:
     results = [describe(bytes.fromhex(item["storageKeys"])) for item in RECORDED["delivered"]]
     assert {element["wrapping"] for element in results} == {"access list of a delivery"}
     calls = [call_of(entry) for entry in results]
@@ -155,7 +155,7 @@ def test_a_teleporter_id_is_what_the_contracts_compute(nonce: int) -> None:
     assert id_text(message.message_id(ChainID(parse_id(known["source"])))) == known["byNonce"][str(nonce)]
 
 
-def test_a_message_of_the_second_teleporter_is_told_with_who_gave_it_its_nonce() -> None:
+def test_a_message_of_teleporter_2_is_described_with_the_address_that_set_its_nonce() -> None:
     abi = "(uint256,address,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
     messenger = "0x" + 40 * "a"
     fields = (9, ZEROS, messenger, bytes(32), ZEROS, 70_000, [messenger], [(3, ZEROS)], b"hi")
@@ -167,13 +167,13 @@ def test_a_message_of_the_second_teleporter_is_told_with_who_gave_it_its_nonce()
     assert call["message"] == "0x6869"
 
 
-def test_a_call_of_its_senders_own_making_is_shown_as_it_stands() -> None:
+def test_an_unknown_payload_is_described_as_hex() -> None:
     result = describe(from_l1(AddressedCall(SENDER, b"\x01\x02")))
     assert result["payload"]["call"] == {"type": "unknown", "bytes": "0x0102"}
     assert [item["part"] for item in result["unread"]] == ["payload.call"]
 
 
-def test_what_is_cut_short_is_told_as_far_as_it_goes() -> None:
+def test_a_truncated_message_is_described_as_far_as_it_can_be_read() -> None:
     result = describe(fuji.SIGNED_WEIGHT[:-1])
     assert result["payload"]["call"]["weight"] == "41"
     assert result["unread"][0]["part"] == "signature"
@@ -185,20 +185,20 @@ def test_what_is_cut_short_is_told_as_far_as_it_goes() -> None:
     ]
 
 
-def test_a_padded_signer_set_is_named() -> None:
+def test_a_padded_signer_set_is_reported() -> None:
     signed = SignedMessage.parse(fuji.SIGNED_WEIGHT)
     result = describe(SignedMessage(signed.unsigned, b"\x00\x06", signed.signature).encode())
     assert result["unread"][0]["part"] == "signature"
     assert "zero byte" in result["unread"][0]["reason"]
 
 
-def test_bytes_beyond_any_message_are_not_searched() -> None:
+def test_input_longer_than_any_message_is_not_searched() -> None:
     result = describe(bytes(MAX_MESSAGE_BYTES + 1))
     assert result["type"] == "no Warp message"
     assert len(result["bytes"]) < MAX_MESSAGE_BYTES
 
 
-def test_an_expiry_beyond_all_calendars_has_no_time() -> None:
+def test_an_expiry_beyond_the_last_date_has_no_time() -> None:
     start = fuji.UNSIGNED_REGISTER.index(bytes.fromhex("000000006931432e"))
     raw = fuji.UNSIGNED_REGISTER[:start] + b"\xff" * 8 + fuji.UNSIGNED_REGISTER[start + 8 :]
     call = call_of(describe(raw))
@@ -210,7 +210,7 @@ SEEDS = [fuji.SIGNED_WEIGHT, fuji.SIGNED_REGISTER, l1_txs.SIGNED_REGISTER, bytes
 
 @settings(max_examples=150)
 @given(st.sampled_from(SEEDS), st.integers(0, 2_000), st.binary(max_size=40), st.integers(0, 40))
-def test_no_bytes_are_too_hostile(seed: bytes, place: int, change: bytes, cut: int) -> None:
+def test_describe_accepts_any_changed_bytes(seed: bytes, place: int, change: bytes, cut: int) -> None:
     place %= len(seed)
     result = describe(seed[:place] + change + seed[place + cut :])
     json.dumps(result)
@@ -219,7 +219,7 @@ def test_no_bytes_are_too_hostile(seed: bytes, place: int, change: bytes, cut: i
 
 @settings(max_examples=60)
 @given(st.binary(max_size=300))
-def test_no_payload_is_too_hostile(payload: bytes) -> None:
+def test_describe_accepts_any_payload(payload: bytes) -> None:
     json.dumps(describe(payload))
     json.dumps(describe(UnsignedMessage.build(1, L1_CHAIN, payload).raw))
     json.dumps(describe(from_l1(AddressedCall(SENDER, payload))))
@@ -227,7 +227,7 @@ def test_no_payload_is_too_hostile(payload: bytes) -> None:
 
 @settings(max_examples=100)
 @given(st.integers(0, 31), st.integers(0, 2**256 - 1))
-def test_no_word_of_a_teleporter_message_is_too_hostile(place: int, word: int) -> None:
+def test_describe_accepts_any_word_in_a_teleporter_message(place: int, word: int) -> None:
     message = UnsignedMessage.parse(bytes.fromhex(ICM["fujiLogData"])[64 : 64 + 972])
     call = AddressedCall.parse(message.payload)
     place %= len(call.payload) // 32
@@ -236,7 +236,7 @@ def test_no_word_of_a_teleporter_message_is_too_hostile(place: int, word: int) -
     assert found is None or found != parse_teleporter(call.source_address, call.payload) or changed == call.payload
 
 
-def test_the_abi_library_is_loaded_at_its_first_use_and_leaves_the_recursion_limit_alone() -> None:
+def test_the_abi_library_is_loaded_at_its_first_use_and_does_not_change_the_recursion_limit() -> None:
     program = (
         "import sys, warpseal.l1.describe as d; before = 'eth_abi' in sys.modules;"
         "d.describe(bytes.fromhex(sys.argv[1])); print(before, 'eth_abi' in sys.modules, sys.getrecursionlimit())"

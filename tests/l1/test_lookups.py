@@ -1,4 +1,4 @@
-"""What stands behind an answer: the transaction, what is true of it, the height; found, over, or unknown."""
+"""Lookups for a message: the transaction, its validity, the height, and the cancellation of superseded work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 
 from tests.chains.p_vectors import transaction
-from tests.l1.test_truth import LIFE, NETWORK_ID, at, of
+from tests.l1.test_validity import HISTORY, NETWORK_ID, attestation_of, validation_at
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
 from warpseal.l1.heights import PROPOSED, HeightChooser
 from warpseal.l1.settings import L1Settings
@@ -34,8 +34,8 @@ class Clock:
 
 
 @dataclass
-class Nodes:
-    """P-Chain and X-Chain nodes that say what a test wants, and count."""
+class PChainNodes:
+    """P-Chain nodes with the replies of a test. calls: the number of requests."""
 
     found: dict[bytes, FoundTransaction] = field(default_factory=dict)
     on_x_chain: dict[bytes, bytes] = field(default_factory=dict)
@@ -68,8 +68,8 @@ class Nodes:
 
 
 @dataclass
-class XNodes:
-    """X-Chain nodes."""
+class XChainNodes:
+    """X-Chain nodes with the replies of a test."""
 
     found: dict[bytes, bytes] = field(default_factory=dict)
     is_away: bool = False
@@ -81,8 +81,8 @@ class XNodes:
 
 
 @dataclass
-class Rows:
-    """An index in memory."""
+class MemoryIndex:
+    """An index of L1 transactions in memory."""
 
     rows: tuple[L1Transaction, ...] = ()
     is_down: bool = False
@@ -107,132 +107,140 @@ class Rows:
             raise StoreDown("a test")
 
 
-def finding(
-    nodes: Nodes, rows: Rows | None = None, x_chain: XNodes | None = None, clock: Clock | None = None
+def build_finder(
+    nodes: PChainNodes, rows: MemoryIndex | None = None, x_chain: XChainNodes | None = None, clock: Clock | None = None
 ) -> TransactionFinder:
-    return TransactionFinder(nodes, x_chain or XNodes(), rows or Rows(), NETWORK_ID, SETTINGS, now=clock or Clock())
+    return TransactionFinder(
+        nodes, x_chain or XChainNodes(), rows or MemoryIndex(), NETWORK_ID, SETTINGS, now=clock or Clock()
+    )
 
 
 def committed(raw: bytes, status: TxStatus = TxStatus.COMMITTED) -> dict[bytes, FoundTransaction]:
     return {sha256(raw).digest(): FoundTransaction(raw, status, 99)}
 
 
-async def test_the_index_answers_before_any_node_and_knows_the_height_exactly() -> None:
-    nodes = Nodes()
-    located = await finding(nodes, Rows((LIFE.row(LIFE.first),))).find(LIFE.first.tx_id)
-    assert (located.height, located.is_exact, located.kind) == (LIFE.first.height, True, "SetL1ValidatorWeightTx")
-    assert located.message().message == of(LIFE.first).message
+async def test_a_transaction_is_read_from_the_index_with_its_exact_height_before_any_node() -> None:
+    nodes = PChainNodes()
+    located = await build_finder(nodes, MemoryIndex((HISTORY.row(HISTORY.first),))).find(HISTORY.first.tx_id)
+    assert (located.height, located.is_exact, located.kind) == (HISTORY.first.height, True, "SetL1ValidatorWeightTx")
+    assert located.message().message == attestation_of(HISTORY.first).message
     assert nodes.calls == 0
 
 
-async def test_without_an_index_nodes_are_asked_once() -> None:
-    nodes = Nodes(committed(LIFE.first.raw))
-    transactions = finding(nodes, Rows(is_down=True))
+async def test_a_transaction_is_requested_from_nodes_once_if_the_index_is_down() -> None:
+    nodes = PChainNodes(committed(HISTORY.first.raw))
+    transactions = build_finder(nodes, MemoryIndex(is_down=True))
     for _ in range(3):
-        located = await transactions.find(LIFE.first.tx_id)
+        located = await transactions.find(HISTORY.first.tx_id)
     assert (located.height, located.is_exact) == (99, False)
     assert nodes.calls == 1
 
 
 @pytest.mark.parametrize("status", [TxStatus.PROCESSING, TxStatus.DROPPED, TxStatus.UNKNOWN, TxStatus.ABORTED])
-async def test_what_is_not_committed_is_not_found_yet(status: TxStatus) -> None:
-    clock, nodes = Clock(), Nodes(committed(LIFE.first.raw, status))
-    transactions = finding(nodes, clock=clock)
+async def test_an_uncommitted_transaction_is_not_found_until_it_is_committed(status: TxStatus) -> None:
+    clock, nodes = Clock(), PChainNodes(committed(HISTORY.first.raw, status))
+    transactions = build_finder(nodes, clock=clock)
     for _ in range(2):
         with pytest.raises(TransactionNotFound) as caught:
-            await transactions.find(LIFE.first.tx_id)
+            await transactions.find(HISTORY.first.tx_id)
         assert caught.value.detail()["status"] == status.value
     assert nodes.calls == 1
-    clock.now, nodes.found = 1.5, committed(LIFE.first.raw)
-    assert (await transactions.find(LIFE.first.tx_id)).attestation is not None
+    clock.now, nodes.found = 1.5, committed(HISTORY.first.raw)
+    assert (await transactions.find(HISTORY.first.tx_id)).attestation is not None
 
 
-async def test_x_chain_nodes_that_are_away_are_no_fault() -> None:
+async def test_a_transaction_is_not_found_if_x_chain_nodes_are_unavailable() -> None:
     with pytest.raises(TransactionNotFound):
-        await finding(Nodes(), x_chain=XNodes(is_away=True)).find(bytes(32))
+        await build_finder(PChainNodes(), x_chain=XChainNodes(is_away=True)).find(bytes(32))
 
 
-async def test_bytes_that_nobody_can_read_are_told_as_such() -> None:
+async def test_unknown_transaction_bytes_raise_an_undecodable_transaction() -> None:
     raw = b"\x00\x00" + (77).to_bytes(4, "big") + bytes(8)
     tx_id = sha256(raw).digest()
     with pytest.raises(UndecodableTransaction):
-        await finding(Nodes(committed(raw))).find(tx_id)
+        await build_finder(PChainNodes(committed(raw))).find(tx_id)
     with pytest.raises(UndecodableTransaction):
-        await finding(Nodes(), x_chain=XNodes({tx_id: raw})).find(tx_id)
+        await build_finder(PChainNodes(), x_chain=XChainNodes({tx_id: raw})).find(tx_id)
 
 
-async def test_a_transaction_without_a_message_is_kept_like_one_with_it() -> None:
-    raw = LIFE.row(LIFE.removal).raw
-    nodes = Nodes(committed(raw))
-    assert (await finding(nodes).find(sha256(raw).digest())).message().needs_origin
+async def test_a_transaction_without_a_message_is_found() -> None:
+    raw = HISTORY.row(HISTORY.removal).raw
+    nodes = PChainNodes(committed(raw))
+    assert (await build_finder(nodes).find(sha256(raw).digest())).message().needs_origin
     disabled = transaction("DisableL1ValidatorTx")
-    located = await finding(Nodes(committed(disabled))).find(sha256(disabled).digest())
+    located = await build_finder(PChainNodes(committed(disabled))).find(sha256(disabled).digest())
     with pytest.raises(NoMessage):
         located.message()
 
 
-def looking(nodes: Nodes, rows: Rows | None = None, clock: Clock | None = None) -> ValidityLookup:
-    return ValidityLookup(nodes, rows or Rows(), SETTINGS, now=clock or Clock())
+def build_lookup(nodes: PChainNodes, rows: MemoryIndex | None = None, clock: Clock | None = None) -> ValidityLookup:
+    return ValidityLookup(nodes, rows or MemoryIndex(), SETTINGS, now=clock or Clock())
 
 
-async def test_one_look_a_second_serves_all() -> None:
-    clock, nodes = Clock(), Nodes(validations=(at(9, min_nonce=1, weight=2_000),))
-    truths = looking(nodes, clock=clock)
-    outcomes = await asyncio.gather(*(truths.current(of(LIFE.first), 5) for _ in range(10)))
+async def test_one_validity_lookup_a_second_serves_all_requests() -> None:
+    clock, nodes = Clock(), PChainNodes(validations=(validation_at(9, min_nonce=1, weight=2_000),))
+    lookup = build_lookup(nodes, clock=clock)
+    outcomes = await asyncio.gather(*(lookup.current(attestation_of(HISTORY.first), 5) for _ in range(10)))
     assert set(outcomes) == {Valid(9)}
     assert nodes.calls == 1
     clock.now = 1.1
-    nodes.validations = (at(10, min_nonce=2, weight=3_000),)
-    assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
+    nodes.validations = (validation_at(10, min_nonce=2, weight=3_000),)
+    assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
 
 
-async def test_what_was_superseded_stays_so_for_nodes_that_know_less() -> None:
-    clock, nodes = Clock(), Nodes(validations=(at(9),))
-    truths = looking(nodes, clock=clock)
-    assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
+async def test_a_superseded_message_becomes_valid_only_by_a_node_at_a_greater_height() -> None:
+    clock, nodes = Clock(), PChainNodes(validations=(validation_at(9),))
+    lookup = build_lookup(nodes, clock=clock)
+    assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
     clock.now, nodes.is_away = 5.0, True
-    assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
-    clock.now, nodes.is_away, nodes.validations = 10.0, False, (at(8, min_nonce=1, weight=2_000),)
-    assert isinstance(await truths.current(of(LIFE.first), 5), Superseded)
-    clock.now, nodes.validations = 15.0, (at(10, min_nonce=1, weight=2_000),)
-    assert await truths.current(of(LIFE.first), 5) == Valid(10)
+    assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
+    clock.now, nodes.is_away, nodes.validations = 10.0, False, (validation_at(8, min_nonce=1, weight=2_000),)
+    assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
+    clock.now, nodes.validations = 15.0, (validation_at(10, min_nonce=1, weight=2_000),)
+    assert await lookup.current(attestation_of(HISTORY.first), 5) == Valid(10)
 
 
-async def test_nodes_that_are_away_hang_or_lag_leave_it_unknown() -> None:
-    for nodes in (Nodes(is_away=True), Nodes(hangs=True), Nodes(validations=(at(4),))):
-        assert isinstance(await looking(nodes).current(of(LIFE.first), 5), Unknown)
+async def test_the_validity_is_unknown_if_nodes_are_unavailable_hang_or_lag() -> None:
+    for nodes in (PChainNodes(is_away=True), PChainNodes(hangs=True), PChainNodes(validations=(validation_at(4),))):
+        assert isinstance(await build_lookup(nodes).current(attestation_of(HISTORY.first), 5), Unknown)
         if not nodes.is_away:
-            assert isinstance(await looking(nodes).refresh(of(LIFE.first), 5), Unknown)
+            assert isinstance(await build_lookup(nodes).refresh(attestation_of(HISTORY.first), 5), Unknown)
 
 
-async def test_the_index_proves_what_nodes_do_not_know_yet() -> None:
-    rows = Rows((LIFE.row(LIFE.second), LIFE.row(LIFE.first)))
-    for nodes in (Nodes(validations=(at(9, min_nonce=1, weight=2_000),)), Nodes(is_away=True)):
-        truth = await looking(nodes, rows).current(of(LIFE.first), 5)
-        assert isinstance(truth, Superseded)
-        assert truth.by == LIFE.second.tx_id
-    truth = await looking(Nodes(validations=(at(9),)), rows).current(of(LIFE.first), 5)
-    assert isinstance(truth, Superseded)
-    assert (truth.is_removal, truth.by) == (True, None)
+async def test_the_index_proves_a_supersession_that_nodes_do_not_know_yet() -> None:
+    rows = MemoryIndex((HISTORY.row(HISTORY.second), HISTORY.row(HISTORY.first)))
+    for nodes in (PChainNodes(validations=(validation_at(9, min_nonce=1, weight=2_000),)), PChainNodes(is_away=True)):
+        validity = await build_lookup(nodes, rows).current(attestation_of(HISTORY.first), 5)
+        assert isinstance(validity, Superseded)
+        assert validity.by == HISTORY.second.tx_id
+    validity = await build_lookup(PChainNodes(validations=(validation_at(9),)), rows).current(
+        attestation_of(HISTORY.first), 5
+    )
+    assert isinstance(validity, Superseded)
+    assert (validity.is_removal, validity.by) == (True, None)
 
 
-async def test_asked_again_the_node_that_knows_most_outdoes_the_others() -> None:
-    result = (at(9, min_nonce=1, weight=2_000), at(11, min_nonce=2, weight=3_000), at(2))
-    truth = await looking(Nodes(validations=result)).refresh(of(LIFE.first), 5)
-    assert isinstance(truth, Superseded)
-    assert truth.now == {"nonce": "1", "weight": "3000"}
+async def test_a_refresh_uses_the_node_with_the_greatest_height() -> None:
+    result = (
+        validation_at(9, min_nonce=1, weight=2_000),
+        validation_at(11, min_nonce=2, weight=3_000),
+        validation_at(2),
+    )
+    validity = await build_lookup(PChainNodes(validations=result)).refresh(attestation_of(HISTORY.first), 5)
+    assert isinstance(validity, Superseded)
+    assert validity.now == {"nonce": "1", "weight": "3000"}
 
 
-async def test_a_conversion_asks_nobody() -> None:
-    nodes = Nodes(is_away=True)
-    assert await looking(nodes).current(of(LIFE.conversion), 5) == Valid(None)
-    assert await looking(nodes).refresh(of(LIFE.conversion), 5) == Valid(None)
+async def test_the_validity_of_a_conversion_needs_no_request() -> None:
+    nodes = PChainNodes(is_away=True)
+    assert await build_lookup(nodes).current(attestation_of(HISTORY.conversion), 5) == Valid(None)
+    assert await build_lookup(nodes).refresh(attestation_of(HISTORY.conversion), 5) == Valid(None)
     assert nodes.calls == 0
 
 
 @dataclass
 class ChainEpochs:
-    """Epochs as a test wants them."""
+    """Epoch heights with the replies of a test."""
 
     answer: int | None = None
     is_away: bool = False
@@ -248,7 +256,7 @@ class ChainEpochs:
         return self.answer
 
 
-async def test_the_request_wins_then_the_epoch_then_the_proposed_height() -> None:
+async def test_the_height_comes_from_the_request_then_the_epoch_then_the_proposed_height() -> None:
     chooser = HeightChooser(ChainEpochs(77), SETTINGS, now=Clock())
     assert await chooser.choose(0, CHAIN) == PROPOSED
     chosen = await chooser.choose(5, CHAIN)
@@ -258,7 +266,7 @@ async def test_the_request_wins_then_the_epoch_then_the_proposed_height() -> Non
     assert await HeightChooser(ChainEpochs(), SETTINGS, now=Clock()).choose(None, CHAIN) == PROPOSED
 
 
-async def test_an_epoch_that_cannot_be_had_is_asked_for_once_a_second() -> None:
+async def test_an_unavailable_epoch_is_requested_once_a_second() -> None:
     for epochs in (ChainEpochs(is_away=True), ChainEpochs(hangs=True)):
         clock = Clock()
         chooser = HeightChooser(epochs, SETTINGS, now=clock)
@@ -272,7 +280,7 @@ async def test_an_epoch_that_cannot_be_had_is_asked_for_once_a_second() -> None:
     assert (await chooser.choose(None, CHAIN)).height == 5
 
 
-async def test_a_question_that_takes_long_is_not_given_up() -> None:
+async def test_a_slow_epoch_request_continues_and_serves_the_next_request() -> None:
     clock, epochs = Clock(), ChainEpochs(answer=7, slow_s=0.2)
     chooser = HeightChooser(epochs, SETTINGS, now=clock)
     assert await chooser.choose(None, CHAIN) == PROPOSED
@@ -285,33 +293,33 @@ async def test_a_question_that_takes_long_is_not_given_up() -> None:
 SUPERSEDED = Superseded({"registered": False}, None)
 
 
-async def test_a_watch_ends_work_whose_point_is_gone() -> None:
-    truths: list[Validity] = [Valid(1), Unknown("x"), SUPERSEDED]
+async def test_work_is_cancelled_when_its_message_is_superseded() -> None:
+    validities: list[Validity] = [Valid(1), Unknown("x"), SUPERSEDED]
     ended = asyncio.Event()
 
-    async def look() -> Validity:
-        return truths.pop(0)
+    async def check() -> Validity:
+        return validities.pop(0)
 
-    async def work() -> str:
+    async def sign() -> str:
         try:
             await asyncio.sleep(60)
         finally:
             ended.set()
         return "done"
 
-    assert await cancel_when_superseded(work(), look, 0.01) is SUPERSEDED
+    assert await cancel_when_superseded(sign(), check, 0.01) is SUPERSEDED
     assert ended.is_set()
 
 
-async def test_a_watch_leaves_work_alone_that_is_quick_or_fails() -> None:
-    looks = 0
+async def test_work_that_returns_or_raises_first_is_not_checked() -> None:
+    checks = 0
 
-    async def look() -> Validity:
-        nonlocal looks
-        looks += 1
+    async def check() -> Validity:
+        nonlocal checks
+        checks += 1
         return SUPERSEDED
 
-    async def work() -> str:
+    async def sign() -> str:
         await asyncio.sleep(0)
         return "done"
 
@@ -321,14 +329,14 @@ async def test_a_watch_leaves_work_alone_that_is_quick_or_fails() -> None:
     async def timing_out() -> str:
         raise TimeoutError
 
-    assert await cancel_when_superseded(work(), look, 60) == "done"
+    assert await cancel_when_superseded(sign(), check, 60) == "done"
     with pytest.raises(NodeUnavailable):
-        await cancel_when_superseded(failing(), look, 60)
+        await cancel_when_superseded(failing(), check, 60)
     with pytest.raises(TimeoutError):
-        await cancel_when_superseded(timing_out(), look, 60)
-    asked = asyncio.create_task(cancel_when_superseded(asyncio.sleep(60), look, 60))
+        await cancel_when_superseded(timing_out(), check, 60)
+    cancelled = asyncio.create_task(cancel_when_superseded(asyncio.sleep(60), check, 60))
     await asyncio.sleep(0)
-    asked.cancel()
+    cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asked
-    assert looks == 0
+        await cancelled
+    assert checks == 0

@@ -1,4 +1,4 @@
-"""Registrations found in the logs of a manager's chain, newest first, in ranges that nodes give."""
+"""Registrations found in the logs of a manager's chain, newest first, in ranges that nodes accept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Chain:
     logs_at: dict[int, list[EvmLog]] = field(default_factory=dict)
     longest: int = 10**9
     is_away: bool = False
-    asked: list[tuple[int, int]] = field(default_factory=list)
+    requested: list[tuple[int, int]] = field(default_factory=list)
     senders: set[bytes] = field(default_factory=set)
     pause_s: float = 0.0
 
@@ -46,7 +46,7 @@ class Chain:
         assert wanted.address == WARP_PRECOMPILE
         assert wanted.topics[0] == SEND_WARP_MESSAGE
         self.senders.add(wanted.topics[1])
-        self.asked.append((wanted.first, wanted.last))
+        self.requested.append((wanted.first, wanted.last))
         if wanted.last - wanted.first + 1 > self.longest:
             raise LogsRefused
         return tuple(self._between(wanted.first, wanted.last))
@@ -70,8 +70,8 @@ def test_the_recorded_registration_is_in_the_recorded_logs() -> None:
     lines = [json.loads(line) for line in (LOCALNET / "l1.jsonl").read_text().splitlines()]
     logs = next(line["result"] for line in lines if line["method"] == "eth_getLogs")
     read = [EvmLog(int(item["blockNumber"], 16), bytes.fromhex(item["data"][2:])) for item in logs]
-    found = [asked for asked in (parse_registration_log(CHAIN, log) for log in read) if asked is not None]
-    assert [asked.validation_id for asked in found] == [REGISTERED]
+    found = [entry for entry in (parse_registration_log(CHAIN, log) for log in read) if entry is not None]
+    assert [entry.validation_id for entry in found] == [REGISTERED]
 
 
 def test_other_messages_and_those_of_other_chains_are_no_registrations() -> None:
@@ -83,24 +83,24 @@ def test_other_messages_and_those_of_other_chains_are_no_registrations() -> None
     assert parse_registration_log(CHAIN, EvmLog(1, bytes(96))) is None
 
 
-async def test_the_newest_ranges_are_read_first_and_nothing_twice() -> None:
+async def test_logs_are_read_newest_first_and_once() -> None:
     chain = Chain(tip=100_000, logs_at={99_500: [log_of(99_500, registration(1).encode())]})
     logs = ManagerLogs({CHAIN: chain}, QUICK)
     found = await logs.find(registration(1).validation_id, CHAIN, MANAGER)
     assert found is not None
     assert found.payload == registration(1).encode()
-    assert chain.asked == [(98_001, 100_000)]
+    assert chain.requested == [(98_001, 100_000)]
     assert chain.senders == {bytes(12) + MANAGER}
     chain.tip = 100_010
     chain.logs_at |= {100_005: [log_of(100_005, registration(2).encode())], 7: [log_of(7, registration(3).encode())]}
     assert await logs.find(registration(2).validation_id, CHAIN, MANAGER) is not None
-    assert chain.asked[1] == (100_001, 100_010)
+    assert chain.requested[1] == (100_001, 100_010)
     assert await logs.find(registration(3).validation_id, CHAIN, MANAGER) is not None
-    spans = sorted(chain.asked)
+    spans = sorted(chain.requested)
     assert all(before[1] < after[0] for before, after in pairwise(spans))
 
 
-async def test_ranges_shrink_where_nodes_refuse_them() -> None:
+async def test_refused_ranges_are_split() -> None:
     chain = Chain(tip=5_000, longest=300, logs_at={10: [log_of(10, registration(1).encode())]})
     logs = ManagerLogs({CHAIN: chain}, L1Settings())
     assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is not None
@@ -108,7 +108,7 @@ async def test_ranges_shrink_where_nodes_refuse_them() -> None:
     assert logs.progress(CHAIN, MANAGER) == {"configured": True, "fromBlock": "0", "toBlock": "5000"}
 
 
-async def test_time_is_bounded_and_progress_is_kept() -> None:
+async def test_a_search_stops_at_its_timeout_and_the_next_search_continues_it() -> None:
     chain = Chain(tip=10_000_000, pause_s=0.05, logs_at={0: [log_of(0, registration(1).encode())]})
     logs = ManagerLogs({CHAIN: chain}, QUICK)
     assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
@@ -117,7 +117,7 @@ async def test_time_is_bounded_and_progress_is_kept() -> None:
     assert int(logs.progress(CHAIN, MANAGER)["fromBlock"]) < int(first) < 10_000_000
 
 
-async def test_a_chain_that_is_away_or_not_configured_has_nothing() -> None:
+async def test_an_unavailable_or_unconfigured_chain_has_no_registration() -> None:
     logs = ManagerLogs({CHAIN: Chain(tip=5, is_away=True)}, QUICK)
     assert await logs.find(REGISTERED, CHAIN, MANAGER) is None
     assert await logs.find(REGISTERED, ChainID(bytes(32)), MANAGER) is None

@@ -1,4 +1,4 @@
-"""Eager work: what is accepted about tracked subnets is signed unasked, tried again, and survives restarts."""
+"""Eager signing: transactions of tracked subnets are signed without a request, retried, and kept over restarts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.eventually import until
-from tests.l1.test_truth import LIFE, NETWORK_ID
-from tests.l1.world import wanted, world
+from tests.l1.test_validity import HISTORY, NETWORK_ID
+from tests.l1.world import build_request, world
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import MessageSuperseded, NodeUnavailable, WarpsealError
 from warpseal.l1.attestation import derive_attestation
@@ -26,19 +26,19 @@ from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
 EAGER = L1Settings(eager_l1_messages=True)
 OTHER = SubnetID(b"\x09" * 32)
-SIGNED = L1SignedMessage(b"signed", 20, "epoch", LIFE.subnet_id, False)
-MANAGER_CHAIN = derive_attestation(parse_p_tx(LIFE.registration.raw), NETWORK_ID).manager_chain_id
+SIGNED = L1SignedMessage(b"signed", 20, "epoch", HISTORY.subnet_id, False)
+MANAGER_CHAIN = derive_attestation(parse_p_tx(HISTORY.registration.raw), NETWORK_ID).manager_chain_id
 
 
 @dataclass
-class Scripted:
-    """The use case, answering in turn what a test wants; then always with a signed message."""
+class ScriptedMessages:
+    """A message service that raises the given errors in order, then returns a signed message."""
 
     outcomes: list[WarpsealError] = field(default_factory=list)
-    asked: list[bytes] = field(default_factory=list)
+    requested: list[bytes] = field(default_factory=list)
 
     async def get(self, request: L1Request) -> L1SignedMessage:
-        self.asked.append(request.tx_id)
+        self.requested.append(request.tx_id)
         await asyncio.sleep(0)
         if self.outcomes:
             raise self.outcomes.pop(0)
@@ -46,22 +46,22 @@ class Scripted:
 
 
 @dataclass
-class Subnets:
-    """Which subnet validates the manager's chain."""
+class ManagerSubnet:
+    """The subnet that validates the manager's chain. failures: the number of lookups that fail first."""
 
     subnet_id: SubnetID
-    away: int = 0
+    failures: int = 0
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
         assert chain_id == MANAGER_CHAIN
-        if self.away:
-            self.away -= 1
+        if self.failures:
+            self.failures -= 1
             raise NodeUnavailable("platform.validatedBy")
         return self.subnet_id
 
 
 class Follower:
-    """Tells of new transactions."""
+    """A follower whose transactions a test publishes."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[L1Transaction], None]] = []
@@ -70,14 +70,14 @@ class Follower:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
-    def tell(self, *transactions: Transaction) -> None:
+    def publish(self, *transactions: Transaction) -> None:
         for transaction in transactions:
             for listener in self.listeners:
-                listener(LIFE.row(transaction))
+                listener(HISTORY.row(transaction))
 
 
 class Clock:
-    """Unix time that a test moves."""
+    """Unix time that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
@@ -87,185 +87,187 @@ class Clock:
 
 
 @dataclass
-class Scene:
-    """Eager work that runs."""
+class RunningSigner:
+    """A running signer and its services."""
 
     store: Store
-    messages: Scripted
-    chains: Subnets
+    messages: ScriptedMessages
+    chains: ManagerSubnet
     follower: Follower
     clock: Clock
 
-    async def planned(self) -> list[EagerTask]:
+    async def queued_tasks(self) -> list[EagerTask]:
         return list(await self.store.l1.eager_due(float(2**40), 100))
 
-    async def until_asked(self, count: int) -> None:
-        await until(lambda: len(self.messages.asked) >= count)
+    async def until_requested(self, count: int) -> None:
+        await until(lambda: len(self.messages.requested) >= count)
 
-    async def until_nothing_is_planned(self) -> None:
+    async def until_queue_is_empty(self) -> None:
         async def is_empty() -> bool:
-            return not await self.planned()
+            return not await self.queued_tasks()
 
         await until(is_empty)
 
 
 @asynccontextmanager
-async def scene(
+async def run_signer(
     folder: Path,
     *,
-    tracked: SubnetID = LIFE.subnet_id,
-    signing: SubnetID = LIFE.subnet_id,
+    tracked: SubnetID = HISTORY.subnet_id,
+    signing: SubnetID = HISTORY.subnet_id,
     settings: L1Settings = EAGER,
     lead: Leadership | None = None,
-    messages: Scripted | None = None,
+    messages: ScriptedMessages | None = None,
     clock: Clock | None = None,
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[RunningSigner]:
     async with open_store(StoreSettings(), folder) as store:
-        scene = Scene(store, messages or Scripted(), Subnets(signing), Follower(), clock or Clock())
-        deps = EagerDeps(scene.messages, store.l1, lead or Leadership(), scene.chains, scene.follower.subscribe)
-        work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=scene.clock)
+        running = RunningSigner(
+            store, messages or ScriptedMessages(), ManagerSubnet(signing), Follower(), clock or Clock()
+        )
+        deps = EagerDeps(running.messages, store.l1, lead or Leadership(), running.chains, running.follower.subscribe)
+        work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=running.clock)
         task = asyncio.create_task(work.run())
         try:
             if settings.eager_l1_messages:
-                await until(lambda: bool(scene.follower.listeners))
-            yield scene
+                await until(lambda: bool(running.follower.listeners))
+            yield running
         finally:
             task.cancel()
             await asyncio.wait((task,))
-        assert scene.follower.listeners == []
+        assert running.follower.listeners == []
 
 
-async def test_what_is_heard_of_is_signed_once_and_done(tmp_path: Path) -> None:
-    async with scene(tmp_path) as running:
-        running.follower.tell(LIFE.conversion, LIFE.registration, LIFE.first)
-        await running.until_asked(3)
-        await running.until_nothing_is_planned()
-        assert sorted(running.messages.asked) == sorted(
-            item.tx_id for item in (LIFE.conversion, LIFE.registration, LIFE.first)
+async def test_each_accepted_transaction_is_signed_once(tmp_path: Path) -> None:
+    async with run_signer(tmp_path) as running:
+        running.follower.publish(HISTORY.conversion, HISTORY.registration, HISTORY.first)
+        await running.until_requested(3)
+        await running.until_queue_is_empty()
+        assert sorted(running.messages.requested) == sorted(
+            transaction.tx_id for transaction in (HISTORY.conversion, HISTORY.registration, HISTORY.first)
         )
 
 
-async def test_what_was_read_but_not_planned_before_a_crash_is_signed(tmp_path: Path) -> None:
+async def test_transactions_stored_before_a_crash_but_not_queued_are_signed(tmp_path: Path) -> None:
     clock = Clock()
-    row = LIFE.row(LIFE.registration)
+    row = HISTORY.row(HISTORY.registration)
     old, new = (replace(row, time=int(clock.now) - age_s) for age_s in (50_000, 1_000))
-    for place, (accepted, asked) in enumerate(((old, 0), (new, 1))):
+    for place, (accepted, requests) in enumerate(((old, 0), (new, 1))):
         folder = tmp_path / str(place)
         folder.mkdir()
         async with open_store(StoreSettings(), folder) as store:
             blocks = BlockRange(row.height, row.height, bytes(32), row.block_id)
             await store.l1.append(P_CHAIN, blocks, [accepted], [])
-        async with scene(folder, clock=clock) as running:
-            await running.until_asked(asked)
-            await running.until_nothing_is_planned()
-            assert running.messages.asked == [row.tx_id] * asked
+        async with run_signer(folder, clock=clock) as running:
+            await running.until_requested(requests)
+            await running.until_queue_is_empty()
+            assert running.messages.requested == [row.tx_id] * requests
 
 
-async def test_other_subnets_and_types_without_a_message_do_not_count(tmp_path: Path) -> None:
-    async with scene(tmp_path, tracked=OTHER) as running:
-        running.follower.tell(LIFE.conversion, LIFE.registration, LIFE.first)
+async def test_transactions_of_untracked_subnets_are_not_queued(tmp_path: Path) -> None:
+    async with run_signer(tmp_path, tracked=OTHER) as running:
+        running.follower.publish(HISTORY.conversion, HISTORY.registration, HISTORY.first)
         await asyncio.sleep(0.1)
-        assert running.messages.asked == []
-        assert await running.planned() == []
+        assert running.messages.requested == []
+        assert await running.queued_tasks() == []
 
 
-async def test_a_tracked_l1_counts_though_its_manager_lives_elsewhere(tmp_path: Path) -> None:
-    async with scene(tmp_path, signing=OTHER) as running:
-        running.follower.tell(LIFE.registration, LIFE.second)
-        await running.until_asked(1)
-        assert running.messages.asked == [LIFE.registration.tx_id]
-        # Of a change only the validation is known: where that began tells the L1.
-        registered = derive_attestation(parse_p_tx(LIFE.registration.raw), NETWORK_ID).registration
+async def test_transactions_of_a_tracked_l1_are_signed_if_its_manager_is_on_another_subnet(tmp_path: Path) -> None:
+    async with run_signer(tmp_path, signing=OTHER) as running:
+        running.follower.publish(HISTORY.registration, HISTORY.second)
+        await running.until_requested(1)
+        assert running.messages.requested == [HISTORY.registration.tx_id]
+        # A weight change names only the validation; the origin of the validation names the L1.
+        registered = derive_attestation(parse_p_tx(HISTORY.registration.raw), NETWORK_ID).registration
         assert registered is not None
         await running.store.l1.keep_origin(RegistrationOrigin(registered.encode()), "caller")
-        running.follower.tell(LIFE.second)
-        await running.until_asked(2)
+        running.follower.publish(HISTORY.second)
+        await running.until_requested(2)
 
 
-async def test_it_is_tried_again_later_and_later_until_it_works(tmp_path: Path) -> None:
-    messages = Scripted([NodeUnavailable("x"), NodeUnavailable("x"), NodeUnavailable("x")])
-    async with scene(tmp_path, messages=messages) as running:
-        running.follower.tell(LIFE.registration)
+async def test_a_failed_message_is_retried_with_growing_pauses_until_it_is_signed(tmp_path: Path) -> None:
+    messages = ScriptedMessages([NodeUnavailable("x"), NodeUnavailable("x"), NodeUnavailable("x")])
+    async with run_signer(tmp_path, messages=messages) as running:
+        running.follower.publish(HISTORY.registration)
         pauses = []
         for attempt in range(1, 4):
-            await running.until_asked(attempt)
+            await running.until_requested(attempt)
 
-            async def is_planned(attempts: int = attempt) -> bool:
-                tasks = await running.planned()
+            async def is_queued(attempts: int = attempt) -> bool:
+                tasks = await running.queued_tasks()
                 return bool(tasks) and tasks[0].attempts == attempts and tasks[0].due_at_unix_s < running.clock.now + 59
 
-            await until(is_planned)
-            (task,) = await running.planned()
+            await until(is_queued)
+            (task,) = await running.queued_tasks()
             pauses.append(task.due_at_unix_s - running.clock.now)
             running.clock.now = task.due_at_unix_s
-        await running.until_asked(4)
-        await running.until_nothing_is_planned()
+        await running.until_requested(4)
+        await running.until_queue_is_empty()
         assert 1.5 <= pauses[0] <= 2 < 3 <= pauses[1] <= 4 < 6 <= pauses[2] <= 8
 
 
-async def test_an_end_that_waiting_does_not_mend_ends_the_work(tmp_path: Path) -> None:
-    async with scene(tmp_path, messages=Scripted([MessageSuperseded("t", {})])) as running:
-        running.follower.tell(LIFE.first)
-        await running.until_asked(1)
-        await running.until_nothing_is_planned()
+async def test_a_permanent_error_removes_the_task(tmp_path: Path) -> None:
+    async with run_signer(tmp_path, messages=ScriptedMessages([MessageSuperseded("t", {})])) as running:
+        running.follower.publish(HISTORY.first)
+        await running.until_requested(1)
+        await running.until_queue_is_empty()
 
 
-async def test_half_a_day_is_enough(tmp_path: Path) -> None:
-    messages = Scripted([NodeUnavailable("x")] * 9)
-    async with scene(tmp_path, messages=messages) as running:
-        row = LIFE.row(LIFE.registration)
+async def test_a_task_is_removed_twelve_hours_after_its_block(tmp_path: Path) -> None:
+    messages = ScriptedMessages([NodeUnavailable("x")] * 9)
+    async with run_signer(tmp_path, messages=messages) as running:
+        row = HISTORY.row(HISTORY.registration)
         dated = L1Transaction(
             row.tx_id, row.height, 0, row.block_id, int(running.clock.now) - 13 * 3_600, row.kind, row.raw
         )
         await running.store.l1.append(P_CHAIN, BlockRange(1, 1, bytes(32), b"\x01" * 32), [dated], [])
-        running.follower.tell(LIFE.registration)
-        await running.until_asked(1)
-        await running.until_nothing_is_planned()
+        running.follower.publish(HISTORY.registration)
+        await running.until_requested(1)
+        await running.until_queue_is_empty()
 
 
-async def test_what_is_planned_survives_a_restart(tmp_path: Path) -> None:
+async def test_queued_tasks_survive_a_restart(tmp_path: Path) -> None:
     clock = Clock()
-    async with scene(tmp_path, messages=Scripted([NodeUnavailable("x")]), clock=clock) as running:
-        running.follower.tell(LIFE.registration)
-        await running.until_asked(1)
+    async with run_signer(tmp_path, messages=ScriptedMessages([NodeUnavailable("x")]), clock=clock) as running:
+        running.follower.publish(HISTORY.registration)
+        await running.until_requested(1)
 
-        async def is_planned() -> bool:
-            return bool(await running.planned())
+        async def is_queued() -> bool:
+            return bool(await running.queued_tasks())
 
-        await until(is_planned)
+        await until(is_queued)
     clock.now += 61
-    async with scene(tmp_path, clock=clock) as running:
-        await running.until_asked(1)
-        assert running.messages.asked == [LIFE.registration.tx_id]
-        await running.until_nothing_is_planned()
+    async with run_signer(tmp_path, clock=clock) as running:
+        await running.until_requested(1)
+        assert running.messages.requested == [HISTORY.registration.tx_id]
+        await running.until_queue_is_empty()
 
 
-async def test_who_does_not_lead_does_nothing(tmp_path: Path) -> None:
+async def test_a_daemon_without_leadership_signs_nothing(tmp_path: Path) -> None:
     lead = Leadership(held=False)
-    async with scene(tmp_path, lead=lead) as running:
-        running.follower.tell(LIFE.registration)
+    async with run_signer(tmp_path, lead=lead) as running:
+        running.follower.publish(HISTORY.registration)
         await asyncio.sleep(0.1)
-        assert running.messages.asked == []
-        assert await running.planned() == []
+        assert running.messages.requested == []
+        assert await running.queued_tasks() == []
         lead._acquire()
-        await running.until_asked(1)
+        await running.until_requested(1)
 
 
-async def test_a_node_that_is_away_for_a_moment_loses_nothing(tmp_path: Path) -> None:
-    async with scene(tmp_path) as running:
-        running.chains.away = 2
-        running.follower.tell(LIFE.registration)
-        await running.until_asked(1)
+async def test_a_transaction_is_signed_after_the_node_was_unavailable(tmp_path: Path) -> None:
+    async with run_signer(tmp_path) as running:
+        running.chains.failures = 2
+        running.follower.publish(HISTORY.registration)
+        await running.until_requested(1)
 
 
-async def test_it_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
-    async with scene(tmp_path, settings=L1Settings()) as running:
+async def test_eager_signing_is_off_by_default(tmp_path: Path) -> None:
+    async with run_signer(tmp_path, settings=L1Settings()) as running:
         assert running.follower.listeners == []
         await asyncio.sleep(0.05)
-        assert running.messages.asked == []
+        assert running.messages.requested == []
 
 
-async def test_a_request_finds_what_eager_work_has_signed(tmp_path: Path) -> None:
+async def test_a_request_is_served_by_an_eager_signature(tmp_path: Path) -> None:
     async with world(tmp_path) as running:
         follower = Follower()
         registration = running.network.p_chain.register(running.l1)
@@ -273,18 +275,18 @@ async def test_a_request_finds_what_eager_work_has_signed(tmp_path: Path) -> Non
         deps = EagerDeps(running.messages, running.store.l1, Leadership(), chains, follower.subscribe)
         task = asyncio.create_task(EagerSigner(deps, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
         await until(lambda: bool(follower.listeners))
-        follower.tell(registration)
-        await until(lambda: running.asked() > 0)
+        follower.publish(registration)
+        await until(lambda: running.count_signature_requests() > 0)
 
         async def is_stored() -> bool:
             assert registration.attested is not None
             return bool((await running.store.archive.load(registration.attested.unsigned.id)).signatures)
 
         await until(is_stored)
-        before = running.asked()
-        answer = await running.messages.get(wanted(registration.tx_id))
+        before = running.count_signature_requests()
+        answer = await running.messages.get(build_request(registration.tx_id))
         assert answer.signed_message
-        assert running.asked() == before
+        assert running.count_signature_requests() == before
         task.cancel()
         await asyncio.wait((task,))
 

@@ -1,4 +1,4 @@
-"""What nodes and accepted transactions say of a message: true, superseded, or nothing that proves anything."""
+"""Validity of a message by the state of nodes and by later transactions: valid, superseded or unknown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from warpseal.warp.message import AddressedCall
 NETWORK_ID = 88_888
 
 
-class Life:
-    """The life of one validation, as real transactions: registered, 2,000, 3,000, removed."""
+class ValidationHistory:
+    """The transactions of a validation: registration, weight 2,000, weight 3,000, removal."""
 
     def __init__(self) -> None:
         network = SimulatedNetwork(Plan(validators=1, l1s=(L1Plan(validators=1, spare=1),), messages=0))
@@ -49,18 +49,18 @@ class Life:
         )
 
 
-LIFE = Life()
+HISTORY = ValidationHistory()
 
 
-def of(transaction: Transaction) -> Attestation:
+def attestation_of(transaction: Transaction) -> Attestation:
     return derive_attestation(parse_p_tx(transaction.raw), NETWORK_ID)
 
 
-def at(height: int, **state: Any) -> ValidationAt:
+def validation_at(height: int, **state: Any) -> ValidationAt:
     if not state:
         return ValidationAt(height, None)
     known = {"weight": 1_000, "min_nonce": 0, "balance": 1, **state}
-    return ValidationAt(height, L1ValidatorState(SubnetID(LIFE.subnet_id), **known))
+    return ValidationAt(height, L1ValidatorState(SubnetID(HISTORY.subnet_id), **known))
 
 
 def payload_of(superseded: Superseded) -> bytes:
@@ -68,26 +68,26 @@ def payload_of(superseded: Superseded) -> bytes:
     return AddressedCall.parse(superseded.message.payload).payload
 
 
-def test_a_conversion_is_true_for_ever() -> None:
-    assert check_validity(of(LIFE.conversion), at(5)) == Valid(None)
+def test_a_conversion_is_always_valid() -> None:
+    assert check_validity(attestation_of(HISTORY.conversion), validation_at(5)) == Valid(None)
 
 
-def test_a_registration_is_true_while_the_validation_exists_even_inactive() -> None:
-    assert check_validity(of(LIFE.registration), at(5, balance=0)) == Valid(5)
-    assert check_validity(of(LIFE.registration), at(5, min_nonce=7, weight=9)) == Valid(5)
-    gone = check_validity(of(LIFE.registration), at(6))
+def test_a_registration_is_valid_while_the_validation_exists_even_if_inactive() -> None:
+    assert check_validity(attestation_of(HISTORY.registration), validation_at(5, balance=0)) == Valid(5)
+    assert check_validity(attestation_of(HISTORY.registration), validation_at(5, min_nonce=7, weight=9)) == Valid(5)
+    gone = check_validity(attestation_of(HISTORY.registration), validation_at(6))
     assert isinstance(gone, Superseded)
     assert (gone.now, gone.refusal, gone.height) == ({"registered": False}, 11, 6)
-    assert L1ValidatorRegistration.parse(payload_of(gone)) == L1ValidatorRegistration(LIFE.validation_id, False)
+    assert L1ValidatorRegistration.parse(payload_of(gone)) == L1ValidatorRegistration(HISTORY.validation_id, False)
 
 
-def test_a_weight_is_true_while_it_is_the_latest() -> None:
-    assert check_validity(of(LIFE.first), at(5, min_nonce=1, weight=2_000)) == Valid(5)
-    newer = check_validity(of(LIFE.first), at(6, min_nonce=2, weight=3_000))
+def test_a_weight_is_valid_while_it_is_the_latest() -> None:
+    assert check_validity(attestation_of(HISTORY.first), validation_at(5, min_nonce=1, weight=2_000)) == Valid(5)
+    newer = check_validity(attestation_of(HISTORY.first), validation_at(6, min_nonce=2, weight=3_000))
     assert isinstance(newer, Superseded)
     assert (newer.now, newer.refusal) == ({"nonce": "1", "weight": "3000"}, 16)
-    assert L1ValidatorWeight.parse(payload_of(newer)) == L1ValidatorWeight(LIFE.validation_id, 1, 3_000)
-    gone = check_validity(of(LIFE.first), at(7))
+    assert L1ValidatorWeight.parse(payload_of(newer)) == L1ValidatorWeight(HISTORY.validation_id, 1, 3_000)
+    gone = check_validity(attestation_of(HISTORY.first), validation_at(7))
     assert isinstance(gone, Superseded)
     assert gone.is_removal
 
@@ -96,37 +96,37 @@ def test_a_weight_is_true_while_it_is_the_latest() -> None:
     "state",
     [{"min_nonce": 0, "weight": 1_000}, {"min_nonce": 1, "weight": 1_999}],
 )
-def test_a_node_that_should_know_of_the_change_and_does_not_proves_nothing(state: dict[str, int]) -> None:
-    assert isinstance(check_validity(of(LIFE.first), at(5, **state)), Unknown)
+def test_the_validity_is_unknown_if_the_node_lacks_the_change(state: dict[str, int]) -> None:
+    assert isinstance(check_validity(attestation_of(HISTORY.first), validation_at(5, **state)), Unknown)
 
 
-def test_a_removal_is_true_once_the_validation_is_gone() -> None:
-    assert check_validity(of(LIFE.removal), at(7)) == Valid(7)
-    assert isinstance(check_validity(of(LIFE.removal), at(7, weight=1)), Unknown)
+def test_a_removal_is_valid_after_the_validation_was_removed() -> None:
+    assert check_validity(attestation_of(HISTORY.removal), validation_at(7)) == Valid(7)
+    assert isinstance(check_validity(attestation_of(HISTORY.removal), validation_at(7, weight=1)), Unknown)
 
 
-def test_accepted_transactions_prove_what_came_later() -> None:
-    rows = [LIFE.row(item) for item in (LIFE.removal, LIFE.second, LIFE.first, LIFE.registration)]
-    for superseded in (LIFE.registration, LIFE.first, LIFE.second):
-        proof = find_supersession(of(superseded), rows)
+def test_a_later_accepted_transaction_supersedes_a_message() -> None:
+    rows = [HISTORY.row(item) for item in (HISTORY.removal, HISTORY.second, HISTORY.first, HISTORY.registration)]
+    for superseded in (HISTORY.registration, HISTORY.first, HISTORY.second):
+        proof = find_supersession(attestation_of(superseded), rows)
         assert proof is not None
-        assert (proof.by, proof.now) == (LIFE.removal.tx_id, {"registered": False})
-    assert find_supersession(of(LIFE.removal), rows) is None
-    proof = find_supersession(of(LIFE.first), rows[1:])
+        assert (proof.by, proof.now) == (HISTORY.removal.tx_id, {"registered": False})
+    assert find_supersession(attestation_of(HISTORY.removal), rows) is None
+    proof = find_supersession(attestation_of(HISTORY.first), rows[1:])
     assert proof is not None
-    assert (proof.by, proof.now) == (LIFE.second.tx_id, {"nonce": "1", "weight": "3000"})
-    assert find_supersession(of(LIFE.second), rows[1:]) is None
-    assert find_supersession(of(LIFE.registration), rows[1:]) is None
-    assert find_supersession(of(LIFE.first), []) is None
+    assert (proof.by, proof.now) == (HISTORY.second.tx_id, {"nonce": "1", "weight": "3000"})
+    assert find_supersession(attestation_of(HISTORY.second), rows[1:]) is None
+    assert find_supersession(attestation_of(HISTORY.registration), rows[1:]) is None
+    assert find_supersession(attestation_of(HISTORY.first), []) is None
 
 
-def test_what_a_caller_is_told_names_the_newer_transaction_and_its_message() -> None:
-    proof = find_supersession(of(LIFE.first), [LIFE.row(LIFE.second)])
+def test_superseded_as_json_names_the_newer_transaction_and_its_message() -> None:
+    proof = find_supersession(attestation_of(HISTORY.first), [HISTORY.row(HISTORY.second)])
     assert proof is not None
     assert proof.message is not None
     assert proof.as_json() == {
         "now": {"nonce": "1", "weight": "3000"},
-        "byTxHash": id_text(LIFE.second.tx_id),
-        "pChainHeight": str(LIFE.second.height),
+        "byTxHash": id_text(HISTORY.second.tx_id),
+        "pChainHeight": str(HISTORY.second.height),
         "message": "0x" + proof.message.raw.hex(),
     }

@@ -1,4 +1,4 @@
-"""The real thing over a simulated network: nodes, validators and a store, around the use case under test."""
+"""A message service with a real store, over the nodes and validators of a simulated network."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.subnet_tracker import SubnetTracker, TrackerSources
 from warpseal.warp.ids import SubnetID, id_text
 
-STORY = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
+PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
 
 
 @dataclass
 class World:
-    """A running use case. store: real, in a folder of the test; follower: what its progress tells."""
+    """A running message service. store: in a folder of the test. follower: its reported progress."""
 
     network: SimulatedNetwork
     upstream: Upstream
@@ -53,34 +53,34 @@ class World:
         """The first L1 of the plan."""
         return next(subnet.subnet_id for subnet in self.network.subnets if subnet.conversion_id is not None)
 
-    def asked(self) -> int:
-        """Return how many signature requests validators got."""
+    def count_signature_requests(self) -> int:
+        """Return the number of signature requests that validators received."""
         return sum(validator.counts.app_requests for validator in self.network.validators)
 
 
-def wanted(tx_id: bytes, **changes: Any) -> L1Request:
-    """Return a request for 67 percent."""
+def build_request(tx_id: bytes, **changes: Any) -> L1Request:
+    """Return a request with a quorum of 67 percent."""
     return replace(L1Request(tx_id, 67, 0), **changes)
 
 
 @asynccontextmanager
 async def world(
-    folder: Path, plan: Plan = STORY, settings: L1Settings | None = None, *, evm: bool = False
+    folder: Path, plan: Plan = PLAN, settings: L1Settings | None = None, *, evm: bool = False
 ) -> AsyncIterator[World]:
-    """Run a simulated network and the use case over it. evm: its EVM chains are configured."""
-    async with run_network(plan) as network, over(network, folder, settings, evm=evm) as running:
+    """Run a simulated network and the service over it. evm: configure its EVM chains."""
+    async with run_network(plan) as network, run_service(network, folder, settings, evm=evm) as running:
         yield running
 
 
 @asynccontextmanager
-async def over(
+async def run_service(
     network: SimulatedNetwork,
     folder: Path,
     settings: L1Settings | None = None,
     *,
     evm: bool = False,
 ) -> AsyncIterator[World]:
-    """Run the use case over a network that runs; what it stored is in the folder."""
+    """Run the service over a running network, with the store in the folder."""
     config = build_config(network, folder, {"evm-chains": evm_chains(network)} if evm else None)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
@@ -91,13 +91,13 @@ async def over(
         peers = PeerNetwork(config.peers, claim, network.network_id)
         built = _build(config, upstream, store, peers, executor, settings or L1Settings())
         tasks = await stack.enter_async_context(_background())
-        for part in (built.heights, peers, built.followed, store):
-            tasks.create_task(part.run())
+        for service in (built.heights, peers, built.tracker, store):
+            tasks.create_task(service.run())
         yield World(network, upstream, store, built.messages, built.sets, peers, built.follower)
 
 
 def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
-    """Return what a config file says of the chains of the L1s."""
+    """Return the `evm-chains` configuration of the chains of the L1s."""
     ids = [
         id_text(chain_id) for subnet in network.subnets[1:] for chain_id in network.state.chains_of(subnet.subnet_id)
     ]
@@ -107,7 +107,7 @@ def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
 @dataclass
 class _Built:
     heights: ProposedHeight
-    followed: SubnetTracker
+    tracker: SubnetTracker
     sets: ValidatorSets
     messages: L1MessageService
     follower: dict[str, Any]
@@ -125,9 +125,9 @@ def _build(
     heights = ProposedHeight(platform, poll_s=0.05)
     sets = ValidatorSets(platform, heights, PublicKeyCache(1_000), config.validators)
     chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
-    followed = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), peers, config.validators)
+    tracker = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), peers, config.validators)
     deps = AggregationDeps(
-        peers, heights, sets, chains, epochs, L1Activity(platform, chains), followed, Metrics(), store.archive
+        peers, heights, sets, chains, epochs, L1Activity(platform, chains), tracker, Metrics(), store.archive
     )
     aggregator = SignatureAggregator(deps, network_id, config.aggregation, executor=executor)
     follower: dict[str, Any] = {}
@@ -144,14 +144,12 @@ def _build(
         aggregator=aggregator,
         progress=lambda: follower,
     )
-    return _Built(
-        heights, followed, sets, L1MessageService(l1_deps, network_id, settings, config.aggregation), follower
-    )
+    return _Built(heights, tracker, sets, L1MessageService(l1_deps, network_id, settings, config.aggregation), follower)
 
 
 @asynccontextmanager
 async def _background() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a group whose tasks end with the block."""
+    """Yield a group; its tasks are cancelled at the end of the block."""
     started: list[asyncio.Task[None]] = []
 
     class Group:

@@ -41,7 +41,7 @@ def with_block(make: Make, below: int, above: int) -> Chain:
 
 
 @pytest.mark.parametrize(("make", "reason"), FAULTY)
-async def test_a_block_that_nobody_can_read_stops_the_backfill_where_it_stands(make: Make, reason: str) -> None:
+async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reason: str) -> None:
     chain, store = with_block(make, 40, 60), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
@@ -59,7 +59,7 @@ async def test_a_block_that_nobody_can_read_stops_the_backfill_where_it_stands(m
 
 
 @pytest.mark.parametrize(("make", "reason"), FAULTY)
-async def test_a_new_block_that_nobody_can_read_stops_it_too(make: Make, reason: str) -> None:
+async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: str) -> None:
     chain, store = Chain(20), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
@@ -75,7 +75,7 @@ async def test_a_new_block_that_nobody_can_read_stops_it_too(make: Make, reason:
     assert store.spans == [(0, 21)]
 
 
-async def test_a_newer_program_goes_on_where_the_older_one_stopped() -> None:
+async def test_a_newer_parser_continues_at_the_block_that_stopped_the_follower() -> None:
     chain, store = with_block(of_unknown_type, 40, 60), MemoryStore()
 
     def newer(raw: bytes) -> FollowedBlock:
@@ -92,7 +92,7 @@ async def test_a_newer_program_goes_on_where_the_older_one_stopped() -> None:
     assert store.spans == [(0, 100)]
 
 
-async def test_a_block_that_does_not_link_is_asked_of_the_next_node() -> None:
+async def test_a_block_with_a_wrong_parent_is_requested_from_the_next_node() -> None:
     chain, store = Chain(60), MemoryStore()
     lying = ChainNode(chain=chain, lies={30: Chain(31, salt=b"other").raw[30], 10: chain.raw[11], 5: b"no block"})
     async with nodes_of(lying, ChainNode(chain=chain)) as blocks:
@@ -107,7 +107,7 @@ async def test_a_block_that_does_not_link_is_asked_of_the_next_node() -> None:
     assert store.spans == [(0, 63)]
 
 
-async def test_a_lie_at_the_very_top_is_found_out_where_another_node_knows_better() -> None:
+async def test_a_false_tip_is_detected_if_another_node_has_the_right_block() -> None:
     chain, store = Chain(60), MemoryStore()
     lying = ChainNode(chain=chain, lies={59: Chain(60, salt=b"other").raw[59]})
     async with nodes_of(lying, ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
@@ -119,7 +119,7 @@ async def test_a_lie_at_the_very_top_is_found_out_where_another_node_knows_bette
 
 
 @pytest.mark.parametrize("height", [59, 58, 30, 0])
-async def test_a_block_that_links_nowhere_stops_it_where_no_node_knows_better(height: int) -> None:
+async def test_a_block_with_a_wrong_parent_on_every_node_stops_the_follower(height: int) -> None:
     chain, store = Chain(60), MemoryStore()
     node = ChainNode(chain=chain, lies={height: Chain(60, salt=b"other").raw[height]})
     async with nodes_of(node) as blocks:
@@ -137,7 +137,7 @@ async def test_a_block_that_links_nowhere_stops_it_where_no_node_knows_better(he
     assert store.spans == [(0, 59)]
 
 
-async def test_a_new_block_that_names_another_parent_stops_it() -> None:
+async def test_a_new_block_with_another_parent_stops_the_follower() -> None:
     chain, store = Chain(20), MemoryStore()
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks, following(blocks, store, FROM_0) as follower:
@@ -150,7 +150,7 @@ async def test_a_new_block_that_names_another_parent_stops_it() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 2, 40])
-async def test_another_chain_under_a_known_height_stops_a_restarted_follower(extra: int) -> None:
+async def test_another_chain_stops_a_restarted_follower(extra: int) -> None:
     store = MemoryStore()
     async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
@@ -161,7 +161,7 @@ async def test_another_chain_under_a_known_height_stops_a_restarted_follower(ext
     assert store.spans == [(0, 19)]
 
 
-async def test_another_chain_while_it_runs_stops_it() -> None:
+async def test_another_chain_stops_a_running_follower() -> None:
     chain, store = Chain(20), MemoryStore()
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks, following(blocks, store, FROM_0) as follower:
@@ -172,7 +172,7 @@ async def test_another_chain_while_it_runs_stops_it() -> None:
     assert store.spans == [(0, 19)]
 
 
-async def test_two_ranges_that_do_not_meet_stop_it_and_stay_apart() -> None:
+async def test_two_ranges_that_do_not_link_stop_the_follower_and_stay_separate() -> None:
     chain, store = Chain(40), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
@@ -191,7 +191,7 @@ async def test_two_ranges_that_do_not_meet_stop_it_and_stay_apart() -> None:
     assert store.spans == [(41, 69), (0, 39)]
 
 
-async def test_a_registration_whose_message_is_no_message_is_undecodable() -> None:
+async def test_a_registration_with_an_invalid_message_is_undecodable() -> None:
     registering = next(tx.unsigned for tx in recorded_l1_txs() if isinstance(tx.unsigned, RegisterL1ValidatorTx))
     broken = P_TX.build(replace(registering, message=bytes(10)))
     chain, store = Chain(20), MemoryStore()
@@ -201,7 +201,7 @@ async def test_a_registration_whose_message_is_no_message_is_undecodable() -> No
         assert (follower.status().stopped, follower.status().stopped_at) == ("undecodable_block", 20)
 
 
-async def test_a_fault_of_the_program_itself_stops_following_and_nothing_else() -> None:
+async def test_an_internal_error_stops_only_the_follower() -> None:
     store = MemoryStore()
 
     async def broken(*_: object) -> None:
@@ -212,7 +212,7 @@ async def test_a_fault_of_the_program_itself_stops_following_and_nothing_else() 
         await until(lambda: follower.status().stopped == "internal_error")
 
 
-async def test_a_store_whose_ranges_disagree_with_what_was_read_stops_it() -> None:
+async def test_store_ranges_that_contradict_the_blocks_stop_the_follower() -> None:
     store = MemoryStore()
 
     async def disagree(*_: object) -> None:

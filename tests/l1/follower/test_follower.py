@@ -46,7 +46,7 @@ def recorded_chain() -> Chain:
     return chain
 
 
-async def test_the_recorded_network_gives_exactly_its_l1_transactions_and_origins() -> None:
+async def test_the_follower_stores_exactly_the_l1_transactions_and_origins_of_the_recorded_network() -> None:
     chain, store = recorded_chain(), MemoryStore()
     async with nodes_of(ChainNode(chain=chain, etna_s=1_607_144_400)) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
@@ -93,7 +93,7 @@ async def test_blocks_are_read_from_the_tip_down_to_the_first_of_etna() -> None:
 
 
 @pytest.mark.parametrize(("etna_s", "first"), [(None, 0), (BANFF_S, 30)])
-async def test_without_a_known_etna_everything_is_read(etna_s: int | None, first: int) -> None:
+async def test_all_blocks_are_read_if_the_time_of_etna_is_unknown(etna_s: int | None, first: int) -> None:
     chain, store = Chain(60, apricot=30), MemoryStore()
     node = ChainNode(chain=chain, etna_s=etna_s)
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
@@ -101,7 +101,7 @@ async def test_without_a_known_etna_everything_is_read(etna_s: int | None, first
     assert store.spans == [(first, 59)]
 
 
-async def test_the_lowest_height_can_be_set() -> None:
+async def test_follow_from_height_sets_the_lowest_block() -> None:
     node, store = ChainNode(chain=Chain(60)), MemoryStore()
     settings = replace(FAST, follow_from_height=42)
     async with nodes_of(node) as blocks, following(blocks, store, settings) as follower:
@@ -111,7 +111,7 @@ async def test_the_lowest_height_can_be_set() -> None:
     assert node.calls["info.upgrades"] == 0
 
 
-async def test_before_etna_is_active_blocks_are_awaited() -> None:
+async def test_no_block_is_read_before_etna_is_active() -> None:
     chain, store = Chain(20, apricot=20), MemoryStore()
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
@@ -138,7 +138,7 @@ async def test_new_blocks_are_followed_while_the_backfill_goes_on() -> None:
     assert store.spans == [(1, 101)]
 
 
-async def test_only_new_transactions_are_told_of_after_they_were_committed() -> None:
+async def test_listeners_are_notified_of_new_transactions_after_the_commit() -> None:
     txs = recorded_l1_txs()
     chain, store = Chain(5), MemoryStore()
     chain.grow(1, txs[0])
@@ -163,7 +163,7 @@ async def test_only_new_transactions_are_told_of_after_they_were_committed() -> 
     ]
 
 
-async def test_restarts_in_the_middle_of_the_backfill_read_nothing_twice() -> None:
+async def test_a_restart_during_the_backfill_reads_no_block_twice() -> None:
     chain, store, starts = Chain(200), MemoryStore(), 0
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.per_s = 8
@@ -177,7 +177,7 @@ async def test_restarts_in_the_middle_of_the_backfill_read_nothing_twice() -> No
     assert sorted(heights) == list(range(1, 200))
 
 
-async def test_what_came_while_nobody_followed_is_read_from_the_tip_and_told_of_too() -> None:
+async def test_blocks_accepted_during_a_downtime_are_read_from_the_tip_and_reported() -> None:
     txs = recorded_l1_txs()
     chain, store = Chain(40), MemoryStore()
     chain.grow(1, txs[0])
@@ -206,7 +206,7 @@ async def test_what_came_while_nobody_followed_is_read_from_the_tip_and_told_of_
     assert [read.high for read in store.appended] == [91, 83, 75, 67, 59, 51, 43]
 
 
-async def test_a_node_that_is_away_is_waited_for_and_following_goes_on() -> None:
+async def test_the_follower_waits_for_an_unavailable_node_and_continues() -> None:
     chain, store = Chain(10), MemoryStore()
     node = ChainNode(chain=chain)
     height = node.answers["platform.getHeight"]
@@ -220,7 +220,7 @@ async def test_a_node_that_is_away_is_waited_for_and_following_goes_on() -> None
         assert follower.status().waiting_for is None
 
 
-async def test_a_node_that_limits_requests_slows_the_backfill_and_loses_nothing() -> None:
+async def test_a_rate_limited_backfill_reads_every_block() -> None:
     chain, store = Chain(60), MemoryStore()
     node = ChainNode(chain=chain)
     block = node.answers["platform.getBlockByHeight"]
@@ -240,7 +240,7 @@ async def test_a_node_that_limits_requests_slows_the_backfill_and_loses_nothing(
     assert len(store.spans) == 1
 
 
-async def test_a_store_that_is_down_is_waited_for_and_nothing_is_lost() -> None:
+async def test_the_follower_waits_for_an_unavailable_store_and_loses_no_block() -> None:
     txs = recorded_l1_txs()
     chain, store = Chain(10), MemoryStore()
     results: list[bytes] = []
@@ -256,7 +256,7 @@ async def test_a_store_that_is_down_is_waited_for_and_nothing_is_lost() -> None:
         assert follower.status().waiting_for is None
 
 
-async def test_the_one_that_looks_on_tells_how_far_the_other_one_is() -> None:
+async def test_a_follower_without_leadership_reports_the_progress_of_the_leader() -> None:
     chain, store = Chain(20), MemoryStore()
     nodes = ChainNode(chain=chain), ChainNode(chain=chain)
     async with nodes_of(nodes[0]) as first_blocks, following(first_blocks, store) as first:
@@ -271,7 +271,7 @@ async def test_the_one_that_looks_on_tells_how_far_the_other_one_is() -> None:
     assert len(nodes[1].asked) < 8
 
 
-async def test_only_the_one_that_leads_follows_and_the_other_takes_over() -> None:
+async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
     chain, store = Chain(20), MemoryStore()
     nodes = ChainNode(chain=chain), ChainNode(chain=chain)
     leads = SettableLeadership(), SettableLeadership(held=False)
@@ -299,7 +299,7 @@ async def test_only_the_one_that_leads_follows_and_the_other_takes_over() -> Non
     assert len(heights) == len(set(heights))
 
 
-async def test_one_that_does_not_lead_shows_what_the_store_has() -> None:
+async def test_a_follower_without_leadership_reports_the_ranges_of_the_store() -> None:
     chain, store = Chain(20), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         async with following(blocks, store) as follower:
@@ -309,7 +309,7 @@ async def test_one_that_does_not_lead_shows_what_the_store_has() -> None:
             assert not other.status().is_leader
 
 
-async def test_progress_is_told_while_the_backfill_runs(caplog: pytest.LogCaptureFixture) -> None:
+async def test_progress_is_logged_while_the_backfill_runs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     chain, store = Chain(81), MemoryStore()
     store.up(down_after=3)

@@ -82,7 +82,7 @@ async def test_blocks_above_the_index_are_read_from_the_node_until_it_has_them(
     assert node.requested == [11]
 
 
-async def test_an_index_is_not_looked_at_again_at_once_for_blocks_that_it_did_not_have(
+async def test_the_index_is_not_read_again_at_once_for_missing_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexed_blocks, "HEIGHT_CHECK_INTERVAL_S", 3_600.0)

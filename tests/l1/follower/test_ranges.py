@@ -21,13 +21,13 @@ def span(low: int, high: int) -> BlockRange:
     return BlockRange(low, high, block_id(low - 1), block_id(high))
 
 
-def test_ranges_that_touch_become_one_and_keep_the_ids_of_their_ends() -> None:
+def test_adjacent_ranges_are_merged_and_keep_the_block_ids_of_their_ends() -> None:
     known = KnownRanges([span(10, 19), span(30, 39)])
     known.add(span(20, 29))
     assert list(known) == [span(10, 39)]
 
 
-def test_ranges_that_do_not_touch_stay_apart_newest_first() -> None:
+def test_separate_ranges_are_sorted_newest_first() -> None:
     known = KnownRanges([span(0, 4), span(20, 29), span(10, 18)])
     assert list(known) == [span(20, 29), span(10, 18), span(0, 4)]
     assert (known.newest, known.oldest) == (span(20, 29), span(0, 4))
@@ -45,7 +45,7 @@ def test_many_new_blocks_begin_a_range_at_the_tip() -> None:
     assert newer_batch(KnownRanges([span(0, 9)]), 100, 5) == BlockBatch(96, 100)
 
 
-def test_a_gap_is_read_downwards_and_fits_at_both_ends_at_last() -> None:
+def test_a_gap_is_read_downwards_and_links_at_both_ends() -> None:
     known = KnownRanges([span(20, 29), span(0, 9)])
     assert newer_batch(known, 29, 6) == BlockBatch(14, 19, above_id=block_id(19))
     known.add(span(14, 19))
@@ -61,7 +61,7 @@ def test_new_blocks_come_before_gaps_and_gaps_before_the_backfill() -> None:
     assert older_batch(KnownRanges([span(3, 29)]), 29, 3, 5) is None
 
 
-def test_with_nothing_known_the_tip_comes_first_unless_it_is_too_early() -> None:
+def test_the_first_range_begins_at_the_tip_unless_it_is_below_the_first_height() -> None:
     assert older_batch(KnownRanges(), 100, 0, 5) == BlockBatch(96, 100)
     assert older_batch(KnownRanges(), 3, 2, 5) == BlockBatch(2, 3)
     assert older_batch(KnownRanges(), 3, 4, 5) is None
@@ -70,9 +70,7 @@ def test_with_nothing_known_the_tip_comes_first_unless_it_is_too_early() -> None
 
 @settings(max_examples=60)
 @given(st.integers(0, 40), st.integers(0, 60), st.integers(1, 9), st.randoms(use_true_random=False))
-def test_however_the_tip_moves_each_block_is_read_once_and_none_is_left_out(
-    first: int, tip: int, size: int, rnd: random.Random
-) -> None:
+def test_each_block_is_read_once_however_the_tip_moves(first: int, tip: int, size: int, rnd: random.Random) -> None:
     known, read = KnownRanges(), list[int]()
     while True:
         tip += rnd.choice((0, 0, 0, 1, 3, 15)) if len(read) < 120 else 0
@@ -90,7 +88,7 @@ def test_however_the_tip_moves_each_block_is_read_once_and_none_is_left_out(
 
 
 @pytest.mark.parametrize("without_time", [0, 1, 5, 30])
-async def test_the_first_block_of_a_moment_is_found(without_time: int) -> None:
+async def test_the_first_block_at_or_after_a_time_is_found(without_time: int) -> None:
     asked = 0
 
     async def time_of(height: int) -> int | None:

@@ -48,7 +48,7 @@ def first_l1(network: SimulatedNetwork) -> SubnetID:
     return next(subnet.subnet_id for subnet in network.subnets if subnet.conversion_id is not None)
 
 
-async def test_the_life_of_an_l1_is_found_as_it_happens() -> None:
+async def test_the_transactions_of_an_l1_are_found_as_they_are_accepted() -> None:
     store, result = MemoryStore(), list[L1Transaction]()
     async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
         subnet_id, p_chain = first_l1(network), network.p_chain
@@ -74,7 +74,7 @@ async def test_the_life_of_an_l1_is_found_as_it_happens() -> None:
     assert origins[validation_id].justification == attested.justification
 
 
-async def test_several_transactions_of_one_block_keep_their_places() -> None:
+async def test_transactions_of_one_block_keep_their_order() -> None:
     store = MemoryStore()
     async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
         p_chain = network.p_chain
@@ -94,7 +94,7 @@ async def test_several_transactions_of_one_block_keep_their_places() -> None:
     assert [(tx.position, tx.tx_id) for tx in rows] == [(1, together[1].tx_id), (2, together[2].tx_id)]
 
 
-async def test_nodes_that_limit_lag_or_go_away_cost_time_only() -> None:
+async def test_every_transaction_is_found_although_nodes_limit_lag_or_fail() -> None:
     store = MemoryStore()
     async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
         first, second = network.nodes

@@ -26,7 +26,7 @@ async def store_in(folder: Path, url: str = "") -> AsyncIterator[Store]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_recorded_l1_transactions_and_origins_can_be_asked_for(tmp_path: Path) -> None:
+async def test_the_recorded_l1_transactions_and_origins_can_be_read_from_the_store(tmp_path: Path) -> None:
     chain = Chain(0)
     chain.raw = recorded_blocks()
     async with nodes_of(ChainNode(chain=chain, etna_s=0)) as blocks, store_in(tmp_path) as store:
@@ -46,7 +46,7 @@ async def test_the_recorded_l1_transactions_and_origins_can_be_asked_for(tmp_pat
         assert [change.tx_id for change in await store.l1.changes(kept.validation_id)] == [removal.id]
 
 
-async def test_restarts_go_on_where_the_store_is_however_often_it_is_killed(tmp_path: Path) -> None:
+async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) -> None:
     txs = recorded_l1_txs()
     chain = Chain(30)
     for tx in txs:
@@ -80,7 +80,9 @@ async def contending(store: Store) -> AsyncIterator[Leadership]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_of_two_on_one_postgresql_one_follows_and_the_other_takes_over(tmp_path: Path, postgres_url: str) -> None:
+async def test_one_of_two_followers_on_one_postgresql_server_follows_and_the_other_takes_over(
+    tmp_path: Path, postgres_url: str
+) -> None:
     txs = recorded_l1_txs()
     chain = Chain(40)
     nodes = ChainNode(chain=chain), ChainNode(chain=chain)

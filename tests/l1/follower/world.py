@@ -1,4 +1,4 @@
-"""A P-Chain of a test's own: blocks by height, loopback nodes that serve them, an index in memory, a leadership."""
+"""A P-Chain for tests: blocks by height, loopback nodes that serve them, a store in memory, a leadership."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Chain:
         return PBlock.build("BanffStandardBlock", parent, height, BANFF_S + height, txs).raw
 
     def fork(self, height: int) -> Chain:
-        """Return another chain that has the same blocks up to `height` and as many as this one."""
+        """Return another chain that has the same blocks up to `height` and as many blocks as this chain."""
         other = Chain(0, self._apricot)
         other.raw = self.raw[: height + 1]
         other._parent = BlockID(other.id_at(height))
@@ -119,7 +119,7 @@ class ChainNode(RecordedNode):
 
     @property
     def height(self) -> int:
-        """The height that the node tells."""
+        """The height that the node reports."""
         return self.chain.tip if self.tip is None else self.tip
 
     def _block(self, params: Any) -> Any:
@@ -162,9 +162,9 @@ class MemoryStore:
         await asyncio.sleep(0)
         if self.is_down:
             raise StoreDown("as the test wants it")
-        for item in self.known:
-            assert item.high + 1 != read.low or read.low_parent_id == item.high_block_id
-            assert read.high + 1 != item.low or item.low_parent_id == read.high_block_id
+        for known_range in self.known:
+            assert known_range.high + 1 != read.low or read.low_parent_id == known_range.high_block_id
+            assert read.high + 1 != known_range.low or known_range.low_parent_id == read.high_block_id
         self.known.add(read)
         self.appended.append(read)
         self.transactions.update({tx.tx_id: tx for tx in transactions})
@@ -173,18 +173,18 @@ class MemoryStore:
         self.on_commit()
 
     def up(self, down_after: int | None = None) -> None:
-        """Let it work again, for so many more commits."""
+        """Let the store work again. down_after: commits until it fails again."""
         self.is_down = False
         self.down_after = None if down_after is None else len(self.appended) + down_after
 
     @property
     def spans(self) -> list[tuple[int, int]]:
         """Lowest and highest height of each range, newest first."""
-        return [(item.low, item.high) for item in self.known]
+        return [(known_range.low, known_range.high) for known_range in self.known]
 
 
 class SettableLeadership(Leadership):
-    """A leadership that a test gives and takes away."""
+    """A leadership that a test sets."""
 
     def set(self, is_leader: bool) -> None:
         if is_leader:
@@ -223,5 +223,5 @@ async def following(
 
 
 def is_done(status: FollowerStatus) -> bool:
-    """Tell whether everything up to the tip was read."""
+    """Return whether everything up to the tip was read."""
     return status.lag_blocks == 0 and status.remaining_blocks == 0
