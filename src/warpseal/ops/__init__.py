@@ -1,1 +1,1 @@
-"""The daemon as its operator sees it: health checks, profiles, plugins, logs, and commands between its processes."""
+"""Operation of the daemon: health checks, profiles, plugins, logs and commands between its processes."""

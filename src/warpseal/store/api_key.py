@@ -1,4 +1,5 @@
-"""The API key of a caller. A module of its own, since the ports must listen before a database library is loaded."""
+"""The API key of a caller: its text and its digest. Separate from api_keys.py, because the HTTP ports open before
+SQLAlchemy is loaded."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ _KEY_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as it is stored. digest: SHA-256 of its text; hint: its last characters; times: unix seconds.
+    """A stored key. digest: SHA-256 of its text; hint: its last characters; times: Unix seconds.
 
-    units_per_minute, units_per_day: compute units; 0: any number.
+    units_per_minute, units_per_day: compute units; 0: unlimited.
     """
 
     name: str
@@ -30,16 +31,16 @@ class ApiKey:
 
 
 class NameTaken(Exception):
-    """A key of this name exists or existed."""
+    """The name belongs to a key that exists or was revoked."""
 
 
 def new_key_text() -> str:
-    """Return the text of a new key; it is shown once and never stored."""
+    """Return the text of a new key; it is displayed once and never stored."""
     return KEY_PREFIX + cb58_encode(os.urandom(_KEY_BYTES))
 
 
 def digest_of(text: str) -> bytes | None:
-    """Return the SHA-256 of a key; None if its checksum is wrong, so that no look-up is needed."""
+    """Return the SHA-256 of a key; None if the checksum is wrong, so that no query is needed."""
     try:
         raw = cb58_decode(text.removeprefix(KEY_PREFIX)) if text.startswith(KEY_PREFIX) else b""
     except MalformedID:

@@ -1,6 +1,6 @@
-"""API keys of callers, stored as hashes, and the keys by which the daemons of one store seal page tokens.
+"""API keys of callers, stored as digests, and the page token keys that the daemons of one store share.
 
-An API key has 24 random bytes, so one SHA-256 of its text protects it as well as a slower hash.
+An API key has 24 random bytes, so a single SHA-256 protects it as well as a slower hash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAGE_TOKENS: Final = "page_tokens"
 
 
 class ApiKeys:
-    """The keys of one store."""
+    """The API keys and the page token keys of one store."""
 
     def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
         self._reads = reads

@@ -1,1 +1,1 @@
-"""Profiles of the process itself, as pprof reads them: CPU, memory, and what is waited for."""
+"""CPU, memory and contention profiles of the process in the format of pprof. Start with profiler.py."""

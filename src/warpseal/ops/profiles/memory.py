@@ -1,4 +1,4 @@
-"""What memory is used for: live objects by type, or by the stack that allocated them where that was kept."""
+"""Memory profile: live objects by type, or by allocating stack if allocations are traced."""
 
 from __future__ import annotations
 
@@ -18,100 +18,100 @@ NATIVE: Final = "[native]"
 PROFILER: Final = "[profiler]"
 
 _STATM: Final = Path("/proc/self/statm")
-# Objects that are looked at before the event loop has its turn: a few milliseconds.
-_OBJECTS_A_TURN: Final = 2000
+# Objects that are visited before the event loop runs again: a few milliseconds.
+_OBJECTS_PER_STEP: Final = 2000
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 _HEAP_TYPE: Final = 1 << 9
 _PAGE_BITS: Final = 16
 _SLOT_BITS: Final = 4
-_SLOTS_A_PAGE: Final = 1 << (_PAGE_BITS - _SLOT_BITS)
+_SLOTS_PER_PAGE: Final = 1 << (_PAGE_BITS - _SLOT_BITS)
 
 
 async def memory_by_type() -> list[StackTotal]:
-    """Return count and bytes of live objects by type, after a collection, and what else the process holds.
+    """Collect garbage, then return count and bytes of live objects by type and the other memory of the process.
 
-    The loop has its turn in between, so the picture is not of one moment. Everything happens in its thread: an object
-    that dies meanwhile must do so where it would have died.
+    The event loop runs in between, so the result is not of a single moment. The work stays in the thread of the loop,
+    so that an object is never finalized in another thread.
     """
     gc.collect()
     resident = resident_bytes()
-    census = HeapWalk()
-    for _ in census.walk(gc.get_objects()):
+    walk = HeapWalk()
+    for _ in walk.visit(gc.get_objects()):
         await asyncio.sleep(0)
-    return [*census.totals(), _rest(resident, census.bytes)]
+    return [*walk.totals(), _native_memory(resident, walk.bytes)]
 
 
 def memory_by_stack() -> list[StackTotal]:
-    """Return count and bytes of what Python has allocated since the start, by stack, and what else the process holds.
+    """Return count and bytes of traced allocations by stack, and the other memory of the process.
 
-    tracemalloc has to be tracing. For any thread; the interpreter is held while the traces are copied.
+    tracemalloc must be tracing. Callable in any thread; the traces are copied with the interpreter lock held.
     """
     resident = resident_bytes()
     own = tracemalloc.get_tracemalloc_memory()
     totals = list(_by_stack(tracemalloc.take_snapshot()))
     traced = sum(total.amount for total in totals)
-    return [*totals, StackTotal((Frame(PROFILER),), 0, own), _rest(resident, traced + own)]
+    return [*totals, StackTotal((Frame(PROFILER),), 0, own), _native_memory(resident, traced + own)]
 
 
 def _by_stack(snapshot: tracemalloc.Snapshot) -> Iterator[StackTotal]:
     """Yield the traces by stack.
 
-    Snapshot.statistics() does the same many times as slowly, because what it allocates meanwhile is traced, too. So the
-    tuples behind it are read (the same in Python 3.11 and 3.12), and nothing is allocated for each of them.
+    Snapshot.statistics() is many times slower, because its own allocations are traced. This function reads the tuples
+    behind it (the same in Python 3.11 and 3.12) and allocates nothing for each of them.
     """
     traces: Any = snapshot.traces
     sizes: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     for trace in traces._traces:
         sizes[trace[2]].append(trace[1])
-    for stack, found in sizes.items():
-        yield StackTotal(tuple(_frames(stack)), len(found), sum(found))
+    for stack, stack_sizes in sizes.items():
+        yield StackTotal(tuple(_frames(stack)), len(stack_sizes), sum(stack_sizes))
 
 
 def resident_bytes() -> int:
-    """Return what the process holds of the machine's memory; where the system does not say, the most it ever held."""
+    """Return the resident memory of the process; its peak if the system does not report the current value."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 class HeapWalk:
-    """Objects and bytes by type. What the collector does not know of is found through what refers to it."""
+    """Objects and bytes by type. Objects that the collector does not track are found through their referrers."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self._by_type: dict[type, list[int]] = {}
-        # A set of a million addresses takes a hundred megabytes; objects lie 16 bytes apart at least.
+        # A bit map by page: a set of a million addresses takes 100 MB. Objects are at least 16 bytes apart.
         self._seen: dict[int, bytearray] = {}
 
-    def walk(self, objects: list[Any]) -> Iterator[None]:
-        """Count objects that the collector knows, each given once, and what only they refer to; empties the list.
+    def visit(self, objects: list[Any]) -> Iterator[None]:
+        """Count the given tracked objects and the untracked objects that they refer to. Empties the list.
 
-        Yields after every _OBJECTS_A_TURN looks.
+        Yields after every _OBJECTS_PER_STEP visited objects.
         """
-        looks = 0
+        visited = 0
         while objects:
-            one = objects.pop()
-            self._add(one)
-            pending = _contents(one)
+            tracked = objects.pop()
+            self._add(tracked)
+            pending = _contents(tracked)
             while pending:
                 inner = pending.pop()
                 if not gc.is_tracked(inner) and self._is_new(id(inner)):
                     self._add(inner)
                     pending += _contents(inner)
-                looks += 1
-                if looks % _OBJECTS_A_TURN == 0:
+                visited += 1
+                if visited % _OBJECTS_PER_STEP == 0:
                     yield
 
     def totals(self) -> Iterator[StackTotal]:
-        """Yield what was counted, by type."""
+        """Yield the counts by type."""
         for kind, (count, size) in self._by_type.items():
             yield StackTotal((Frame(f"{kind.__module__}.{kind.__qualname__}"),), count, size)
 
-    def _add(self, one: Any) -> None:
-        size = _size_of(one)
-        total = self._by_type.setdefault(type(one), [0, 0])
+    def _add(self, item: Any) -> None:
+        size = _size_bytes(item)
+        total = self._by_type.setdefault(type(item), [0, 0])
         total[0] += 1
         total[1] += size
         self.bytes += size
@@ -119,35 +119,35 @@ class HeapWalk:
     def _is_new(self, address: int) -> bool:
         page = self._seen.get(address >> _PAGE_BITS)
         if page is None:
-            page = self._seen[address >> _PAGE_BITS] = bytearray(_SLOTS_A_PAGE)
-        slot = address >> _SLOT_BITS & _SLOTS_A_PAGE - 1
+            page = self._seen[address >> _PAGE_BITS] = bytearray(_SLOTS_PER_PAGE)
+        slot = address >> _SLOT_BITS & _SLOTS_PER_PAGE - 1
         is_new = not page[slot]
         page[slot] = 1
         return is_new
 
 
-def _contents(one: Any) -> list[Any]:
-    """Return what a container or an instance of a class refers to.
+def _contents(item: Any) -> list[Any]:
+    """Return the objects that a container or an instance of a class refers to.
 
-    The interpreter's own objects, such as frames and functions, are left alone: to ask all of them has made the
-    collector of Python 3.12.1 run for ever.
+    Objects of the interpreter, such as frames and functions, are skipped: with all of them the collector of
+    Python 3.12.1 ran for ever.
     """
-    is_safe = isinstance(one, _CONTAINERS) or type(one).__flags__ & _HEAP_TYPE
-    return gc.get_referents(one) if is_safe else []
+    is_safe = isinstance(item, _CONTAINERS) or type(item).__flags__ & _HEAP_TYPE
+    return gc.get_referents(item) if is_safe else []
 
 
-def _size_of(one: Any) -> int:
+def _size_bytes(item: Any) -> int:
     try:
-        return sys.getsizeof(one, 0)
+        return sys.getsizeof(item, 0)
     except Exception:  # noqa: BLE001 - a type of some library whose __sizeof__ fails
         return 0
 
 
 def _frames(stack: Sequence[tuple[str, int]]) -> Iterator[Frame]:
-    """Yield the calls, the innermost first as tracemalloc has them; only file and line of each are kept."""
+    """Yield the frames, innermost first; tracemalloc stores only file and line."""
     for file, line in stack:
         yield Frame(f"{'/'.join(file.split('/')[-2:])}:{line}", file, line)
 
 
-def _rest(resident: int, known: int) -> StackTotal:
+def _native_memory(resident: int, known: int) -> StackTotal:
     return StackTotal((Frame(NATIVE),), 0, max(0, resident - known))

@@ -1,4 +1,4 @@
-"""Stacks and what they amount to, as the gzip'd protocol buffer that pprof reads.
+"""Encode stacks and their totals as the gzip-compressed protocol buffer of pprof.
 
 Source of truth: the description of the format at github.com/google/pprof, `proto/profile.proto`.
 """
@@ -17,7 +17,7 @@ _COMPRESSION_LEVEL = 6
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a value of a sample is and what it is counted in: ("cpu", "nanoseconds")."""
+    """The name and the unit of a sample value: ("cpu", "nanoseconds")."""
 
     name: str
     unit: str
@@ -25,10 +25,10 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class ProfileContents:
-    """What a profile says. count, amount: what the two values of each total are.
+    """The content of a profile. count, amount: units of the two values of each total.
 
-    started_ns: unix time; duration_ns: 0 for the state of one moment; period: how much of `amount` lies between
-    samples, 0 where everything is counted.
+    started_ns: Unix time; duration_ns: 0 for the state of a moment; period: `amount` between two samples, 0 if
+    everything is counted.
     """
 
     count: Unit
@@ -40,7 +40,7 @@ class ProfileContents:
 
 
 def encode(contents: ProfileContents) -> bytes:
-    """Return the profile as pprof reads it."""
+    """Return the profile in the file format of pprof."""
     writer = _Writer()
     profile = writer.profile
     profile.sample_type.extend((writer.unit(contents.count), writer.unit(contents.amount)))
@@ -57,7 +57,7 @@ def encode(contents: ProfileContents) -> bytes:
 
 
 class _Writer:
-    """A profile under construction: texts, functions and places stand in it once."""
+    """A profile under construction; each text, function and location is stored once."""
 
     def __init__(self) -> None:
         self.profile = Profile()
@@ -65,7 +65,7 @@ class _Writer:
         self._functions: dict[tuple[str, str, int], int] = {}
         self._locations: dict[Frame, int] = {}
         self.text("")
-        # Says that nothing is to be looked up in a binary.
+        # Without this mapping, pprof looks for symbols in a binary.
         self.profile.mapping.add(
             id=1, filename=self.text("warpseal"), has_functions=True, has_filenames=True, has_line_numbers=True
         )
@@ -80,22 +80,22 @@ class _Writer:
         return ValueType(type=self.text(unit.name), unit=self.text(unit.unit))
 
     def location(self, frame: Frame) -> int:
-        known = self._locations.get(frame)
-        if known is not None:
-            return known
-        place = self._locations[frame] = len(self._locations) + 1
-        location = self.profile.location.add(id=place, mapping_id=1)
+        location_id = self._locations.get(frame)
+        if location_id is not None:
+            return location_id
+        location_id = self._locations[frame] = len(self._locations) + 1
+        location = self.profile.location.add(id=location_id, mapping_id=1)
         location.line.add(function_id=self._function(frame), line=frame.line)
-        return place
+        return location_id
 
     def _function(self, frame: Frame) -> int:
         key = (frame.function, frame.file, frame.first_line)
-        known = self._functions.get(key)
-        if known is not None:
-            return known
-        number = self._functions[key] = len(self._functions) + 1
+        function_id = self._functions.get(key)
+        if function_id is not None:
+            return function_id
+        function_id = self._functions[key] = len(self._functions) + 1
         name = self.text(frame.function)
         self.profile.function.add(
-            id=number, name=name, system_name=name, filename=self.text(frame.file), start_line=frame.first_line
+            id=function_id, name=name, system_name=name, filename=self.text(frame.file), start_line=frame.first_line
         )
-        return number
+        return function_id

@@ -1,6 +1,7 @@
-"""The profiles of this process and the files that they are written to.
+"""The profiles of this process and their files.
 
-Source of truth: the specification of `admin.startCPUProfiler` and its kin; avalanchego `utils/profiler`.
+Source of truth: the specification of the profiler methods of the admin API (`admin.startCPUProfiler`);
+avalanchego `utils/profiler`.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _COUNT: Final = "count"
 
 
 class Profiler:
-    """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder; each replaces its last one.
+    """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder, replacing earlier files.
 
-    suffix: follows the names, before the extension, in a process that is not the daemon itself ("-indexer"). All
-    methods are for the main thread's event loop, and raise ProfileNotWritten. has_loop: that loop goes on between the
+    suffix: added to the file names before the extension, in a process other than the daemon ("-indexer"). Call all
+    methods on the event loop of the main thread; they raise ProfileNotWritten. has_loop: the loop runs between the
     calls, so its stalls are counted.
     """
 
@@ -49,11 +50,11 @@ class Profiler:
         self._started_ns = 0
         self._counted_since_ns = time.time_ns()
         self._stalls = LoopStalls()
-        self._one_at_a_time = AsyncLock()
+        self._lock = AsyncLock()
 
     async def start_cpu(self) -> None:
-        """Begin to sample the CPU; from the first time on, waits are counted, too. Raises AlreadyRunning."""
-        async with self._one_at_a_time:
+        """Start the CPU profile; from the first call on, waits are counted. Raises AlreadyRunning."""
+        async with self._lock:
             if self._sampler is not None:
                 raise AlreadyRunning
             self._file = await asyncio.to_thread(self._create, "cpu.profile")
@@ -68,8 +69,8 @@ class Profiler:
             self._sampler = sampler
 
     async def stop_cpu(self) -> None:
-        """End sampling and write cpu.profile. Raises NotRunning."""
-        async with self._one_at_a_time:
+        """Stop the CPU profile and write cpu.profile. Raises NotRunning."""
+        async with self._lock:
             sampler, file = self._sampler, self._file
             if sampler is None or file is None:
                 raise NotRunning
@@ -86,8 +87,8 @@ class Profiler:
             await asyncio.to_thread(self._write, file, contents)
 
     async def write_memory(self) -> None:
-        """Collect garbage and write mem.profile: by allocation where allocations are traced, else by type."""
-        async with self._one_at_a_time:
+        """Collect garbage and write mem.profile: by stack if allocations are traced, else by type."""
+        async with self._lock:
             file = await asyncio.to_thread(self._create, "mem.profile")
             if tracemalloc.is_tracing():
                 gc.collect()
@@ -98,8 +99,8 @@ class Profiler:
             await asyncio.to_thread(self._write, file, ProfileContents(*units, totals, time.time_ns()))
 
     async def write_locks(self) -> None:
-        """Write lock.profile: what was waited for since the first start_cpu(), and for how long."""
-        async with self._one_at_a_time:
+        """Write lock.profile: the waits since the first start_cpu() and their durations."""
+        async with self._lock:
             file = await asyncio.to_thread(self._create, "lock.profile")
             counted_ns = time.time_ns() - self._counted_since_ns if CONTENTION.is_counting else 0
             units = (Unit("contentions", _COUNT), Unit("delay", _NANOSECONDS))
@@ -107,14 +108,14 @@ class Profiler:
             await asyncio.to_thread(self._write, file, contents)
 
     async def write_stacks(self) -> None:
-        """Write stacktrace.txt: what every thread and every task is doing."""
-        async with self._one_at_a_time:
+        """Write stacktrace.txt: the stacks of all threads and tasks."""
+        async with self._lock:
             text = stacktrace()
             file = await asyncio.to_thread(self._create, "stacktrace.txt")
             await asyncio.to_thread(self._write_bytes, file, text.encode())
 
     def close(self) -> None:
-        """End everything that samples; what was sampled is lost."""
+        """Stop all sampling and discard the samples."""
         self._stalls.stop()
         if self._sampler is not None:
             self._sampler.stop()
@@ -145,7 +146,7 @@ class Profiler:
 
 @contextmanager
 def open_profiler(folder: Path, *, memory_frames: int = 0, suffix: str = "") -> Iterator[Profiler]:
-    """Hold a profiler for as long as the process works; with memory_frames > 0 every allocation is traced meanwhile."""
+    """Open a profiler and close it on exit; memory_frames > 0: trace allocations meanwhile, with this many frames."""
     if memory_frames > 0:
         tracemalloc.start(memory_frames)
     profiler = Profiler(folder, suffix=suffix)
@@ -158,21 +159,21 @@ def open_profiler(folder: Path, *, memory_frames: int = 0, suffix: str = "") -> 
 
 
 class AlreadyRunning(CallRefused):
-    """The CPU is being sampled; nothing changes."""
+    """The CPU profile is already running; nothing changes."""
 
     def __init__(self) -> None:
         super().__init__("cpu profiler already running")
 
 
 class NotRunning(CallRefused):
-    """The CPU is not being sampled; nothing changes."""
+    """The CPU profile is not running; nothing changes."""
 
     def __init__(self) -> None:
         super().__init__("cpu profiler doesn't exist")
 
 
 class ProfileNotWritten(CallRefused):
-    """The operating system does not let a file be written."""
+    """The operating system refused to create or write a file."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         reason = os.strerror(error.errno).lower() if error.errno else str(error)
@@ -185,27 +186,27 @@ _MAX_FRAMES: Final = 50
 
 def stacktrace() -> str:
     """Return the stacks of all threads, then of all tasks of the running loop; names and places, no values."""
-    return "\n".join((*_threads(), *_tasks()))
+    return "\n".join((*_thread_stacks(), *_task_stacks()))
 
 
-def _threads() -> Iterator[str]:
+def _thread_stacks() -> Iterator[str]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         yield f"thread {ident} {names.get(ident, 'not of Python')!r}:"
         yield "".join(traceback.format_stack(frame, _MAX_FRAMES))
 
 
-def _tasks() -> Iterator[str]:
+def _task_stacks() -> Iterator[str]:
     tasks = asyncio.all_tasks()
     for task in islice(tasks, _MAX_TASKS):
         yield f"task {task.get_name()!r}{'' if task.done() else ', waiting in'}:"
-        yield "".join(traceback.format_list(_stack_of(task)))
+        yield "".join(traceback.format_list(_task_stack(task)))
     if len(tasks) > _MAX_TASKS:
         yield f"and {len(tasks) - _MAX_TASKS} more tasks"
 
 
-def _stack_of(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
-    """Return where a task waits, from its outermost call inwards."""
+def _task_stack(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
+    """Return the frames of a waiting task, outermost first."""
     summaries: list[traceback.FrameSummary] = []
     awaited: Any = task.get_coro()
     while awaited is not None and len(summaries) < _MAX_FRAMES:
