@@ -1,4 +1,4 @@
-"""(i) What the profiler itself takes of the process's CPU, by its own clock and against the same work without it."""
+"""(i) Cost of the profiler: its share of the CPU by its own clock, and compared with the same work without it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from warpseal.ops.profiles.stalls import LoopStalls
 TURNS = 30
 QUICK_TURNS = 2
 TASKS = 20
-ROUNDS_A_TASK = 240
+ROUNDS_PER_TASK = 240
 THREADS = 4
-ROUNDS_A_THREAD = 1200
-CALLS_BELOW = 30
+ROUNDS_PER_THREAD = 1200
+CALL_DEPTH = 30
 SHARE_AIM = Aim(0.02)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """CPU of one turn of the same work; own_s: of it by the profiler, as it says itself."""
+    """CPU of one turn of the work; own_s: the share of the profiler, by its own clock."""
 
     cpu_s: float
     own_s: float = 0.0
@@ -46,8 +46,8 @@ def run(quick: bool) -> Report:
         Figure("CPU of a turn without the profiler", quantile([turn.cpu_s for turn in plain], 0.5) * 1000, "ms"),
     )
     notes = (
-        f"{TASKS} tasks and {THREADS} threads, {CALLS_BELOW} calls deep; {len(pairs)} pairs of turns",
-        "the second figure has everything in it: signals, beats of the event loop, caches; and the noise of both turns",
+        f"{TASKS} tasks and {THREADS} threads, {CALL_DEPTH} calls deep; {len(pairs)} pairs of turns",
+        "the second figure includes signals, beats of the event loop, caches and the noise of both turns",
     )
     return Report("profiler", quick, figures, notes, {"pairs": pairs})
 
@@ -86,21 +86,21 @@ async def _profiled(blocks: Sequence[bytes]) -> Turn:
 async def _work(blocks: Sequence[bytes]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(TASKS):
-            tasks.create_task(_in_a_task(blocks))
+            tasks.create_task(_run_task(blocks))
         for _ in range(THREADS):
-            tasks.create_task(asyncio.to_thread(_deep, blocks, ROUNDS_A_THREAD, CALLS_BELOW))
+            tasks.create_task(asyncio.to_thread(_decode_deep, blocks, ROUNDS_PER_THREAD, CALL_DEPTH))
 
 
-async def _in_a_task(blocks: Sequence[bytes]) -> None:
-    for _ in range(ROUNDS_A_TASK):
-        _deep(blocks, 1, CALLS_BELOW)
+async def _run_task(blocks: Sequence[bytes]) -> None:
+    for _ in range(ROUNDS_PER_TASK):
+        _decode_deep(blocks, 1, CALL_DEPTH)
         await asyncio.sleep(0)
 
 
-def _deep(blocks: Sequence[bytes], rounds: int, calls: int) -> None:
-    """Decode as many calls below as a request of the daemon does its work."""
+def _decode_deep(blocks: Sequence[bytes], rounds: int, calls: int) -> None:
+    """Decode at the call depth of a typical request."""
     if calls:
-        _deep(blocks, rounds, calls - 1)
+        _decode_deep(blocks, rounds, calls - 1)
         return
     for _ in range(rounds):
         for raw in blocks:

@@ -1,4 +1,4 @@
-"""(h) What the store costs: CPU of aggregations of a daemon that keeps everything and of one that keeps nothing."""
+"""(h) Cost of the store: CPU of aggregations of a daemon with a store and of a daemon without a store."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ QUICK_VALIDATORS = 10
 MESSAGES = 400
 QUICK_MESSAGES = 30
 WARM_UP = 20
-A_TURN = 10
+TURN_MESSAGES = 10
 PAUSE_S = 0.03
-# Shares are gathered for half a second before they are written; that counts, too.
-WRITTEN_S = 1.5
-# Following the P-Chain has nothing to do with aggregations, and goes on in between.
+# The writer batches shares for half a second; the measurement includes that write.
+FLUSH_S = 1.5
+# The P-Chain follower would use CPU between the aggregations.
 ON = ("--follow-p-chain", "false")
 OFF = (*ON, "--store-url", "off")
 COST_AIM = Aim(1.05)
 
 
 @dataclass(slots=True)
-class Side:
-    """One of the two daemons. waits_s: of each request; marks_s: its CPU time as each turn begins, and at the end."""
+class MeasuredDaemon:
+    """One of the two daemons. latencies_s: of the requests; cpu_marks_s: CPU time before each turn and at the end."""
 
-    subject: Daemon
-    waits_s: list[float] = field(default_factory=list)
-    marks_s: list[float] = field(default_factory=list)
+    daemon: Daemon
+    latencies_s: list[float] = field(default_factory=list)
+    cpu_marks_s: list[float] = field(default_factory=list)
 
     def mark(self) -> None:
-        """Note the CPU time."""
-        self.marks_s.append(self.subject.process.cpu_s())
+        """Record the CPU time."""
+        self.cpu_marks_s.append(self.daemon.process.cpu_s())
 
     @property
     def cpu_ms(self) -> float:
-        """CPU of one aggregation: the median of all turns, what is written in between included."""
-        return quantile([then - now for now, then in pairwise(self.marks_s)], 0.5) / A_TURN * 1e3
+        """CPU of one aggregation: the median of all turns, including the writes in between."""
+        return quantile([after - before for before, after in pairwise(self.cpu_marks_s)], 0.5) / TURN_MESSAGES * 1e3
 
 
 def run(quick: bool) -> Report:
@@ -60,38 +60,38 @@ async def _measure(folder: Path, validators: int, count: int, quick: bool) -> Re
             daemon(network, Start(folder / "on", flags=ON)) as on,
             daemon(network, Start(folder / "off", flags=OFF)) as off,
         ):
-            sides = (Side(on), Side(off))
-            for side in sides:
-                await side.subject.connected()
-            await _post(sides, messages[:WARM_UP])
-            await _post(sides, messages[WARM_UP:])
+            daemons = (MeasuredDaemon(on), MeasuredDaemon(off))
+            for measured in daemons:
+                await measured.daemon.connected()
+            await _post(daemons, messages[:WARM_UP])
+            await _post(daemons, messages[WARM_UP:])
         faults = network.faults()
-    return Report("store_cost", quick, _figures(*sides, faults))
+    return Report("store_cost", quick, _figures(*daemons, faults))
 
 
-async def _post(sides: tuple[Side, Side], messages: Sequence[str]) -> None:
-    for side in sides:
-        side.marks_s.clear()
-        side.waits_s.clear()
-    for start in range(0, len(messages), A_TURN):
-        for side in sides:
-            side.mark()
-            for message in messages[start : start + A_TURN]:
-                side.waits_s.append(await side.subject.timed(message))
+async def _post(daemons: tuple[MeasuredDaemon, MeasuredDaemon], messages: Sequence[str]) -> None:
+    for measured in daemons:
+        measured.cpu_marks_s.clear()
+        measured.latencies_s.clear()
+    for start in range(0, len(messages), TURN_MESSAGES):
+        for measured in daemons:
+            measured.mark()
+            for message in messages[start : start + TURN_MESSAGES]:
+                measured.latencies_s.append(await measured.daemon.timed(message))
                 await asyncio.sleep(PAUSE_S)
-    await asyncio.sleep(WRITTEN_S)
-    for side in sides:
-        side.mark()
+    await asyncio.sleep(FLUSH_S)
+    for measured in daemons:
+        measured.mark()
 
 
-def _figures(on: Side, off: Side, faults: int) -> tuple[Figure, ...]:
+def _figures(on: MeasuredDaemon, off: MeasuredDaemon, faults: int) -> tuple[Figure, ...]:
     return (
         Figure("daemon CPU, store on / off", on.cpu_ms / off.cpu_ms, "x", COST_AIM),
         Figure("CPU per aggregation, store on", on.cpu_ms, "ms"),
         Figure("CPU per aggregation, store off", off.cpu_ms, "ms"),
-        Figure("wall p50, store on", quantile(on.waits_s, 0.5) * 1e3, "ms"),
-        Figure("wall p50, store off", quantile(off.waits_s, 0.5) * 1e3, "ms"),
-        Figure("wall p95, store on", quantile(on.waits_s, 0.95) * 1e3, "ms"),
-        Figure("wall p95, store off", quantile(off.waits_s, 0.95) * 1e3, "ms"),
+        Figure("wall p50, store on", quantile(on.latencies_s, 0.5) * 1e3, "ms"),
+        Figure("wall p50, store off", quantile(off.latencies_s, 0.5) * 1e3, "ms"),
+        Figure("wall p95, store on", quantile(on.latencies_s, 0.95) * 1e3, "ms"),
+        Figure("wall p95, store off", quantile(off.latencies_s, 0.95) * 1e3, "ms"),
         faults_figure(faults),
     )
