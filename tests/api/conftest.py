@@ -1,4 +1,4 @@
-"""Which event loops the tests of the front doors run on: the server's also on uvloop, which the daemon prefers."""
+"""The event loops of the API tests: the tests of the server also run on uvloop, which the daemon prefers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /metrics: on its own port, written beside the event loop."""
+"""GET /metrics: on its own port, encoded outside the event loop."""
 
 from __future__ import annotations
 

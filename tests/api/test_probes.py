@@ -1,4 +1,4 @@
-"""/health and /ready: alive in the words of the reference, ready per subnet."""
+"""/health and /ready: alive in the form of the reference, ready per subnet."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ async def ask(readiness: ScriptedReadiness, path: str) -> tuple[int, dict[str, A
 
 
 async def test_health_speaks_the_words_of_the_reference() -> None:
-    status, said = await ask(ScriptedReadiness((READY,)), "/health")
-    check = said["details"]["signature-aggregator-health"]
-    assert (status, said["status"], check["status"], set(check)) == (200, "up", "up", {"status", "timestamp"})
+    status, body = await ask(ScriptedReadiness((READY,)), "/health")
+    check = body["details"]["signature-aggregator-health"]
+    assert (status, body["status"], check["status"], set(check)) == (200, "up", "up", {"status", "timestamp"})
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", check["timestamp"])
 
 
 async def test_health_is_200_also_while_the_daemon_is_not_ready() -> None:
-    status, said = await ask(ScriptedReadiness((READY, SHORT)), "/health")
-    check = said["details"]["signature-aggregator-health"]
-    assert (status, said["status"], check["status"]) == (200, "down", "down")
+    status, body = await ask(ScriptedReadiness((READY, SHORT)), "/health")
+    check = body["details"]["signature-aggregator-health"]
+    assert (status, body["status"], check["status"]) == (200, "down", "down")
     assert "connected weight 66 of 67" in check["error"]
 
 
 async def test_ready_is_200_when_every_subnet_has_two_thirds_connected() -> None:
-    status, said = await ask(ScriptedReadiness((READY,)), "/ready")
-    assert (status, said["ready"], said["subnets"][0]["ready"]) == (200, True, True)
+    status, body = await ask(ScriptedReadiness((READY,)), "/ready")
+    assert (status, body["ready"], body["subnets"][0]["ready"]) == (200, True, True)
 
 
 async def test_ready_says_for_each_subnet_what_is_missing() -> None:
-    status, said = await ask(ScriptedReadiness((READY, SHORT)), "/ready")
-    assert (status, said["ready"]) == (503, False)
-    assert [subnet["ready"] for subnet in said["subnets"]] == [True, False]
-    assert said["subnets"][1] == {
+    status, body = await ask(ScriptedReadiness((READY, SHORT)), "/ready")
+    assert (status, body["ready"]) == (503, False)
+    assert [subnet["ready"] for subnet in body["subnets"]] == [True, False]
+    assert body["subnets"][1] == {
         "subnetId": id_text(SUBNET),
         "ready": False,
         "connectedWeight": "66",
@@ -67,14 +67,14 @@ async def test_ready_says_for_each_subnet_what_is_missing() -> None:
 
 async def test_a_subnet_whose_validators_are_unknown_or_none_is_not_ready() -> None:
     for subnet in (UNKNOWN, SubnetReadiness(SUBNET, True, 0, 0, ())):
-        status, said = await ask(ScriptedReadiness((subnet,)), "/ready")
-        assert (status, said["ready"], len(said["faults"])) == (503, False, 1)
+        status, body = await ask(ScriptedReadiness((subnet,)), "/ready")
+        assert (status, body["ready"], len(body["faults"])) == (503, False, 1)
 
 
 async def test_a_stale_proposed_height_fails_ready_and_not_health() -> None:
     stale = ScriptedReadiness((READY,), is_fresh=False)
-    status, said = await ask(stale, "/ready")
-    assert (status, said["faults"]) == (503, ["the proposed P-Chain height is not known, or stale"])
+    status, body = await ask(stale, "/ready")
+    assert (status, body["faults"]) == (503, ["the proposed P-Chain height is not known, or stale"])
     assert (await ask(stale, "/health"))[0] == 200
 
 

@@ -1,4 +1,4 @@
-"""While the daemon starts, its ports listen already: requests wait, within their timeout, for the services."""
+"""The ports listen while the daemon starts: requests wait for the services within their timeout."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ async def test_a_request_that_times_out_gets_the_failures_of_the_nodes() -> None
     async with client_of(world) as client:
         for path in (V1, KEBAB):
             answer = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
-            said = await answer.json()
-            assert (answer.status, said["code"]) == (502, "node_unavailable")
-            assert said["detail"] == {"nodes": [{"position": 0, "failure": "refused"}]}
+            content = await answer.json()
+            assert (answer.status, content["code"]) == (502, "node_unavailable")
+            assert content["detail"] == {"nodes": [{"position": 0, "failure": "refused"}]}
 
 
 async def test_a_request_that_times_out_before_any_node_answered_gets_starting() -> None:

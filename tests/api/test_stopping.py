@@ -1,4 +1,4 @@
-"""A server that listens and stops: ports, what is in flight, and what outlives its grace."""
+"""Start and stop of a server: ports, requests in flight, and requests that outlive the grace period."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpseal.api.server import HttpServer
 from warpseal.errors import StartupError
 
 
-class Slow:
+class SlowAggregation:
     """An aggregation that takes its time."""
 
     def __init__(self, takes_s: float) -> None:
@@ -30,7 +30,7 @@ class Slow:
 
 
 async def test_stopping_finishes_what_is_in_flight() -> None:
-    slow = Slow(0.5)
+    slow = SlowAggregation(0.5)
     server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, SETTINGS)
     running = asyncio.create_task(server.run())
     server.bind()
@@ -52,7 +52,7 @@ async def test_stopping_finishes_what_is_in_flight() -> None:
 
 @pytest.mark.parametrize("path", [KEBAB, V1])
 async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) -> None:
-    slow = Slow(60)
+    slow = SlowAggregation(60)
     settings = replace(SETTINGS, grace_period_s=0.2)
     server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, settings)
     server.bind()
@@ -69,7 +69,7 @@ async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) ->
 
 
 async def test_cancelling_the_server_ends_everything_at_once() -> None:
-    slow = Slow(60)
+    slow = SlowAggregation(60)
     async with serving(World(aggregator=ScriptedAggregator(slow.act)).app()) as server:
         asking = asyncio.create_task(exchange(server.port, post()))
         await slow.started.wait()

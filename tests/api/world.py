@@ -1,4 +1,4 @@
-"""A small world for the front doors: a scripted aggregation, real servers on loopback, raw connections."""
+"""The API with a scripted aggregation: real servers on loopback and raw connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warpseal doctor` against simulated networks: what it finds, how it grades that, and its exit code."""
+"""`warpseal doctor` against simulated networks: its findings, their grades and its exit code."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from warpseal.warp.ids import id_text
 PLAN = Plan(validators=8, l1s=(L1Plan(validators=4),))
 
 
-async def examined(
+async def run_doctor(
     network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, wait: str = "1"
 ) -> FinishedCommand:
-    ended = await run_command("doctor", "--config", str(write_config_file(network, folder, keys)), "--wait", wait)
-    assert "Traceback" not in ended.stderr
-    return ended
+    finished = await run_command("doctor", "--config", str(write_config_file(network, folder, keys)), "--wait", wait)
+    assert "Traceback" not in finished.stderr
+    return finished
 
 
-def graded(ended: FinishedCommand, mark: str) -> list[str]:
+def findings(finished: FinishedCommand, mark: str) -> list[str]:
     """Return the findings of one grade."""
     start = f"  {mark}  "
-    return [line.removeprefix(start) for line in ended.stdout.splitlines() if line.startswith(start)]
+    return [line.removeprefix(start) for line in finished.stdout.splitlines() if line.startswith(start)]
 
 
 async def test_doctor_passes_a_healthy_network(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
-        ended = await examined(network, tmp_path, wait="20")
-        assert ended.code == 0
-        assert ended.stdout.rstrip().endswith("This configuration can sign.")
-        assert not graded(ended, "WARN")
-        assert not graded(ended, "BAD ")
-        shown = "\n".join(graded(ended, "ok  "))
+        finished = await run_doctor(network, tmp_path, wait="20")
+        assert finished.code == 0
+        assert finished.stdout.rstrip().endswith("This configuration can sign.")
+        assert not findings(finished, "WARN")
+        assert not findings(finished, "BAD ")
+        shown = "\n".join(findings(finished, "ok  "))
         assert f"info-api[0] {network.node_uri} answers" in shown
         assert f"p-chain-api[0] {network.node_uri} answers" in shown
         assert "the network id is 88888" in shown
@@ -53,86 +53,86 @@ async def test_doctor_passes_a_healthy_network(tmp_path: Path) -> None:
 async def test_doctor_fails_and_names_a_majority_that_does_not_listen(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("primary/0-4:closed"),))
     async with run_network(plan) as network:
-        ended = await examined(network, tmp_path)
-        assert ended.code == 1
-        assert "This configuration cannot sign" in ended.stdout
-        (bad,) = graded(ended, "BAD ")
+        finished = await run_doctor(network, tmp_path)
+        assert finished.code == 1
+        assert "This configuration cannot sign" in finished.stdout
+        (bad,) = findings(finished, "BAD ")
         assert bad.startswith(f"subnet {id_text(network.subnets[0].subnet_id)}: 37.5 % of the weight is connected")
-        (warning,) = graded(ended, "WARN")
+        (warning,) = findings(finished, "WARN")
         assert warning.startswith("5 validators are missing (not_connected): ")
         assert all(validator.name in warning for validator in network.validators[:5])
-        assert "staking port" in ended.stdout
+        assert "staking port" in finished.stdout
 
 
 async def test_a_few_missing_validators_are_a_warning(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(), rules=(parse_rule("3:closed"),))
     async with run_network(plan) as network:
-        ended = await examined(network, tmp_path)
-        assert ended.code == 0
-        assert "This configuration can sign, with warnings." in ended.stdout
-        assert any(network.validators[3].name in warning for warning in graded(ended, "WARN"))
+        finished = await run_doctor(network, tmp_path)
+        assert finished.code == 0
+        assert "This configuration can sign, with warnings." in finished.stdout
+        assert any(network.validators[3].name in warning for warning in findings(finished, "WARN"))
 
 
 async def test_validators_that_accept_connections_without_a_handshake_are_missing(tmp_path: Path) -> None:
     plan = Plan(validators=8, l1s=(), rules=(parse_rule("0-4:mute"),))
     async with run_network(plan) as network:
-        ended = await examined(network, tmp_path)
-        assert ended.code == 1
-        assert "37.5 % of the weight is connected" in graded(ended, "BAD ")[0]
+        finished = await run_doctor(network, tmp_path)
+        assert finished.code == 1
+        assert "37.5 % of the weight is connected" in findings(finished, "BAD ")[0]
 
 
 async def test_doctor_fails_if_the_node_does_not_answer(tmp_path: Path) -> None:
     dead = {"base-url": f"http://user:s3cr3t@127.0.0.1:{free_ports(1)[0]}/s3cr3t-path"}
     async with run_network(PLAN) as network:
-        ended = await examined(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
-    assert ended.code == 1
-    assert {finding.split()[0] for finding in graded(ended, "BAD ")} == {"info-api[0]", "p-chain-api[0]"}
-    assert "s3cr3t" not in ended.stdout + ended.stderr
+        finished = await run_doctor(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
+    assert finished.code == 1
+    assert {finding.split()[0] for finding in findings(finished, "BAD ")} == {"info-api[0]", "p-chain-api[0]"}
+    assert "s3cr3t" not in finished.stdout + finished.stderr
 
 
 async def test_one_dead_node_of_two_is_a_warning(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         nodes = [{"base-url": f"http://127.0.0.1:{free_ports(1)[0]}"}, {"base-url": network.node_uri}]
-        ended = await examined(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, wait="20")
-    assert ended.code == 0
-    assert {finding.split()[0] for finding in graded(ended, "WARN")} == {"info-api[0]", "p-chain-api[0]"}
+        finished = await run_doctor(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, wait="20")
+    assert finished.code == 0
+    assert {finding.split()[0] for finding in findings(finished, "WARN")} == {"info-api[0]", "p-chain-api[0]"}
 
 
 async def test_disallowed_private_addresses_are_reported_with_the_setting(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
-        ended = await examined(network, tmp_path, {"allow-private-ips": False})
-    assert ended.code == 1
-    assert any("private_address" in warning for warning in graded(ended, "WARN"))
-    assert "allow-private-ips" in ended.stdout
+        finished = await run_doctor(network, tmp_path, {"allow-private-ips": False})
+    assert finished.code == 1
+    assert any("private_address" in warning for warning in findings(finished, "WARN"))
+    assert "allow-private-ips" in finished.stdout
 
 
 async def test_doctor_fails_if_the_clock_is_wrong(tmp_path: Path) -> None:
     plan = Plan(validators=6, l1s=(), settings=NodeSettings(clock=lambda: time.time() - 45))
     async with run_network(plan) as network:
-        ended = await examined(network, tmp_path, wait="20")
-    assert ended.code == 1
-    assert any("clock is +45 s" in bad or "clock is -45 s" in bad for bad in graded(ended, "BAD "))
-    assert "NTP" in ended.stdout
+        finished = await run_doctor(network, tmp_path, wait="20")
+    assert finished.code == 1
+    assert any("clock is +45 s" in bad or "clock is -45 s" in bad for bad in findings(finished, "BAD "))
+    assert "NTP" in finished.stdout
 
 
 async def test_newer_versions_are_a_warning(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
-        ended = await examined(network, tmp_path, {"advertised-version": "1.14.0"}, wait="20")
-    assert ended.code == 0
-    assert any("up to 1.15.0" in warning for warning in graded(ended, "WARN"))
+        finished = await run_doctor(network, tmp_path, {"advertised-version": "1.14.0"}, wait="20")
+    assert finished.code == 0
+    assert any("up to 1.15.0" in warning for warning in findings(finished, "WARN"))
 
 
 async def test_weight_without_keys_is_reported_and_too_much_of_it_fails(tmp_path: Path) -> None:
     for share, code, mark in (("0-1", 0, "WARN"), ("0-3", 1, "BAD ")):
         plan = Plan(validators=8, l1s=(), rules=(parse_rule(f"{share}:keyless"),))
         async with run_network(plan) as network:
-            ended = await examined(network, tmp_path / share)
-        assert ended.code == code
-        assert any("no BLS key" in finding for finding in graded(ended, mark))
+            finished = await run_doctor(network, tmp_path / share)
+        assert finished.code == code
+        assert any("no BLS key" in finding for finding in findings(finished, mark))
 
 
 async def test_doctor_runs_beside_a_running_daemon(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(12)
-        assert (await examined(network, tmp_path, wait="20")).code == 0
+        assert (await run_doctor(network, tmp_path, wait="20")).code == 0
         assert (await daemon.metrics())["warpseal_peer_connections"] == 12

@@ -1,4 +1,4 @@
-"""Log lines: one per event whatever is in it, fields that programs can read, and the id of the request."""
+"""Log lines: one line per event, fields that programs can read, and the id of the request."""
 
 from __future__ import annotations
 

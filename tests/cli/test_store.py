@@ -205,9 +205,9 @@ def test_an_older_store_must_be_upgraded_before_use(
     assert store("info", *where) == 0
     assert "This program needs schema version" in capsys.readouterr().out
     assert store("upgrade", *where) == 0
-    said = capsys.readouterr()
-    assert f"the store has schema version {HEAD} (before: 0001)" in said.out
-    assert f"version {HEAD}: 100%" in said.err
+    printed = capsys.readouterr()
+    assert f"the store has schema version {HEAD} (before: 0001)" in printed.out
+    assert f"version {HEAD}: 100%" in printed.err
     assert store("upgrade", *where) == 0
     assert f"{HEAD} already" in capsys.readouterr().out
     assert store("check", *where) == 0

@@ -25,7 +25,7 @@ from tests.clients.recorded_network import (
     serving_l1,
 )
 from tests.eventually import until
-from tests.evm_rpc.evm import exchanges, front_of
+from tests.evm_rpc.evm import exchanges, open_proxy
 from tests.evm_rpc.test_subnet_evm import rows
 from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.test_node_interfaces import BAD_ARGUMENT, ON, Node, node
@@ -57,7 +57,7 @@ async def validators(scene: Scene, *node_ids: str, path: str = VALIDATORS_PATH) 
 
 
 async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path: Path) -> None:
-    async with serving_l1(recorded_l1()) as l1, front_of(l1.port) as front:
+    async with serving_l1(recorded_l1()) as l1, open_proxy(l1.port) as front:
         front.is_cut = True
         chains = [{"blockchain-id": L1_CHAIN, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}]
         keys: dict[str, Any] = {"evm_chains": chains, "index_chains": [], "api_admin_enabled": True}

@@ -1,4 +1,4 @@
-"""Configuration: layers, the reference's file, and every fault at once."""
+"""Configuration: layers, the file of the reference, and a report of every error."""
 
 from __future__ import annotations
 

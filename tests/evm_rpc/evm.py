@@ -1,4 +1,4 @@
-"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured answers, and TCP fronts of it."""
+"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured answers, and TCP proxies for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHAIN = ChainID(bytes([7]) * 32)
 GENESIS_HASH = "0x" + "11" * 32
 SETTINGS = EvmRpcSettings(connect_timeout_s=2.0, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2)
 HALTS = object()
-"""What a node answers that drops the connection after it has read the call."""
+"""The result that makes a node drop the connection after it has read the call."""
 
 
 @cache
@@ -43,7 +43,7 @@ def exchanges(chain: str, *methods: str) -> list[dict[str, Any]]:
     return [row for row in recorded() if row.get("chain") == chain and row.get("method") in methods]
 
 
-def genesis_of(chain: str) -> bytes:
+def recorded_genesis(chain: str) -> bytes:
     row = next(row for row in recorded() if row.get("chain") == chain and "genesis" in row)
     return json.dumps(row["genesis"]).encode()
 
@@ -54,7 +54,7 @@ def upgrade_times() -> Mapping[str, int]:
 
 
 def recorded_config(chain: str, upgrades: object = None) -> ChainConfig:
-    return chain_config(genesis_of(chain), json.dumps(upgrades or {}).encode(), upgrade_times())
+    return chain_config(recorded_genesis(chain), json.dumps(upgrades or {}).encode(), upgrade_times())
 
 
 Answers = Callable[[str, list[Any]], Any]
@@ -64,7 +64,7 @@ Answers = Callable[[str, list[Any]], Any]
 class Refusal(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
-        self.shown = {"code": code, "message": message}
+        self.error = {"code": code, "message": message}
 
 
 def missing(method: str) -> Refusal:
@@ -72,7 +72,7 @@ def missing(method: str) -> Refusal:
 
 
 def replay(chain: str, *without: str) -> Answers:
-    """Answer as the recorded node did, as if it had not the methods `without`."""
+    """HttpReply as the recorded node did, as if it had not the methods `without`."""
     rows = {(row["method"], json.dumps(row["params"])): row for row in recorded() if row.get("params") is not None
             and row.get("chain") == chain}  # fmt: skip
     blocks = [row["result"] for row in exchanges(chain, "eth_getBlockByNumber") if "result" in row]
@@ -101,11 +101,11 @@ def replay(chain: str, *without: str) -> Answers:
 
 @dataclass
 class Node:
-    """A node: what it was asked, and what else it answers than the defaults."""
+    """A node that records calls. answers: results by method, instead of the defaults; rule: computes other results."""
 
     answers: dict[str, Any] = field(default_factory=dict)
     rule: Answers | None = None
-    asked: list[tuple[str, list[Any]]] = field(default_factory=list)
+    calls: list[tuple[str, list[Any]]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     status: int = 200
@@ -114,10 +114,10 @@ class Node:
     sockets: list[web.WebSocketResponse] = field(default_factory=list)
 
     def count(self, method: str) -> int:
-        return sum(asked == method for asked, _ in self.asked)
+        return sum(called == method for called, _ in self.calls)
 
     def answer(self, method: str, params: list[Any]) -> Any:
-        self.asked.append((method, params))
+        self.calls.append((method, params))
         defaults = {
             "eth_chainId": "0x7a69",
             "eth_getBlockByNumber": {"number": "0x0", "hash": GENESIS_HASH, "timestamp": "0x5"},
@@ -138,7 +138,7 @@ class Node:
         try:
             result = self.answer(call["method"], call.get("params") or [])
         except Refusal as refusal:
-            return {"jsonrpc": "2.0", "id": call.get("id"), "error": refusal.shown}
+            return {"jsonrpc": "2.0", "id": call.get("id"), "error": refusal.error}
         return result if result is HALTS else {"jsonrpc": "2.0", "id": call.get("id"), "result": result}
 
     async def serve_http(self, request: web.Request) -> web.StreamResponse:
@@ -179,8 +179,8 @@ class Node:
 
 
 @contextmanager
-def all_logged() -> Iterator[StringIO]:
-    """Log all that there is to log, as the daemon does, into what is returned; afterwards as before."""
+def capture_all_logs() -> Iterator[StringIO]:
+    """Yield the log at the most verbose level, as the daemon writes it; restore the loggers afterwards."""
     written, root = StringIO(), logging.getLogger()
     handlers, root_level = root.handlers, root.level
     known = {name: logging.getLogger(name).level for name in root.manager.loggerDict}
@@ -214,8 +214,8 @@ async def running(node: Node) -> AsyncIterator[Node]:
 
 
 @dataclass
-class Front:
-    """A TCP front of a server. is_cut: connections end at once, nothing goes through."""
+class TcpProxy:
+    """A TCP proxy in front of a server. is_cut: it ends every connection and forwards nothing."""
 
     port: int = 0
     is_cut: bool = False
@@ -235,14 +235,14 @@ class Front:
 
 
 @asynccontextmanager
-async def front_of(port: int) -> AsyncIterator[Front]:
-    """Open a front of a server on this machine; while it is cut nothing goes through."""
-    front = Front()
+async def open_proxy(port: int) -> AsyncIterator[TcpProxy]:
+    """Open a proxy for a server on this machine."""
+    proxy = TcpProxy()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
         try:
             while data := await reader.read(65_536):
-                if is_answer and front.cuts_answers:
+                if is_answer and proxy.cuts_answers:
                     break
                 writer.write(data)
                 await writer.drain()
@@ -252,24 +252,24 @@ async def front_of(port: int) -> AsyncIterator[Front]:
             writer.transport.abort()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        front.accepted += 1
-        if front.is_cut:
+        proxy.accepted += 1
+        if proxy.is_cut:
             writer.transport.abort()
             return
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
-        front.writers += [writer, up_writer]
+        proxy.writers += [writer, up_writer]
         up = asyncio.create_task(pump(reader, up_writer, is_answer=False))
         await pump(up_reader, writer, is_answer=True)
         writer.transport.abort()
         await up
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    front.port = server.sockets[0].getsockname()[1]
+    proxy.port = server.sockets[0].getsockname()[1]
     try:
-        yield front
+        yield proxy
     finally:
         server.close()
-        front.cut()
+        proxy.cut()
 
 
 @asynccontextmanager
@@ -295,13 +295,13 @@ def call(method: str, *params: Any) -> RpcCall:
     return RpcCall(method, msgspec.Raw(json.dumps(params).encode()))
 
 
-def outcome_of(response: RpcResponse) -> Any:
+def call_outcome(response: RpcResponse) -> Any:
     """Return a result, or code and message of an error."""
     if response.error is not None:
         return response.error.code, response.error.message
     return json.loads(bytes(response.result or b"null"))
 
 
-async def asked(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
+async def call_in_batch(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     """Return the answer to one call of a batch."""
-    return outcome_of((await forwarder.forward_batch([call(method, *params)]))[0])
+    return call_outcome((await forwarder.forward_batch([call(method, *params)]))[0])

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from tests.evm_rpc.anvil import anvil
-from tests.evm_rpc.evm import asked, forwarding, front_of, recorded_config
+from tests.evm_rpc.evm import call_in_batch, forwarding, open_proxy, recorded_config
 from tests.evm_rpc.test_endpoint import served
 from warpseal.evm_rpc.subnet_evm import FEE_MANAGER_ADDRESS
 
@@ -46,7 +46,7 @@ async def test_heads_are_published_on_a_websocket() -> None:
 
 
 async def test_an_evm_chain_fails_over_between_two_nodes() -> None:
-    async with anvil() as node, front_of(node.port) as one, front_of(node.port) as two:
+    async with anvil() as node, open_proxy(node.port) as one, open_proxy(node.port) as two:
         urls = (one.url.removesuffix("/rpc"), two.url.removesuffix("/rpc"))
         async with served(*urls) as front:
             asking = [asyncio.create_task(front.rpc(("eth_blockNumber", []))) for _ in range(20)]
@@ -67,7 +67,7 @@ async def test_the_state_of_a_fee_manager_is_read() -> None:
     enabled = {"precompileUpgrades": [{"feeManagerConfig": {"blockTimestamp": 1}}]}
     async with anvil() as node, forwarding(node.url, config=recorded_config("l1-0", enabled)) as front:
         await rpc(node.url, "anvil_setCode", FEE_MANAGER_ADDRESS, FEE_MANAGER_CODE)
-        fees = await asked(front.forwarder, "eth_feeConfig", "latest")
+        fees = await call_in_batch(front.forwarder, "eth_feeConfig", "latest")
         assert list(fees["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
         assert fees["lastChangedAt"] == 3
-        assert "feeManagerConfig" in await asked(front.forwarder, "eth_getActivePrecompilesAt")
+        assert "feeManagerConfig" in await call_in_batch(front.forwarder, "eth_getActivePrecompilesAt")

@@ -1,4 +1,4 @@
-"""The running daemon in front of a node: a configured chain is there, in health and metrics, and by its alias."""
+"""The running daemon in front of a node: a configured chain is served and is in health and metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
-from tests.evm_rpc.evm import CHAIN, Node, front_of
+from tests.evm_rpc.evm import CHAIN, Node, open_proxy
 from tests.evm_rpc.evm import running as serving
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.simnet.plan import Plan
@@ -22,7 +22,7 @@ async def rpc(daemon: Daemon, path: str, method: str) -> Any:
 
 
 async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(tmp_path: Path) -> None:
-    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, front_of(node.port) as front:
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, open_proxy(node.port) as front:
         front.is_cut = True
         chain = {"blockchain-id": NAME, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True, "health-check-frequency": "1s"}
@@ -49,7 +49,7 @@ async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(
 
 
 async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_returns_it(tmp_path: Path) -> None:
-    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, front_of(node.port) as front:
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, open_proxy(node.port) as front:
         front.is_cut = True
         chain = {"blockchain-id": NAME, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True}
@@ -114,8 +114,8 @@ async def status_of(daemon: Daemon, path: str) -> int:
 
 async def admin(daemon: Daemon, method: str, **params: str) -> Any:
     body = {"jsonrpc": "2.0", "id": 1, "method": f"admin.{method}", "params": params}
-    said = (await daemon.post("/ext/admin", body)).body
-    return said["result"] if "result" in said else said["error"]["message"]
+    reply = (await daemon.post("/ext/admin", body)).body
+    return reply["result"] if "result" in reply else reply["error"]["message"]
 
 
 async def test_rate_limits_and_deny_lists_follow_a_chain_through_every_alias(tmp_path: Path) -> None:

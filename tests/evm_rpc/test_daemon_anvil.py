@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.eventually import until
 from tests.evm_rpc.anvil import Anvil, anvil
-from tests.evm_rpc.evm import front_of, recorded_config
+from tests.evm_rpc.evm import open_proxy, recorded_config
 from tests.evm_rpc.test_anvil import FEE_MANAGER_CODE, FIRST, SECOND
 from tests.evm_rpc.test_daemon_derived import ask, blockchain_id, file_of
 from tests.integration.daemon import Daemon, build_config, run_daemon
@@ -81,7 +81,7 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_requested_block(tmp_pat
 
 
 async def test_an_evm_chain_fails_over_between_two_nodes_and_health_reports_it(tmp_path: Path) -> None:
-    async with anvil() as node, front_of(node.port) as one, front_of(node.port) as two:
+    async with anvil() as node, open_proxy(node.port) as one, open_proxy(node.port) as two:
         urls = tuple(front.url.removesuffix("/rpc") for front in (one, two))
         async with fronting(node, tmp_path, *urls, health_check_frequency="1s") as daemon:
             assert await result(daemon, "eth_blockNumber") == "0x0"

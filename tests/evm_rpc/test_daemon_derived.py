@@ -1,4 +1,4 @@
-"""The running daemon on the recorded network: what it derives of the recorded chains; keys and limits of callers."""
+"""The running daemon on the recorded network: derived responses, API keys and rate limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.evm_rpc.evm import CHAIN, Node, all_logged, exchanges, missing, recorded, replay
+from tests.evm_rpc.evm import CHAIN, Node, capture_all_logs, exchanges, missing, recorded, replay
 from tests.evm_rpc.evm import running as serving
 from tests.evm_rpc.test_subnet_evm import L1S, expected, rows
 from tests.integration.daemon import Daemon, build_config, run_daemon
@@ -141,7 +141,7 @@ async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
 ) -> None:
     chain_id, node = blockchain_id("l1-0"), Node(rule=replay("l1-0"))
     call = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
-    with all_logged() as written:
+    with capture_all_logs() as written:
         async with fronting(tmp_path, {chain_id: node}, require_api_key=True) as daemon:
             await daemon.until_ready()
             assert main(["key", "create", "wallet", "--data-dir", str(tmp_path / "data")]) == 0

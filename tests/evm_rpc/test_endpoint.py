@@ -21,8 +21,8 @@ from tests.evm_rpc.evm import (
     Node,
     exchanges,
     forwarding,
-    front_of,
     missing,
+    open_proxy,
     recorded_config,
     replay,
     running,
@@ -46,7 +46,7 @@ JSON = {"content-type": "application/json"}
 
 @dataclass
 class Admission:
-    """Lets everyone pass, up to so many units, with a key where one is needed."""
+    """Admits requests up to a number of units; with `key`, only requests that carry it."""
 
     units: int = 1_000_000
     key: str | None = None
@@ -60,7 +60,7 @@ class Admission:
 
 
 @dataclass
-class Answer:
+class HttpReply:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -71,20 +71,20 @@ class Answer:
 
 
 @dataclass
-class Served:
+class ServedChain:
     url: str
     session: aiohttp.ClientSession
     interfaces: NodeInterfaces
     chain: ForwardedChain
 
-    async def send(self, method: str, body: bytes | None, path: str = PATH + "/rpc", **headers: str) -> Answer:
+    async def send(self, method: str, body: bytes | None, path: str = PATH + "/rpc", **headers: str) -> HttpReply:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.session.request(
             method, self.url + path, data=body, headers=named, skip_auto_headers=("content-type",)
         ) as response:
-            return Answer(response.status, response.headers, await response.read())
+            return HttpReply(response.status, response.headers, await response.read())
 
-    async def rpc(self, *calls: Any, path: str = PATH + "/rpc", **headers: str) -> Answer:
+    async def rpc(self, *calls: Any, path: str = PATH + "/rpc", **headers: str) -> HttpReply:
         named = [{"jsonrpc": "2.0", "id": n, "method": call[0], "params": call[1]} for n, call in enumerate(calls)]
         body = json.dumps(named if len(named) > 1 else named[0]).encode()
         return await self.send("POST", body, path, content_type="application/json", **headers)
@@ -106,13 +106,13 @@ async def served(
     settings: Any = FORWARDING,
     data: DataApiSettings | None = None,
     observer: ForwardingObserver | None = None,
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[ServedChain]:
     async with forwarding(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
         interfaces = NodeInterfaces(SETTINGS, data or DataApiSettings(), NodeApiSettings(), Metrics())
         interfaces.add_evm(chain, admission or Admission(), settings)
         app = PathSwitch(interfaces, PlainTextResponse("not under /ext"))
         async with serving(app) as url, aiohttp.ClientSession() as session:
-            yield Served(url, session, interfaces, chain)
+            yield ServedChain(url, session, interfaces, chain)
 
 
 def recorded_http() -> list[dict[str, Any]]:
@@ -273,7 +273,7 @@ async def test_when_the_node_dies_its_websockets_are_closed_with_1012() -> None:
     node = Node()
     async with (
         running(node),
-        front_of(node.port) as one,
+        open_proxy(node.port) as one,
         served(node.url, ws=(f"ws://127.0.0.1:{one.port}/ws",)) as front,
         front.session.ws_connect(front.url + PATH + "/ws") as client,
     ):
@@ -365,7 +365,7 @@ async def test_a_large_body_is_refused_with_and_without_content_length() -> None
 
 async def test_calls_share_connections_to_a_node_and_writes_have_their_own() -> None:
     node = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
-    async with running(node), front_of(node.port) as one, served(one.url) as front:
+    async with running(node), open_proxy(node.port) as one, served(one.url) as front:
         for _ in range(10):
             await front.rpc(("eth_gasPrice", []))
             await front.rpc(("eth_gasPrice", []), ("eth_chainId", []))

@@ -1,4 +1,4 @@
-"""Where calls go: to whom, how often, and what comes back when nodes fail."""
+"""Forwarding of calls: the choice of the node, retries, and the response when nodes fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.eventually import until
-from tests.evm_rpc.evm import HALTS, SETTINGS, Node, Refusal, asked, call, forwarding, front_of, outcome_of, running
+from tests.evm_rpc.evm import (
+    HALTS,
+    SETTINGS,
+    Node,
+    Refusal,
+    call,
+    call_in_batch,
+    call_outcome,
+    forwarding,
+    open_proxy,
+    running,
+)
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError, EvmNodeReply
 
@@ -21,7 +32,7 @@ DEAD = "http://127.0.0.1:1/rpc"
 async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).encode()
     reply = await forwarder.forward_call(call(method, *params), body)
-    return json.loads(reply.body) if isinstance(reply, EvmNodeReply) else outcome_of(reply)
+    return json.loads(reply.body) if isinstance(reply, EvmNodeReply) else call_outcome(reply)
 
 
 async def test_the_response_to_a_single_call_is_returned_as_sent_by_the_node() -> None:
@@ -45,7 +56,7 @@ async def test_entries_of_a_batch_keep_their_order() -> None:
     node = Node(answers={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
     async with running(node), forwarding(node.url) as front:
         calls = [call(name) for name in ("eth_gasPrice", "debug_x", "eth_nope", "eth_sendRawTransaction")]
-        assert [outcome_of(answer) for answer in await front.forwarder.forward_batch(calls)] == [
+        assert [call_outcome(answer) for answer in await front.forwarder.forward_batch(calls)] == [
             "0x2",
             (-32601, "the method debug_x does not exist/is not available"),
             (-32601, "the method eth_nope does not exist/is not available"),
@@ -61,13 +72,13 @@ async def test_denied_methods_never_reach_a_node() -> None:
         for name in names:
             answer = await single(front.forwarder, name)
             assert answer == (-32601, f"the method {name} does not exist/is not available")
-        assert node.asked == []
+        assert node.calls == []
 
 
 async def test_an_unsent_call_is_retried_at_another_node_even_if_it_is_a_write() -> None:
     async with running(Node(answers={"eth_sendRawTransaction": "0xabc"})) as node, forwarding(DEAD, node.url) as front:
         assert (await single(front.forwarder, "eth_sendRawTransaction", "0x00"))["result"] == "0xabc"
-        assert await asked(front.forwarder, "eth_sendRawTransaction", "0x00") == "0xabc"
+        assert await call_in_batch(front.forwarder, "eth_sendRawTransaction", "0x00") == "0xabc"
 
 
 async def test_a_write_is_never_sent_twice() -> None:
@@ -76,7 +87,7 @@ async def test_a_write_is_never_sent_twice() -> None:
         assert await single(front.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
         assert second.count("eth_sendRawTransaction") == 0
     async with running(first), running(second), forwarding(first.url, second.url) as front:
-        assert await asked(front.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
+        assert await call_in_batch(front.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
         assert (first.count("eth_sendRawTransaction"), second.count("eth_sendRawTransaction")) == (2, 0)
 
 
@@ -92,7 +103,7 @@ async def test_reads_of_a_batch_are_retried_and_its_writes_are_not() -> None:
     second = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
     async with running(first), running(second), forwarding(first.url, second.url) as front:
         answers = await front.forwarder.forward_batch([call("eth_gasPrice"), call("eth_sendRawTransaction", "0x00")])
-        assert [outcome_of(answer) for answer in answers] == ["0x2", UNSURE]
+        assert [call_outcome(answer) for answer in answers] == ["0x2", UNSURE]
         assert second.count("eth_sendRawTransaction") == 0
 
 
@@ -100,17 +111,17 @@ async def test_reads_succeed_while_a_node_of_two_is_lost() -> None:
     node = Node(answers={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
     async with (
         running(node),
-        front_of(node.port) as one,
-        front_of(node.port) as two,
-        forwarding(one.url, two.url) as front,
+        open_proxy(node.port) as first_proxy,
+        open_proxy(node.port) as second_proxy,
+        forwarding(first_proxy.url, second_proxy.url) as front,
     ):
         assert (await single(front.forwarder, "eth_gasPrice"))["result"] == "0x2"
-        one.cut()
+        first_proxy.cut()
         assert (await single(front.forwarder, "eth_gasPrice"))["result"] == "0x2"
-        two.cuts_answers = True
+        second_proxy.cuts_answers = True
         assert await single(front.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
         assert node.count("eth_sendRawTransaction") == 1
-        two.cut()
+        second_proxy.cut()
         assert await single(front.forwarder, "eth_gasPrice") == UNREACHABLE
 
 
@@ -131,11 +142,11 @@ async def test_a_node_of_another_chain_is_refused() -> None:
 
 
 async def test_a_node_that_was_down_at_the_start_serves_when_it_is_up() -> None:
-    async with running(Node(answers={"eth_gasPrice": "0x2"})) as node, front_of(node.port) as one:
-        one.is_cut = True
-        async with forwarding(one.url) as front:
+    async with running(Node(answers={"eth_gasPrice": "0x2"})) as node, open_proxy(node.port) as first_proxy:
+        first_proxy.is_cut = True
+        async with forwarding(first_proxy.url) as front:
             assert await single(front.forwarder, "eth_gasPrice") == UNREACHABLE
-            one.is_cut = False
+            first_proxy.is_cut = False
             assert (await single(front.forwarder, "eth_gasPrice"))["result"] == "0x2"
 
 
@@ -145,38 +156,43 @@ async def test_a_lagging_node_is_not_called_while_another_is_up() -> None:
     async with running(first), running(second), forwarding(first.url, second.url) as front:
         watching = asyncio.create_task(front.pool.run())
         await until(lambda: all(member.head == 16 for member in front.pool.members))
-        assert await asked(front.forwarder, "eth_gasPrice") == "first"
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
         second.answers["eth_blockNumber"] = "0x11"
         await until(lambda: front.pool.members[1].head == 17)
-        assert await asked(front.forwarder, "eth_gasPrice") == "second"
-        assert await asked(front.forwarder, "eth_blockNumber") == "0x11"
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
+        assert await call_in_batch(front.forwarder, "eth_blockNumber") == "0x11"
         second.status = 503
         await until(lambda: front.pool.members[1].fault is not None)
-        assert await asked(front.forwarder, "eth_gasPrice") == "first"
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
         watching.cancel()
 
 
 async def test_a_filter_stays_with_its_node() -> None:
     first = Node(answers={"eth_newBlockFilter": "0xF1", "eth_getFilterChanges": ["first"]})
     second = Node(answers={"eth_newBlockFilter": "0xf2", "eth_getFilterChanges": ["second"], "eth_gasPrice": "0x2"})
-    async with running(first), running(second), front_of(first.port) as one, forwarding(one.url, second.url) as front:
+    async with (
+        running(first),
+        running(second),
+        open_proxy(first.port) as first_proxy,
+        forwarding(first_proxy.url, second.url) as front,
+    ):
         assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xF1"
         await front.pool.check()
         front.pool.note_head(front.pool.members[1], 99)
         assert (await single(front.forwarder, "eth_getFilterChanges", "0xf1"))["result"] == ["first"]
-        assert await asked(front.forwarder, "eth_newBlockFilter") == "0xf2"
+        assert await call_in_batch(front.forwarder, "eth_newBlockFilter") == "0xf2"
         answers = await front.forwarder.forward_batch(
             [call("eth_getFilterChanges", front) for front in ("0xf2", "0xf1", "0xF2")]
         )
-        assert [outcome_of(answer) for answer in answers] == [["second"], ["first"], ["second"]]
-        one.cut()
-        assert await asked(front.forwarder, "eth_getFilterChanges", "0xf1") == (-32000, "filter not found")
+        assert [call_outcome(answer) for answer in answers] == [["second"], ["first"], ["second"]]
+        first_proxy.cut()
+        assert await call_in_batch(front.forwarder, "eth_getFilterChanges", "0xf1") == (-32000, "filter not found")
         assert second.count("eth_getFilterChanges") == 2
 
 
 async def test_errors_of_nodes_keep_their_data() -> None:
     refusal = Refusal(3, "execution reverted")
-    refusal.shown["data"] = "0x08c379a0"
+    refusal.error["data"] = "0x08c379a0"
     async with running(Node(answers={"eth_call": refusal})) as node, forwarding(node.url) as front:
         answer = (await front.forwarder.forward_batch([call("eth_call"), call("eth_call")]))[1]
         assert answer.error is not None
@@ -191,7 +207,7 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
 
 
 @dataclass
-class Counted:
+class RecordingObserver:
     seen: list[tuple[str, str, str]] = field(default_factory=list)
 
     def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
@@ -199,12 +215,12 @@ class Counted:
 
 
 async def test_calls_are_counted_by_class_node_and_outcome() -> None:
-    counted = Counted()
-    async with running(Node()) as node, forwarding(DEAD, node.url, observer=counted) as front:
+    observer = RecordingObserver()
+    async with running(Node()) as node, forwarding(DEAD, node.url, observer=observer) as front:
         await single(front.forwarder, "eth_blockNumber")
-        await asked(front.forwarder, "debug_x")
-        await asked(front.forwarder, "eth_sendRawTransaction")
-        assert counted.seen == [("read", "1", "ok"), ("write", "", "denied"), ("write", "1", "ok")]
+        await call_in_batch(front.forwarder, "debug_x")
+        await call_in_batch(front.forwarder, "eth_sendRawTransaction")
+        assert observer.seen == [("read", "1", "ok"), ("write", "", "denied"), ("write", "1", "ok")]
 
 
 async def test_a_filter_is_dropped_once_its_node_is_of_another_chain() -> None:
@@ -219,24 +235,24 @@ async def test_a_filter_is_dropped_once_its_node_is_of_another_chain() -> None:
 
 
 async def test_a_call_without_time_left_is_not_a_node_failure() -> None:
-    class Slow(Node):
+    class SlowNode(Node):
         def answer(self, method: str, params: list[Any]) -> Any:
             if method == "eth_gasPrice":
                 time.sleep(0.3)
             return super().answer(method, params)
 
-    first, second, hasty = Slow(), Node(answers={"eth_gasPrice": "0x2"}), replace(SETTINGS, call_timeout_s=0.1)
+    first, second, hasty = SlowNode(), Node(answers={"eth_gasPrice": "0x2"}), replace(SETTINGS, call_timeout_s=0.1)
     async with running(first), running(second), forwarding(first.url, second.url, settings=hasty) as front:
         await front.pool.check()
         assert await single(front.forwarder, "eth_gasPrice") == (-32002, "request timed out")
-        assert await asked(front.forwarder, "eth_gasPrice") in ((-32002, "request timed out"), "0x2")
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") in ((-32002, "request timed out"), "0x2")
         assert front.pool.faults().get(1) is None
 
 
 async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
     first, second = Node(answers={"eth_gasPrice": "0x1"}), Node(answers={"eth_gasPrice": "0x2"})
-    counted = Counted()
-    async with running(first), running(second), forwarding(first.url, second.url, observer=counted) as front:
+    observer = RecordingObserver()
+    async with running(first), running(second), forwarding(first.url, second.url, observer=observer) as front:
         body = b'[{"jsonrpc":"2.0","id":"a","method":"eth_gasPrice"},{"jsonrpc":"2.0","id":1e2,"method":"eth_call"}]'
         for status, wanted in ((200, "0x1"), (503, "0x2")):
             first.status = status
@@ -244,7 +260,7 @@ async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
             assert isinstance(reply, EvmNodeReply)
             assert [front["id"] for front in json.loads(reply.body)] == ["a", 100]
             assert json.loads(reply.body)[0]["result"] == wanted
-        assert counted.seen.count(("read", "0", "ok")) == counted.seen.count(("read", "1", "ok")) == 2
+        assert observer.seen.count(("read", "0", "ok")) == observer.seen.count(("read", "1", "ok")) == 2
         for other in ("eth_sendRawTransaction", "debug_x", "eth_feeConfig", "eth_newFilter", "eth_blockNumber"):
             assert await front.forwarder.forward_read_batch({"eth_gasPrice", other}, body, 2) is None
 
@@ -255,7 +271,7 @@ async def test_a_write_that_a_busy_node_received_is_reported_as_uncertain() -> N
         await front.pool.check()
         node.status = 502
         answers = await front.forwarder.forward_batch([call("eth_sendRawTransaction", "0x00"), call("eth_gasPrice")])
-        assert [outcome_of(answer) for answer in answers] == [UNSURE, UNREACHABLE]
+        assert [call_outcome(answer) for answer in answers] == [UNSURE, UNREACHABLE]
 
 
 async def test_a_status_about_the_request_does_not_count_as_a_node_failure() -> None:

@@ -1,4 +1,4 @@
-"""A client's blocks never go back: who is behind what a client was shown is not asked while another is up."""
+"""The head that a client sees never goes back: lagging nodes are not called while another node is up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from tests.evm_rpc.evm import GENESIS_HASH, Node, asked, call, forwarding, front_of, running
+from tests.evm_rpc.evm import GENESIS_HASH, Node, call, call_in_batch, forwarding, open_proxy, running
 from tests.evm_rpc.test_forwarder import single
 from warpseal.evm_rpc.methods import head_in, reveals_head
 
@@ -38,17 +38,17 @@ def node_at(height: int, name: str) -> Node:
 
 async def test_a_node_that_returns_with_fewer_blocks_is_behind() -> None:
     first, second = node_at(0x20, "first"), node_at(0x10, "second")
-    async with running(first), running(second), front_of(first.port) as one, forwarding(one.url, second.url) as front:
+    async with running(first), running(second), open_proxy(first.port) as one, forwarding(one.url, second.url) as front:
         await front.pool.check()
-        assert await asked(front.forwarder, "eth_gasPrice") == "first"
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
         one.cut()
-        assert await asked(front.forwarder, "eth_gasPrice") == "second"
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
         first.rule = node_at(0x5, "first").rule
         one.is_cut = False
         await asyncio.sleep(RESTED_S)
         await front.pool.check()
         assert front.pool.faults() == {}
-        assert await asked(front.forwarder, "eth_gasPrice") == "second"
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ async def test_a_block_that_a_client_has_seen_stays_available_to_it(
             await single(front.forwarder, method, *params)
         first.status = 200
         await asyncio.sleep(RESTED_S)
-        assert await asked(front.forwarder, "eth_gasPrice") == "second", "the first may not have that block"
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second", "the first may not have that block"
         await front.pool.check()
         first.rule = node_at(0x16, "first").rule
-        await asked(front.forwarder, "eth_blockNumber")
+        await call_in_batch(front.forwarder, "eth_blockNumber")
         front.pool.note_head(front.pool.members[0], 0x16)
-        assert await asked(front.forwarder, "eth_gasPrice") == "first"
+        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
 
 
 def test_a_pending_block_does_not_reveal_a_head() -> None:

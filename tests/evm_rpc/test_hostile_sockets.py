@@ -1,4 +1,4 @@
-"""WebSocket frames that break the rules, from clients and from nodes: the connection ends, and nothing else does."""
+"""Malformed WebSocket frames of clients and nodes end their connection and no other."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from starlette.requests import Request
 
 from tests.eventually import until
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
-from tests.evm_rpc.evm import Node, all_logged, front_of, missing, recorded_config, replay, running
-from tests.evm_rpc.test_endpoint import PATH, Admission, Served, served, ws_of
-from tests.evm_rpc.test_forwarder import Counted
+from tests.evm_rpc.evm import Node, capture_all_logs, missing, open_proxy, recorded_config, replay, running
+from tests.evm_rpc.test_endpoint import PATH, Admission, ServedChain, served, ws_of
+from tests.evm_rpc.test_forwarder import RecordingObserver
 from warpseal.errors import ApiKeyRefused
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.check import CheckOutcome
@@ -27,7 +27,7 @@ SUBSCRIBE = {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["n
 
 
 @asynccontextmanager
-async def fronted(node: Node, **more: Any) -> AsyncIterator[Served]:
+async def fronted(node: Node, **more: Any) -> AsyncIterator[ServedChain]:
     async with running(node), served(node.url, ws=(ws_of(node),), **more) as front:
         yield front
 
@@ -42,7 +42,7 @@ def call(number: Any, method: str, *params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": list(params)}
 
 
-async def refused(front: Served, query: str = "", **headers: str) -> aiohttp.WSServerHandshakeError:
+async def refused(front: ServedChain, query: str = "", **headers: str) -> aiohttp.WSServerHandshakeError:
     with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
         async with front.socket(query, **headers):
             pass
@@ -73,8 +73,8 @@ async def test_every_call_over_the_limit_gets_an_error() -> None:
 
 
 @dataclass
-class Fickle(Admission):
-    """Takes the key back after the handshake."""
+class RevokingAdmission(Admission):
+    """Revokes the key after the handshake."""
 
     async def admit(self, request: Request, units: int) -> None:
         self.units -= 1
@@ -83,7 +83,7 @@ class Fickle(Admission):
 
 
 async def test_a_revoked_key_ends_the_connection() -> None:
-    async with fronted(Node(), admission=Fickle(units=1)) as front, front.socket() as client:
+    async with fronted(Node(), admission=RevokingAdmission(units=1)) as front, front.socket() as client:
         await client.send_json(call(1, "eth_chainId"))
         assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1008
@@ -91,7 +91,7 @@ async def test_a_revoked_key_ends_the_connection() -> None:
 
 async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() -> None:
     node = Node()
-    with all_logged() as written:
+    with capture_all_logs() as written:
         async with fronted(node, admission=Admission(key="secret-key")) as front:  # noqa: SIM117
             async with front.socket("?apikey=secret-key") as client:
                 assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
@@ -101,7 +101,7 @@ async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() ->
 
 
 async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> None:
-    counted, node = Counted(), Node(rule=replay("l1-0", "eth_feeConfig"), answers={"eth_subscribe": "0x1"})
+    counted, node = RecordingObserver(), Node(rule=replay("l1-0", "eth_feeConfig"), answers={"eth_subscribe": "0x1"})
     node.answers["eth_sendRawTransaction"] = "0xabc"
     async with running(node), AsyncExitStack() as stack:
         ws = ("ws://127.0.0.1:1/ws", ws_of(node))
@@ -125,8 +125,8 @@ async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> No
 
 
 async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
-    counted, node = Counted(), Node()
-    async with running(node), front_of(node.port) as one:
+    counted, node = RecordingObserver(), Node()
+    async with running(node), open_proxy(node.port) as one:
         ws = (f"ws://127.0.0.1:{one.port}/ws",)
         async with served(node.url, ws=ws, observer=counted) as front, front.socket() as client:
             await say(client, call(1, "eth_chainId"))

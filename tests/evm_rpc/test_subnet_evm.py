@@ -1,4 +1,4 @@
-"""What is derived is what the recorded nodes answered, argument forms and errors included."""
+"""Derived responses equal those of the recorded nodes, including argument forms and errors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from msgspec import Raw
 from tests.evm_rpc.evm import (
     Node,
     Refusal,
-    asked,
     call,
+    call_in_batch,
+    call_outcome,
     exchanges,
     forwarding,
-    genesis_of,
     missing,
-    outcome_of,
     recorded_config,
+    recorded_genesis,
     replay,
     running,
 )
@@ -46,7 +46,7 @@ def expected(row: dict[str, Any]) -> Any:
 async def test_the_nodes_response_is_passed_on(chain: str) -> None:
     async with running(Node(rule=replay(chain))) as node, forwarding(node.url) as front:
         for row in rows(chain):
-            assert await asked(front.forwarder, row["method"], *row["params"]) == expected(row), row
+            assert await call_in_batch(front.forwarder, row["method"], *row["params"]) == expected(row), row
 
 
 @pytest.mark.parametrize("chain", L1S)
@@ -56,7 +56,7 @@ async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
         for row in rows(chain):
             answer = (await front.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
             assert answer.is_derived
-            assert outcome_of(answer) == expected(row), row
+            assert call_outcome(answer) == expected(row), row
 
 
 @pytest.mark.parametrize("derives", [False, True])
@@ -65,12 +65,15 @@ async def test_timestamps_may_be_text_in_node_and_derived_responses(derives: boo
     config = recorded_config("l1-0") if derives else None
     async with running(node), forwarding(node.url, config=config) as front:
         for method in ("eth_getActiveRulesAt", "eth_getActivePrecompilesAt"):
-            now, then = await asked(front.forwarder, method), await asked(front.forwarder, method, 1795226806)
-            assert await asked(front.forwarder, method, "latest") == now
-            assert await asked(front.forwarder, method, "1795226806") == then
-            assert await asked(front.forwarder, method, hex(1795226806)) == then
+            now, then = (
+                await call_in_batch(front.forwarder, method),
+                await call_in_batch(front.forwarder, method, 1795226806),
+            )
+            assert await call_in_batch(front.forwarder, method, "latest") == now
+            assert await call_in_batch(front.forwarder, method, "1795226806") == then
+            assert await call_in_batch(front.forwarder, method, hex(1795226806)) == then
             for text in ("nope", "", "0x", "-1", "1e3", str(1 << 64), "0x1" + "0" * 16):
-                assert await asked(front.forwarder, method, text) == (
+                assert await call_in_batch(front.forwarder, method, text) == (
                     -32602,
                     "invalid argument 0: json: cannot unmarshal string into Go value of type uint64",
                 )
@@ -79,7 +82,7 @@ async def test_timestamps_may_be_text_in_node_and_derived_responses(derives: boo
 async def test_a_chain_of_another_vm_keeps_the_refusal_of_its_node() -> None:
     async with running(Node(rule=replay("c-chain"))) as node, forwarding(node.url) as front:
         for row in exchanges("c-chain", "eth_feeConfig"):
-            assert await asked(front.forwarder, "eth_feeConfig", *row["params"]) == expected(row)
+            assert await call_in_batch(front.forwarder, "eth_feeConfig", *row["params"]) == expected(row)
 
 
 async def test_chain_configuration_keys_have_the_order_of_the_node() -> None:
@@ -89,7 +92,7 @@ async def test_chain_configuration_keys_have_the_order_of_the_node() -> None:
 
 
 def test_last_changed_at_is_always_sent() -> None:
-    assert outcome_of(with_last_changed(RpcResponse(Raw(b'{"feeConfig":{"gasLimit":8}}')))) == {
+    assert call_outcome(with_last_changed(RpcResponse(Raw(b'{"feeConfig":{"gasLimit":8}}')))) == {
         "feeConfig": {"gasLimit": 8},
         "lastChangedAt": 0,
     }
@@ -116,7 +119,7 @@ async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None
     node = Node(rule=rule, answers={"eth_feeConfig": missing("eth_feeConfig")})
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
     async with running(node), forwarding(node.url, config=config) as front:
-        assert await asked(front.forwarder, "eth_feeConfig", "0x3") == {
+        assert await call_in_batch(front.forwarder, "eth_feeConfig", "0x3") == {
             "feeConfig": {
                 "gasLimit": 1,
                 "minBaseFee": 1 << 200,
@@ -128,7 +131,7 @@ async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None
             },
             "lastChangedAt": 2,
         }
-        before = await asked(front.forwarder, "eth_feeConfig", "earliest")
+        before = await call_in_batch(front.forwarder, "eth_feeConfig", "earliest")
         assert before["feeConfig"]["gasLimit"] == 20_000_000
         assert before["lastChangedAt"] == 0
 
@@ -138,7 +141,7 @@ async def test_missing_state_is_reported_with_the_error_of_the_node() -> None:
     answers = {"eth_feeConfig": missing("eth_feeConfig"), "eth_call": pruned}
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
     async with running(Node(answers=answers)) as node, forwarding(node.url, config=config) as front:
-        assert await asked(front.forwarder, "eth_feeConfig") == (-32000, "missing trie node")
+        assert await call_in_batch(front.forwarder, "eth_feeConfig") == (-32000, "missing trie node")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,10 @@ async def test_missing_state_is_reported_with_the_error_of_the_node() -> None:
 async def test_malformed_arguments_get_the_errors_of_geth(argument: Any, refusal: str) -> None:
     config = recorded_config("l1-0")
     async with running(Node(rule=replay("l1-0", *SUBNET_EVM))) as node, forwarding(node.url, config=config) as front:
-        assert await asked(front.forwarder, "eth_feeConfig", argument) == (-32602, f"invalid argument 0: {refusal}")
+        assert await call_in_batch(front.forwarder, "eth_feeConfig", argument) == (
+            -32602,
+            f"invalid argument 0: {refusal}",
+        )
 
 
 def test_an_override_of_zero_counts_and_a_zero_in_the_genesis_means_the_default() -> None:
@@ -207,4 +213,4 @@ def test_a_genesis_of_another_vm_has_no_chain_configuration(genesis: bytes) -> N
 @pytest.mark.parametrize("upgrades", [b"[]", b'{"precompileUpgrades":[{"nope":{}}]}', b'{"precompileUpgrades":[{}]}'])
 def test_an_upgrade_file_that_a_node_would_refuse_is_refused(upgrades: bytes) -> None:
     with pytest.raises(NotSubnetEvm):
-        chain_config(genesis_of("l1-0"), upgrades, {})
+        chain_config(recorded_genesis("l1-0"), upgrades, {})

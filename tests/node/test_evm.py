@@ -1,4 +1,4 @@
-"""Logs of an EVM chain, from nodes that may refuse, lie or be away."""
+"""Logs of an EVM chain, from nodes that refuse, return wrong logs or are down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of info nodes: the network, and hints of the addresses of peers."""
+"""Responses of info nodes: the network id and addresses of peers."""
 
 from __future__ import annotations
 

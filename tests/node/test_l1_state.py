@@ -1,4 +1,4 @@
-"""Transactions, validations and subnets from nodes, including lagging and lying ones."""
+"""Transactions, validations and subnets from nodes, including lagging and malicious ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that callers cause go in order and in measure; the daemon's own pass by."""
+"""Upstream limits: calls of callers are queued in order, and calls of the daemon are not queued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks and heights for the follower: checked, at its own pace, obedient to nodes that want less."""
+"""Blocks and heights for the follower: verified, limited in rate, and paused when nodes ask for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A list of nodes answers as long as one of them does, and only nodes of our network count."""
+"""A pool of nodes works while one of them responds, and uses only nodes of its network."""
 
 from __future__ import annotations
 
@@ -276,14 +276,14 @@ async def test_the_log_names_a_failing_node_once_and_reports_its_recovery(
 
 
 async def test_calls_are_counted_with_their_outcome() -> None:
-    class Counting:
+    class RecordingObserver:
         seen: list[tuple[str, str]] = []  # noqa: RUF012
 
         def observe_call(self, method: str, outcome: str, seconds: float) -> None:
             assert 0 <= seconds < 30
             self.seen.append((method, outcome))
 
-    observer = Counting()
+    observer = RecordingObserver()
     first = RecordedNode({"platform.getHeight": status(500)})
     async with upstream_of(first, RecordedNode(), observer=observer) as upstream:
         await upstream.platform.height()

@@ -1,4 +1,4 @@
-"""The epoch height of a chain, from whichever configured node runs it."""
+"""The epoch height of a chain, from any configured node that runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that an operator puts into base URLs, query parameters and headers appear nowhere but on the wire."""
+"""Secrets in base URLs, query parameters and headers appear in requests to the node only."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_only_scheme_host_and_port_of_an_endpoint_are_shown() -> None:
 
 def test_a_nodes_message_is_masked_before_it_is_cut() -> None:
     endpoint = NodeEndpoint("http://host/abcdefgh")
-    said = "x" * 195 + "abcdefgh"
-    assert endpoint.scrub(said) == ("x" * 195 + "***")
+    message = "x" * 195 + "abcdefgh"
+    assert endpoint.scrub(message) == ("x" * 195 + "***")
     assert endpoint.scrub("/ext/bc/P is gone") == "/ext/bc/P is gone"
     assert len(endpoint.scrub("y" * 5_000)) == 200
 

@@ -1,4 +1,4 @@
-"""A node that asks for a pause gets it from the follower: for as long as it says, or ever longer."""
+"""The follower pauses as long as a node asks, or increasingly long without a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inactive and nearly drained validators are known while a round runs, and not fetched otherwise."""
+"""Inactive and nearly drained validators are fetched while a round runs, and not otherwise."""
 
 from __future__ import annotations
 

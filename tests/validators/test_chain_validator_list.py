@@ -1,4 +1,4 @@
-"""What we say of validators ourselves is what the recorded nodes said, had they seen what we saw."""
+"""The validators that the daemon lists itself equal the lists of recorded nodes with the same observations."""
 
 from __future__ import annotations
 
@@ -86,11 +86,13 @@ def plain(listed: object) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("chain_id", [L1_CHAIN, PERMISSIONED_CHAIN])
 async def test_the_recorded_lists_are_returned_to_the_last_value(chain_id: ChainID) -> None:
-    said = RECORDED[id_text(chain_id)]
+    recorded_list = RECORDED[id_text(chain_id)]
     async with world() as here:
-        listed = chain(here, chain_id, as_recorded(said))
+        listed = chain(here, chain_id, as_recorded(recorded_list))
         assert await listed.are_served()
-        assert plain(await listed.current([])) == sorted(said, key=lambda validator: str(validator["validationID"]))
+        assert plain(await listed.current([])) == sorted(
+            recorded_list, key=lambda validator: str(validator["validationID"])
+        )
 
 
 async def test_a_validator_that_was_never_observed_has_no_uptime() -> None:

@@ -1,4 +1,4 @@
-"""What never changes about chains and subnets is asked once; what may change is asked again."""
+"""Facts about chains and subnets that never change are fetched once, others repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The epoch height of a chain is asked at most once a second."""
+"""The epoch height of a chain is fetched at most once a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proposed height is polled; what counts is when a poll last succeeded."""
+"""The proposed height is polled; its age counts from the last successful poll."""
 
 from __future__ import annotations
 

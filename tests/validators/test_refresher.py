@@ -1,4 +1,4 @@
-"""Who validates our subnets is looked at again and again, whatever nodes answer, and never by many calls at once."""
+"""The validators of the tracked subnets are refreshed periodically, with few concurrent calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ METHOD = "platform.getCurrentValidators"
 CHAINS = "platform.validates"
 
 
-class Looked:
+class RefresherScenario:
     """A refresher over one node, with its recorded callbacks."""
 
     def __init__(self, here: World) -> None:
@@ -44,7 +44,7 @@ class Looked:
         self.peers = Peers()
         self.current = CurrentValidations(here.upstream.platform, self.learnt.append, now=here.clock)
         following = TemporaryTracking(here.followed(self.peers), here.heights, here.sets)
-        self.rounds = ValidatorRefresher(here.chains, self.current, following, here.settings, self.appeared.add)
+        self.refresher = ValidatorRefresher(here.chains, self.current, following, here.settings, self.appeared.add)
 
     def chain(self, chain_id: ChainID) -> ChainValidatorList:
         """Return a configured chain that no node lists."""
@@ -54,9 +54,9 @@ class Looked:
 
     @asynccontextmanager
     async def running(self, *configured: ChainID) -> AsyncIterator[None]:
-        """Look while the block runs."""
+        """Refresh while the block runs."""
         await self.here.heights.poll()
-        task = asyncio.create_task(self.rounds.run([self.chain(entry) for entry in configured]))
+        task = asyncio.create_task(self.refresher.run([self.chain(entry) for entry in configured]))
         try:
             yield
             assert not task.done()
@@ -67,10 +67,10 @@ class Looked:
 
 async def test_tracked_subnets_and_their_chains_are_refreshed_in_the_background() -> None:
     async with world(tracked_subnet_ids=(L1, PERMISSIONED, L1), current_refresh_s=0.02) as here:
-        looked = Looked(here)
-        async with looked.running():
-            await until(lambda: looked.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(looked.learnt) >= 6)
-        assert {len(entry) for entry in looked.learnt} == {4, 1}
+        scenario = RefresherScenario(here)
+        async with scenario.running():
+            await until(lambda: scenario.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(scenario.learnt) >= 6)
+        assert {len(entry) for entry in scenario.learnt} == {4, 1}
 
 
 async def test_a_refresh_that_failed_is_repeated() -> None:
@@ -78,28 +78,28 @@ async def test_a_refresh_that_failed_is_repeated() -> None:
         raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
 
     async with world(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as here:
-        looked = Looked(here)
+        scenario = RefresherScenario(here)
         wrongs: tuple[Any, ...] = (lambda _: web.Response(status=503), {"validators": [{}]}, refuse)
         for wrong in wrongs:
             here.node.answers[METHOD] = here.node.answers[CHAINS] = wrong
             here.node.calls.clear()
-            async with looked.running():
+            async with scenario.running():
                 await until(lambda: here.node.calls[METHOD] >= 2)
-            assert (looked.learnt, looked.appeared) == ([], set())
+            assert (scenario.learnt, scenario.appeared) == ([], set())
         here.node.answers.clear()
-        async with looked.running():
-            await until(lambda: looked.appeared == {L1_CHAIN})
+        async with scenario.running():
+            await until(lambda: scenario.appeared == {L1_CHAIN})
 
 
 async def test_a_chain_that_is_created_later_is_reported_later() -> None:
     async with world(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as here:
-        looked = Looked(here)
+        scenario = RefresherScenario(here)
         here.node.answers[CHAINS] = {"blockchainIDs": []}
-        async with looked.running():
-            await until(lambda: len(looked.learnt) >= 2)
+        async with scenario.running():
+            await until(lambda: len(scenario.learnt) >= 2)
             del here.node.answers[CHAINS]
             here.clock.now += 61
-            await until(lambda: looked.appeared == {L1_CHAIN})
+            await until(lambda: scenario.appeared == {L1_CHAIN})
 
 
 async def test_the_concurrency_of_refreshes_is_limited() -> None:
@@ -115,19 +115,19 @@ async def test_the_concurrency_of_refreshes_is_limited() -> None:
 
     many = tuple(SubnetID(bytes([number]) * 32) for number in range(1, 25))
     async with world(RecordedNode({METHOD: slow, CHAINS: {"blockchainIDs": []}}), tracked_subnet_ids=many) as here:
-        looked = Looked(here)
-        async with looked.running():
-            await until(lambda: len(looked.learnt) >= len(many))
+        scenario = RefresherScenario(here)
+        async with scenario.running():
+            await until(lambda: len(scenario.learnt) >= len(many))
     assert 1 < most <= 4
 
 
 async def test_the_subnet_of_a_configured_chain_is_followed_and_refreshed() -> None:
     async with world(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as here:
-        looked = Looked(here)
-        async with looked.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
-            await until(lambda: {len(entry) for entry in looked.learnt} == {4, 1})
+        scenario = RefresherScenario(here)
+        async with scenario.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
+            await until(lambda: {len(entry) for entry in scenario.learnt} == {4, 1})
             await until(lambda: here.node.calls[METHOD] >= 8)
-            assert looked.peers.wanted == {L1: L1_NODES}
+            assert scenario.peers.wanted == {L1: L1_NODES}
             assert here.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
         asked = {params["subnetID"] for _, method, params in here.node.seen if method == METHOD}
         assert asked == {id_text(L1), id_text(PERMISSIONED)}
@@ -136,8 +136,8 @@ async def test_the_subnet_of_a_configured_chain_is_followed_and_refreshed() -> N
 async def test_a_chain_is_listed_locally_only_if_no_node_lists_it() -> None:
     recorded = recorded_result(METHOD, subnetID=id_text(L1))["validators"]
     async with world() as here:
-        looked = Looked(here)
-        chain = looked.chain(L1_CHAIN)
+        scenario = RefresherScenario(here)
+        chain = scenario.chain(L1_CHAIN)
         assert await chain.locally_listed_subnet() == L1
         assert len(await chain.current([]) or ()) == len(recorded)
-        assert await looked.chain(C_CHAIN).locally_listed_subnet() is None
+        assert await scenario.chain(C_CHAIN).locally_listed_subnet() is None

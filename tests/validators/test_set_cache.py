@@ -1,4 +1,4 @@
-"""Sets in bounded memory: equal ones once, and those that the daemon needs before those that callers name."""
+"""The cache of validator sets: bounded memory, equal sets shared, sets for the daemon kept before named ones."""
 
 from __future__ import annotations
 

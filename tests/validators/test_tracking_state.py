@@ -1,4 +1,4 @@
-"""Which subnets are followed and which nodes that makes wanted, as time passes."""
+"""The followed subnets and the wanted nodes over time."""
 
 from __future__ import annotations
 

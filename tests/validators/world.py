@@ -1,4 +1,4 @@
-"""A small world for the tests of this room: loopback nodes, real clients of them, and a clock to turn."""
+"""Fixtures of the validator tests: loopback nodes, real clients, and a clock that a test advances."""
 
 from __future__ import annotations
 

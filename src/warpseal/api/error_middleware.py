@@ -58,7 +58,7 @@ def _translate(error: Exception) -> WarpsealError:
     if isinstance(error, WarpsealError):
         return error
     log.error("internal error, request failed", exc_info=error)
-    return InternalError(f"internal error; the log tells more about request {request_id.get()}")
+    return InternalError(f"internal error; see the log of request {request_id.get()} for details")
 
 
 async def _answer(error: WarpsealError, scope: Scope, send: Send) -> None:

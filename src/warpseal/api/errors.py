@@ -147,7 +147,7 @@ def find_rule(kind: type[errors.WarpsealError]) -> ErrorResponseRule:
 
 
 def error_text(error: errors.WarpsealError) -> str:
-    """Return the error's own text; an error raised without one says what its type is for."""
+    """Return the text of the error, or the first line of its class docstring if it has none."""
     return str(error) or (type(error).__doc__ or error.code).partition("\n")[0]
 
 

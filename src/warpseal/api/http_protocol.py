@@ -119,10 +119,10 @@ class LimitedHttp(HttpToolsProtocol):
         self.handle_websocket_upgrade()
 
     def _decline_upgrade(self, rest: bytes) -> None:
-        """Go on in HTTP/1.1 with what follows the header of a request that asked for another protocol.
+        """Continue in HTTP/1.1 after the header of a request that asked for another protocol.
 
-        The parser believes that the other protocol follows, while it is the body that does: a new parser is
-        brought to where the body starts.
+        The parser expects the other protocol next, but the body follows. A new parser is therefore advanced to the
+        start of the body.
         """
         if self._upgrading:
             framing = [line for line in self.headers if line[0] in _BODY_HEADERS]
@@ -187,7 +187,7 @@ class LimitedHttp(HttpToolsProtocol):
             raise ValueError("header too large")
 
     def _count_raw(self, size: int) -> None:
-        """Count what the parser may be holding back, or what is thrown away after a refusal."""
+        """Count bytes that the parser buffers or that are discarded after a refusal."""
         self._raw_bytes += size
         if self._in_header and self._raw_bytes > self._settings.max_header_bytes:
             self._refuse(HeaderTooLarge(self._settings.max_header_bytes))

@@ -1,4 +1,4 @@
-"""Which URLs exist on which port, and what every request passes on its way in and out."""
+"""The routes and the middleware of the API port and of the metrics port."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEBAB_AGGREGATE = "/aggregate-signatures"
 
 @dataclass(frozen=True, slots=True)
 class ApiEndpoints:
-    """Everything that is mounted on the API port."""
+    """The endpoints of the API port."""
 
     aggregator: AggregatorEndpoints
     l1_messages: L1MessageEndpoint

@@ -24,7 +24,7 @@ _DRAIN_S: Final = 1.0
 
 
 class HttpServer:
-    """Serves `app`. `bind` takes the port, `run` serves until `stop` is called, then finishes what is in flight."""
+    """Serves `app`. `bind` takes the port; `run` serves until `stop`, then finishes the requests in flight."""
 
     def __init__(self, app: ASGIApp, host: str, port: int, settings: ApiSettings) -> None:
         self._host = host

@@ -19,7 +19,7 @@ _DRAIN_S: Final = 2.0
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):
-    """Serves one connection; the last of what was said has a bounded time to be read."""
+    """Serves one connection and limits the time that a client has to read the last messages."""
 
     _ending: asyncio.TimerHandle | None = None
 
@@ -35,7 +35,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
-            # A handshake that was refused is over: uvicorn logs an error for what it takes for no answer.
+            # A refused handshake is complete. Otherwise uvicorn logs an error about a missing response.
             self.handshake_complete = True
 
     def send_receive_event_to_app(self) -> None:

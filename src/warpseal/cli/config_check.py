@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every fault, each with its path (exit code 1), or the effective settings and where they come from (0)."""
+    """Print every error with its path (exit code 1), or the effective settings and their sources (0)."""
     try:
         loaded = load(args.file, {}, os.environ)
     except ConfigError as error:

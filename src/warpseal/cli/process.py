@@ -1,4 +1,4 @@
-"""What all commands share: their shape, their event loop and their logs."""
+"""The parts that all commands share: the command type, the event loop and the logs."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ class _Reporter:
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[BinaryIO]:
-    """Hold what is written to; a file is replaced when all of it is there."""
+    """Open the output. A file is replaced only after all of it is written."""
     if path is None:
         yield sys.stdout.buffer
         return

@@ -1,1 +1,1 @@
-"""The daemon: what it starts, in which order, and what ends it. Start reading at `app.py`."""
+"""The daemon: its services, the order in which they start, and its shutdown. Start reading at `app.py`."""

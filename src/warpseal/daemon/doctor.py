@@ -48,7 +48,7 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check, and what to do."""
+    """The result of one check and the advice to the operator."""
 
     grade: Grade
     what: str

@@ -49,7 +49,7 @@ from warpseal.warp.ids import id_text, node_id_text
 
 
 class Service(Protocol):
-    """What runs as long as the daemon does."""
+    """A part of the daemon that runs until shutdown."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -83,14 +83,14 @@ class Services:
         store = self.store.status()
         status: dict[str, Any] = {"store": {"url": store.url, "up": store.is_up}}
         if not store.is_up:
-            status["degraded"] = [f"the store is down: {store.reason}; what is signed is kept in memory until it is up"]
+            status["degraded"] = [f"the store is down: {store.reason}; signatures are kept in memory until it is up"]
         status["follower"] = self.follower.status().as_json()
         return status
 
 
 @dataclass(frozen=True, slots=True)
 class Upstreams:
-    """What everything stands on: the nodes' clients, parsed keys, and the one thread for large answers."""
+    """The clients of the nodes, the cache of parsed keys, and the thread that decodes large responses."""
 
     upstream: Upstream
     keys: PublicKeyCache
@@ -181,7 +181,7 @@ async def build_services(
 def _follower_blocks(
     config: Config, upstream: Upstream, identity: LockedIdentity, stack: AsyncExitStack
 ) -> FollowerBlocks:
-    """Return where the follower reads blocks: in the index if this daemon has one, and from nodes."""
+    """Return the source of blocks for the follower: the index, if this daemon has one, and then the nodes."""
     if PrimaryChain.P not in config.indexer.chains:
         return upstream.blocks
     url = index_url(config.index, identity.folder)
@@ -195,7 +195,7 @@ def delete_waiting_blocks(folder: Path) -> None:
 
 
 def metric_sources(services: Services, config: Config) -> MetricSources:
-    """Return what the metrics page asks at each scrape."""
+    """Return the functions that the metrics page calls at each scrape."""
     return MetricSources(
         validators=lambda: _validators(services.network),
         subnets=lambda: _subnets(services.followed),

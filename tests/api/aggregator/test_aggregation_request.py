@@ -1,4 +1,4 @@
-"""The grammar of aggregation requests: every spelling in use, one meaning, and the first fault by name."""
+"""Aggregation requests: every accepted spelling is parsed, and the first error is named."""
 
 from __future__ import annotations
 

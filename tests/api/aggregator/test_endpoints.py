@@ -1,4 +1,4 @@
-"""The two front doors over real HTTP: what clients see, and what the service behind is asked."""
+"""The aggregation endpoints over real HTTP: responses to clients and calls to the service."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ async def test_the_network_id_decides_which_network_names_are_served(network_id:
             async with client.post(V1.replace("fuji", name), json=BODY) as answer:
                 assert answer.status == (201 if name.lower() in served else 404)
                 if answer.status == 404:
-                    said = await answer.json()
-                    assert said["code"] == "network_not_served"
-                    assert said["detail"]["served"] == served
-                    assert all(ours in said["message"] for ours in served)
+                    reply = await answer.json()
+                    assert reply["code"] == "network_not_served"
+                    assert reply["detail"]["served"] == served
+                    assert all(ours in reply["message"] for ours in served)
 
 
 async def test_the_network_names_can_be_configured() -> None:
@@ -153,13 +153,17 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
     world = World(aggregator=failing(error))
     async with client_of(world) as client:
         async with client.post(V1, json=BODY) as answer:
-            said = await answer.json()
-            assert (answer.status, said["statusCode"], said["error"]) == (v1, v1, answer.reason)
-            assert (said["message"], said["code"], said["detail"]) == (str(error), code, error.detail())
+            reply = await answer.json()
+            assert (answer.status, reply["statusCode"], reply["error"]) == (v1, v1, answer.reason)
+            assert (reply["message"], reply["code"], reply["detail"]) == (
+                str(error),
+                code,
+                error.detail(),
+            )
         async with client.post(KEBAB, json=BODY) as answer:
-            said = await answer.json()
-            assert (answer.status, said["code"], said["detail"]) == (kebab, code, error.detail())
-            assert set(said) == {"error", "code", "detail"}
+            reply = await answer.json()
+            assert (answer.status, reply["code"], reply["detail"]) == (kebab, code, error.detail())
+            assert set(reply) == {"error", "code", "detail"}
             assert answer.headers["content-type"] == "application/json"
 
 
@@ -203,9 +207,9 @@ async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
     async with client_of(World()) as client:
         for method, path, status, code in expected:
             async with client.request(method, path) as answer:
-                said = await answer.json()
-                assert (method, path, answer.status, said["code"]) == (method, path, status, code)
-                assert ("statusCode" in said) == path.startswith("/v1")
+                reply = await answer.json()
+                assert (method, path, answer.status, reply["code"]) == (method, path, status, code)
+                assert ("statusCode" in reply) == path.startswith("/v1")
                 assert answer.headers["content-type"] == "application/json"
 
 
@@ -297,9 +301,13 @@ async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
         holding = [asyncio.create_task(_post(client, KEBAB)) for _ in range(4)]
         await gate.until_waiting(4)
         async with client.post(V1, json=BODY) as answer:
-            said = await answer.json()
-            assert (answer.status, said["code"], said["error"]) == (429, "too_many_requests", "Too Many Requests")
-            assert said["detail"] == {"limit": 4, "scope": "client"}
+            reply = await answer.json()
+            assert (answer.status, reply["code"], reply["error"]) == (
+                429,
+                "too_many_requests",
+                "Too Many Requests",
+            )
+            assert reply["detail"] == {"limit": 4, "scope": "client"}
             assert int(answer.headers["Retry-After"]) >= 1
         assert (await _post(client, KEBAB))[0] == 429
         async with client.get("/health") as answer:
@@ -321,8 +329,8 @@ async def test_all_clients_together_have_a_limit() -> None:
     ):
         holding = [asyncio.create_task(_post(client, KEBAB)) for client in (one, one, two, two)]
         await gate.until_waiting(4)
-        status, said = await _post(three, KEBAB)
-        assert (status, said["detail"]) == (429, {"limit": 4, "scope": "daemon"})
+        status, reply = await _post(three, KEBAB)
+        assert (status, reply["detail"]) == (429, {"limit": 4, "scope": "daemon"})
         gate.open.set()
         assert {(await task)[0] for task in holding} == {200}
 

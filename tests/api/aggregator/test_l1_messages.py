@@ -1,4 +1,4 @@
-"""The door of signed messages by transaction: its grammar, its headers, and what goes out for which error."""
+"""The endpoint of L1 messages by transaction: its parameters, its headers and its error responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index of the primary chains that is a few tuples in memory: what a store must answer, in the plainest words."""
+"""An index of the primary chains in memory: the plainest implementation of the queries of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may use the API, and how much."""
+"""API keys and rate limits of the Data API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints 4 to 6: blocks, any blockchain, and where addresses were active."""
+"""Endpoints 4 to 6: blocks, any blockchain, and the chains of addresses."""
 
 from __future__ import annotations
 

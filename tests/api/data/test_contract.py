@@ -1,4 +1,4 @@
-"""Whatever is asked, answers are what the OpenAPI document says, which schemathesis checks and knows nothing of us."""
+"""schemathesis checks responses against the OpenAPI document with generated requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every answer carries: freshness, entity tags, compression, what browsers need, errors in one form."""
+"""Common parts of all responses: freshness, entity tags, compression, CORS and the form of errors."""
 
 from __future__ import annotations
 

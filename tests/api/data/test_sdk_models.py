@@ -1,4 +1,4 @@
-"""Every page of endpoints 3 to 8 is what the published SDKs accept."""
+"""The published SDKs accept every page of endpoints 3 to 8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where imports and exports come from and go to, and what a subnet without a token promises."""
+"""Sources and destinations of imports and exports, and rewards of subnets without a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call what: the guard of administration, allowed hosts, CORS; and that a guard follows its endpoint."""
+"""Access to the node API: the guard of administration, allowed hosts, CORS, and guards of aliases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN = "correct-horse-battery-staple"
 WITH_TOKEN = NodeApiSettings(admin_enabled=True, admin_token=TOKEN)
 
 
-def said(reply: Reply) -> tuple[int, str]:
+def status_and_text(reply: Reply) -> tuple[int, str]:
     return reply.status, reply.text
 
 
@@ -28,7 +28,7 @@ async def levels(node: World, path: str = ADMIN, **headers: str) -> Reply:
 
 async def test_disabled_administration_answers_404() -> None:
     async with world(NodeApiSettings()) as node:
-        assert said(await levels(node)) == NO_PAGE
+        assert status_and_text(await levels(node)) == NO_PAGE
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ async def test_disabled_administration_answers_404() -> None:
 async def test_without_a_token_a_request_through_a_proxy_gets_404(header: str) -> None:
     async with world() as node:
         assert (await levels(node)).status == 200
-        assert said(await levels(node, **{header: "127.0.0.1"})) == NO_PAGE
+        assert status_and_text(await levels(node, **{header: "127.0.0.1"})) == NO_PAGE
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_a_foreign_host_name_is_refused_under_ext_only() -> None:
     async with world() as node:
         for path in (HEALTH, ADMIN, "/ext/nope"):
             reply = await node.send("GET", path, headers={"Host": "evil.example"})
-            assert said(reply) == (403, "invalid host specified\n")
+            assert status_and_text(reply) == (403, "invalid host specified\n")
         assert (await node.send("GET", "/other", headers={"Host": "evil.example"})).status == 200
 
 
@@ -119,7 +119,7 @@ async def test_web_pages_may_read_health_without_credentials_but_not_administrat
         reply = await node.send("GET", HEALTH, headers={"Origin": "http://a.example"})
         assert reply.headers["access-control-allow-origin"] == "*"
         reply = await node.send("OPTIONS", ADMIN, headers=asking)
-        assert said(reply) == (405, "rpc: POST method required, received OPTIONS")
+        assert status_and_text(reply) == (405, "rpc: POST method required, received OPTIONS")
         assert not [name for name in reply.headers if name.lower().startswith("access-control")]
 
 

@@ -1,4 +1,4 @@
-"""What the endpoints do beyond what was recorded: aliases, health's tags and statuses, metrics, the SDK's bodies."""
+"""Endpoints beyond the recordings: aliases, tags and statuses of health, metrics, bodies of the SDK."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ async def test_circular_aliases_are_answered_with_404() -> None:
 @pytest.mark.parametrize("alias", ["p-chain", "c-chain", "43114", id_text(bytes(32)), "ab" * 32, "0x" + "ab" * 32, ""])
 async def test_an_ambiguous_alias_is_refused(alias: str) -> None:
     async with world() as node:
-        said = await node.admin("aliasChain", chain="C", alias=alias)
-        assert "alias" in said
+        outcome = await node.admin("aliasChain", chain="C", alias=alias)
+        assert "alias" in outcome
         assert alias not in node.aliases.aliases_of(C_CHAIN) or alias == id_text(C_CHAIN)
 
 
@@ -135,8 +135,8 @@ async def test_a_tagged_health_report_can_pass_while_the_whole_report_fails() ->
         ):
             reply = await node.send("GET", HEALTH + query)
             assert (reply.status, set(reply.json["checks"]), reply.json["healthy"]) == (status, names, status == 200)
-        said = await node.rpc(HEALTH, "health.health", {})
-        assert (said.status, said.json["result"]["healthy"]) == (200, False)
+        outcome = await node.rpc(HEALTH, "health.health", {})
+        assert (outcome.status, outcome.json["result"]["healthy"]) == (200, False)
 
 
 async def test_sub_routes_of_health_answer_any_method_with_the_report() -> None:
@@ -154,5 +154,5 @@ async def test_an_internal_error_is_a_jsonrpc_error_without_details(caplog: pyte
             raise RuntimeError("secret of the house")
 
         node.plugins.load = fail  # type: ignore[method-assign]
-        assert await node.admin("loadVMs") == "internal error; the log tells more"
+        assert await node.admin("loadVMs") == "internal error; see the log for details"
         assert "secret of the house" in caplog.text

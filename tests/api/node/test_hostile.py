@@ -1,4 +1,4 @@
-"""Input that means harm: too large, too deep, too slow, too many; each gets its answer, and the next one is served."""
+"""Hostile input: large, deep, slow or frequent requests get an error, and the next request is served."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ async def test_deep_nesting_is_a_parse_error(body: bytes) -> None:
 async def test_a_slow_body_is_cut_off_with_a_plain_text_error() -> None:
     settings = replace(SETTINGS, receive_timeout_s=0.3)
     async with world(settings=settings) as node:
-        said = await raw(node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{")
-        assert b" 400 " in said.split(b"\r\n", 1)[0]
-        assert b"text/plain" in said
+        received = await raw(node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{")
+        assert b" 400 " in received.split(b"\r\n", 1)[0]
+        assert b"text/plain" in received
         assert await is_served(node)
 
 
@@ -80,8 +80,8 @@ HEAD = b"content-type: application/json\r\ncontent-length: 100\r\n\r\n"
 )
 async def test_no_second_header_makes_a_foreign_name_pass(head: bytes) -> None:
     async with world() as node:
-        said = await raw(node, b"GET /ext/health/liveness HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n")
-        assert said.split(b"\r\n", 1)[0].split(b" ")[1] in (b"400", b"403")
+        received = await raw(node, b"GET /ext/health/liveness HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n")
+        assert received.split(b"\r\n", 1)[0].split(b" ")[1] in (b"400", b"403")
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ async def test_no_second_header_makes_a_foreign_name_pass(head: bytes) -> None:
 )
 async def test_no_spelling_of_a_path_reaches_administration_but_its_own(line: bytes) -> None:
     async with world() as node:
-        said = await raw(node, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert b"rpc: POST method required" not in said
+        received = await raw(node, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"rpc: POST method required" not in received
 
 
 async def test_an_absolute_request_target_does_not_override_the_host_header() -> None:
@@ -128,12 +128,12 @@ async def test_a_batch_is_refused_by_the_gorilla_dialect() -> None:
 
 async def test_an_upgrade_to_another_protocol_is_ignored() -> None:
     async with world() as node:
-        said = await raw(
+        received = await raw(
             node,
             b"GET /ext/health/liveness HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
             b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n",
         )
-        assert said.startswith(b"HTTP/1.1 200 ")
+        assert received.startswith(b"HTTP/1.1 200 ")
 
 
 async def raw(node: World, sent: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Dialect A's envelope, where no recording shows it: tested against the notes on the node's codec."""
+"""The envelope of dialect A beyond the recordings, tested against the notes on the node's codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validators of a chain that no node lists, over HTTP: from what the daemon knows; and which of both answers."""
+"""Validators of a chain over HTTP, if no node lists them and the daemon uses its own knowledge."""
 
 from __future__ import annotations
 
@@ -138,17 +138,17 @@ async def test_an_alias_of_the_chain_reaches_them() -> None:
 
 
 async def test_a_node_that_lists_them_is_asked_first_and_its_failure_is_an_error() -> None:
-    said = [{**LISTED[0][0], "uptimeSeconds": 7}]
-    node = Node(said)
+    node_list = [{**LISTED[0][0], "uptimeSeconds": 7}]
+    node = Node(node_list)
     async with ours(node) as served:
-        assert await served.listed() == said
+        assert await served.listed() == node_list
         assert served.p_chain.calls[P_METHOD] == 0
         node.status = 500
         code, text = await served.listed()
         assert code == -32000
         assert node.uri not in text
         node.status = 200
-        assert await served.listed() == said
+        assert await served.listed() == node_list
 
 
 @pytest.mark.parametrize("status", [404, 405])

@@ -76,26 +76,26 @@ def compare(reply: Reply, exchange: dict[str, Any]) -> None:
     assert reply.status == exchange["status"], about
     assert reply.headers["node-id"] == NODE_ID
     assert reply.headers.get("content-type") == exchange["content_type"], about
-    said = exchange.get("reply") or exchange["body"]
+    expected = exchange.get("reply") or exchange["body"]
     if "json" not in (exchange["content_type"] or ""):
-        assert reply.text == said, about
+        assert reply.text == expected, about
         return
     assert reply.text.endswith("\n")
-    if isinstance(said, str):
-        said = json.loads(said)
-    ours = {key: value for key, value in reply.json.items() if key in said} if "reply" in exchange else reply.json
-    assert list(ours) == [key for key in reply.json if key in said], about
-    assert shown(ours, exchange) == shown(said, exchange), about
+    if isinstance(expected, str):
+        expected = json.loads(expected)
+    ours = {key: value for key, value in reply.json.items() if key in expected} if "reply" in exchange else reply.json
+    assert list(ours) == [key for key in reply.json if key in expected], about
+    assert shown(ours, exchange) == shown(expected, exchange), about
 
 
-def shown(said: Any, exchange: dict[str, Any]) -> Any:
+def shown(expected: Any, exchange: dict[str, Any]) -> Any:
     """Return what has to be equal: keys and types of results, all of errors but the data and texts of -32700."""
-    if "error" in said:
-        is_decoder = said["error"]["code"] == -32700
-        return {**said, "error": "-32700"} if is_decoder else said
+    if "error" in expected:
+        is_decoder = expected["error"]["code"] == -32700
+        return {**expected, "error": "-32700"} if is_decoder else expected
     if "admin.setLoggerLevel" in (exchange["request"] or ""):
         return SET_LOGGER_LEVEL
-    result = said.get("result", said)
+    result = expected.get("result", expected)
     if "loggerLevels" in result:
         return {name: shape(level) for name, level in result["loggerLevels"].items() if name in ("main", "C", "P", "X")}
     if "checks" in result:
@@ -103,7 +103,7 @@ def shown(said: Any, exchange: dict[str, Any]) -> Any:
             "healthy": result["healthy"],
             **{name: shape(check) for name, check in result["checks"].items() if name not in NODE_SPECIFIC_CHECKS},
         }
-    return result if "aliases" in result else shape(said)
+    return result if "aliases" in result else shape(expected)
 
 
 def shape(value: Any) -> Any:
@@ -131,8 +131,8 @@ async def test_methods_of_the_node_itself_are_not_served(node: World) -> None:
 
 
 async def test_a_route_header_is_a_404_without_a_body_and_counts_under_ext_only(node: World) -> None:
-    said = [item for item in recorded("http") if "Avalanche-Api-Route" in item["headers"]]
-    assert {(entry["path"], entry["status"], entry["body"]) for entry in said} == {("/", 404, "")}
+    expected = [item for item in recorded("http") if "Avalanche-Api-Route" in item["headers"]]
+    assert {(entry["path"], entry["status"], entry["body"]) for entry in expected} == {("/", 404, "")}
     for value in ("info", "nope", "", "C"):
         reply = await node.send("GET", HEALTH, headers={"Avalanche-Api-Route": value})
         assert (reply.status, reply.text) == (404, "")

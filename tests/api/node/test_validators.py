@@ -1,4 +1,4 @@
-"""Validators of a chain, from the node behind it: the recorded answers come through whole, and no other node's."""
+"""Validators of a chain over HTTP, as the nodes of that chain list them."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> 
 
 
 async def test_validators_of_the_node_are_passed_on_with_all_fields_in_order() -> None:
-    for said in LISTED:
-        async with chain(Node(said)) as asked:
+    for recorded_list in LISTED:
+        async with chain(Node(recorded_list)) as asked:
             found = await listed(asked)
-            assert found == said
-            assert [list(item) for item in found] == [list(entry) for entry in said]
+            assert found == recorded_list
+            assert [list(item) for item in found] == [list(entry) for entry in recorded_list]
 
 
 async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:

@@ -1,4 +1,4 @@
-"""A small world for the node interfaces: the real app on a real server, over what each test puts behind it."""
+"""The node API on a real server, with services that each test configures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ADMIN, HEALTH = "/ext/admin", "/ext/health"
 
 
 @dataclass
-class OwnProfiler:
+class FakeProfiler:
     """Starts and stops, and writes nothing."""
 
     is_running: bool = False
@@ -71,7 +71,7 @@ class OwnProfiler:
 
 
 @dataclass
-class OwnPlugins:
+class FakePlugins:
     """Returns the given values."""
 
     loaded: LoadedVMs = field(default_factory=lambda: LoadedVMs({}, {}))
@@ -106,8 +106,8 @@ class World:
     registry: HealthRegistry
     aliases: ChainAliases
     loggers: DaemonLoggers
-    plugins: OwnPlugins
-    profiler: OwnProfiler
+    plugins: FakePlugins
+    profiler: FakeProfiler
     url: str
     session: aiohttp.ClientSession
 
@@ -143,7 +143,7 @@ async def world(
     registry, aliases, loggers = HealthRegistry(HealthSettings()), ChainAliases(), DaemonLoggers("debug")
     aliases.add_primary_chains(X_CHAIN, C_CHAIN)
     loggers.add_chains(("P", "X", "C"))
-    plugins, profiler = OwnPlugins(), OwnProfiler()
+    plugins, profiler = FakePlugins(), FakeProfiler()
     interfaces.node_id = NODE_ID
     interfaces.add_health(registry)
     interfaces.add_admin(AdminServices(interfaces.router, aliases, loggers, plugins, profiler))

@@ -1,4 +1,4 @@
-"""Gives the tests of what is observed either kind of store."""
+"""Runs the tests of observed uptime on both kinds of store."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A node's counter credits what is proven by bytes that came, and nothing else."""
+"""The counter of a node credits only time that received bytes prove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon that is killed while it observes leaves counters that were true, and the next one goes on from them."""
+"""A daemon that is killed leaves correct counters, and the next process continues them."""
 
 from __future__ import annotations
 

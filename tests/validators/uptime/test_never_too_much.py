@@ -33,8 +33,8 @@ UNCONFIRMED_MS = round(SETTINGS.unconfirmed_s * 1_000)
 
 
 @dataclass
-class Truth:
-    """What one node's validation could be credited at most, and what its hours could."""
+class TrueUptime:
+    """The highest uptime that may be credited to the validation of a node and to its hours."""
 
     is_alive: bool = False
     is_connected: bool = False
@@ -46,7 +46,7 @@ class Truth:
     node: Uptime = NOTHING
 
     def pass_time(self, from_ms: int, took_ms: int) -> None:
-        """Time in which the daemon ran and looked."""
+        """Let time pass in which the daemon observes."""
         up_ms = took_ms if self.is_connected and self.is_alive else 0
         self.node = Uptime(self.node.observed_ms + took_ms, self.node.connected_ms + up_ms)
         after_start_ms = min(took_ms, max(0, from_ms + took_ms - self.start_ms))
@@ -64,7 +64,7 @@ class World:
     clock: Clock = field(default_factory=Clock)
     storage: MemoryUptimeStorage = field(default_factory=MemoryUptimeStorage)
     peers: FakePeers = field(default_factory=FakePeers)
-    truths: dict[NodeID, Truth] = field(default_factory=lambda: {node_id: Truth() for node_id in NODES})
+    truths: dict[NodeID, TrueUptime] = field(default_factory=lambda: {node_id: TrueUptime() for node_id in NODES})
 
     def __post_init__(self) -> None:
         self.truths[OTHER].start_ms = round((START_UNIX_S + 40) * 1_000)

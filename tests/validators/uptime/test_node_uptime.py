@@ -1,4 +1,4 @@
-"""Who is observed: connected nodes, and wanted ones that were tried."""
+"""The observed nodes: connected nodes, and wanted nodes that were dialled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
 
-def looked(uptimes: NodeUptimes, *seconds: int) -> dict[NodeID, Uptime]:
+def uptimes_after(uptimes: NodeUptimes, *seconds: int) -> dict[NodeID, Uptime]:
     """What the counters say after looks at these moments."""
     for moment in seconds:
         uptimes.update(moment * 1_000)
@@ -18,13 +18,13 @@ def looked(uptimes: NodeUptimes, *seconds: int) -> dict[NodeID, Uptime]:
 
 def test_a_wanted_node_that_was_never_dialled_is_not_observed() -> None:
     peers = FakePeers(wanted={NODE, OTHER}, dialled={OTHER})
-    assert looked(NodeUptimes(peers, SETTINGS), 0, 5) == {OTHER: Uptime(5_000, 0)}
+    assert uptimes_after(NodeUptimes(peers, SETTINGS), 0, 5) == {OTHER: Uptime(5_000, 0)}
 
 
 def test_a_node_that_was_observed_before_a_restart_is_observed_without_a_dial() -> None:
     uptimes = NodeUptimes(FakePeers(wanted={NODE}), SETTINGS)
     uptimes.mark_tried([NODE, OTHER])
-    assert looked(uptimes, 0, 5) == {NODE: Uptime(5_000, 0)}
+    assert uptimes_after(uptimes, 0, 5) == {NODE: Uptime(5_000, 0)}
 
 
 def test_a_node_that_is_not_wanted_any_more_is_not_observed_until_it_is_again() -> None:
@@ -34,15 +34,15 @@ def test_a_node_that_is_not_wanted_any_more_is_not_observed_until_it_is_again() 
     peers.connect(NODE, 0)
     uptimes.advance(NODE, 0)
     peers.heard[NODE] = 4
-    looked(uptimes, 4)
+    uptimes_after(uptimes, 4)
     peers.wanted.clear()
     peers.drop(NODE)
-    assert looked(uptimes, 5, 9) == {NODE: Uptime(5_000, 4_000)}
+    assert uptimes_after(uptimes, 5, 9) == {NODE: Uptime(5_000, 4_000)}
     assert uptimes.drop_unseen(()) == [NODE]
-    assert looked(uptimes, 12) == {}
+    assert uptimes_after(uptimes, 12) == {}
     peers.dialled.clear()
     peers.wanted.add(NODE)
-    assert looked(uptimes, 16, 19) == {NODE: Uptime(3_000, 0)}
+    assert uptimes_after(uptimes, 16, 19) == {NODE: Uptime(3_000, 0)}
 
 
 def test_nodes_that_are_observed_or_kept_are_not_dropped() -> None:

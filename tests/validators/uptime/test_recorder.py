@@ -1,4 +1,4 @@
-"""The running part: it subscribes, beats, writes, and goes on where the store left off."""
+"""The uptime recorder: it subscribes, writes, and continues from the store."""
 
 from __future__ import annotations
 

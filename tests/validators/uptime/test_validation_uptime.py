@@ -14,18 +14,18 @@ from warpseal.validators.uptime.validation_uptime import ValidationUptime
 from warpseal.warp.ids import NodeID
 
 
-class Book:
-    """A book on a clock in seconds from 0, and peers."""
+class UptimeScenario:
+    """The uptime of validations over fake peers, on a clock in seconds that starts at 0."""
 
     def __init__(self, settings: UptimeSettings = SETTINGS) -> None:
         self.peers = FakePeers()
         self.uptimes = NodeUptimes(self.peers, settings)
-        self.book = ValidationUptime(self.uptimes, settings)
+        self.validations = ValidationUptime(self.uptimes, settings)
         self.now_s = 0
         self.uptimes.heartbeat(0)
 
     def wait(self, seconds: int, *heard: NodeID) -> None:
-        """Let time pass with all beats; these nodes are heard at its end."""
+        """Let time pass with a heartbeat every second; at the end the daemon hears from these nodes."""
         for _ in range(seconds):
             self.now_s += 1
             self.uptimes.heartbeat(self.now_s * 1_000)
@@ -41,18 +41,18 @@ class Book:
         self.uptimes.advance(NODE, self.now_s * 1_000)
 
     def watch(self, *validations: CurrentValidation) -> None:
-        self.book.watch(validations, self.now_s * 1_000, START_UNIX_S + self.now_s)
+        self.validations.watch(validations, self.now_s * 1_000, START_UNIX_S + self.now_s)
 
     def uptime(self, one: CurrentValidation) -> Uptime:
-        return self.book.uptime(one, self.now_s * 1_000, START_UNIX_S + self.now_s)
+        return self.validations.uptime(one, self.now_s * 1_000, START_UNIX_S + self.now_s)
 
     def rows(self) -> tuple[ValidationRow, ...]:
-        self.book.count(self.now_s * 1_000, START_UNIX_S + self.now_s)
-        return self.book.unwritten_rows()
+        self.validations.count(self.now_s * 1_000, START_UNIX_S + self.now_s)
+        return self.validations.unwritten_rows()
 
 
 def test_time_before_a_validation_is_watched_does_not_count_even_if_it_is_decided_later() -> None:
-    world = Book()
+    world = UptimeScenario()
     world.connect()
     world.wait(10)
     world.watch(validation())
@@ -62,7 +62,7 @@ def test_time_before_a_validation_is_watched_does_not_count_even_if_it_is_decide
 
 
 def test_time_before_the_start_of_a_validation_does_not_count() -> None:
-    world = Book()
+    world = UptimeScenario()
     one = validation(start_unix_s=START_UNIX_S + 30)
     world.connect()
     world.watch(one)
@@ -75,7 +75,7 @@ def test_time_before_the_start_of_a_validation_does_not_count() -> None:
 
 
 def test_an_inactive_validation_is_observed_and_not_connected() -> None:
-    world = Book()
+    world = UptimeScenario()
     world.connect()
     world.watch(validation())
     world.wait(60, NODE)
@@ -92,7 +92,7 @@ def test_an_inactive_validation_is_observed_and_not_connected() -> None:
 
 
 def test_silence_while_a_validation_was_inactive_is_not_credited_once_its_node_is_heard() -> None:
-    world = Book()
+    world = UptimeScenario()
     world.connect()
     world.watch(validation(is_active=False))
     world.wait(15)
@@ -102,7 +102,7 @@ def test_silence_while_a_validation_was_inactive_is_not_credited_once_its_node_i
 
 
 def test_the_time_in_which_a_validation_became_inactive_is_not_credited() -> None:
-    world = Book()
+    world = UptimeScenario()
     world.connect()
     world.watch(validation())
     world.wait(60, NODE)
@@ -111,7 +111,7 @@ def test_the_time_in_which_a_validation_became_inactive_is_not_credited() -> Non
 
 
 def test_a_validation_unconfirmed_for_five_minutes_is_not_counted_until_it_is_confirmed() -> None:
-    world = Book()
+    world = UptimeScenario()
     world.connect()
     world.watch(validation())
     world.wait(300, NODE)
@@ -125,7 +125,7 @@ def test_a_validation_unconfirmed_for_five_minutes_is_not_counted_until_it_is_co
 
 
 def test_two_validations_of_a_node_are_counted_separately() -> None:
-    world = Book()
+    world = UptimeScenario()
     world.connect()
     world.watch(validation(1))
     world.wait(30, NODE)
@@ -141,13 +141,13 @@ def test_two_validations_of_a_node_are_counted_separately() -> None:
 
 def test_a_validation_continues_from_its_stored_row_whenever_that_is_read() -> None:
     written = ValidationRow(validation().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
-    before, after = Book(), Book()
-    before.book.load_rows([written])
+    before, after = UptimeScenario(), UptimeScenario()
+    before.validations.load_rows([written])
     for world in (before, after):
         world.connect()
         world.watch(validation())
         world.wait(20, NODE)
-    after.book.load_rows([written])
+    after.validations.load_rows([written])
     assert before.uptime(validation()) == after.uptime(validation()) == Uptime(520_000, 420_000)
     assert (
         before.rows()
@@ -157,31 +157,31 @@ def test_a_validation_continues_from_its_stored_row_whenever_that_is_read() -> N
 
 
 def test_only_changed_rows_are_written_and_unchanged_ones_once_a_day() -> None:
-    world = Book()
+    world = UptimeScenario()
     world.watch(validation())
-    world.book.mark_written(world.rows())
+    world.validations.mark_written(world.rows())
     world.wait(60)
     world.watch(validation())
     assert world.rows() == ()
-    world.book.watch([validation()], 86_400_000, START_UNIX_S + 86_400)
-    (row,) = world.book.unwritten_rows()
+    world.validations.watch([validation()], 86_400_000, START_UNIX_S + 86_400)
+    (row,) = world.validations.unwritten_rows()
     assert row.seen_at == START_UNIX_S + 86_400
 
 
 def test_a_validation_that_ended_long_ago_is_forgotten() -> None:
-    world = Book()
+    world = UptimeScenario()
     world.connect()
     world.watch(validation())
     world.wait(10, NODE)
-    world.book.drop_old(START_UNIX_S + SETTINGS.retention_s)
+    world.validations.drop_old(START_UNIX_S + SETTINGS.retention_s)
     assert world.uptime(validation()) == Uptime(10_000, 10_000)
-    world.book.drop_old(START_UNIX_S + SETTINGS.retention_s + 1)
+    world.validations.drop_old(START_UNIX_S + SETTINGS.retention_s + 1)
     assert world.uptime(validation()) == Uptime()
-    assert world.book.node_ids == frozenset()
+    assert world.validations.node_ids == frozenset()
 
 
 def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> None:
-    world = Book(UptimeSettings(max_validations=2))
+    world = UptimeScenario(UptimeSettings(max_validations=2))
     world.connect()
     world.watch(validation(1), validation(2), validation(3, OTHER))
     world.wait(10, NODE)
@@ -194,6 +194,6 @@ def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> N
 
 
 def test_an_unwatched_validation_has_an_empty_uptime_of_100_percent() -> None:
-    assert Book().uptime(validation()) == Uptime()
+    assert UptimeScenario().uptime(validation()) == Uptime()
     assert Uptime().percentage == 100
     assert (Uptime(2_999, 1_999).connected_s, Uptime(2_999, 999).connected_s) == (1, 0)

@@ -1,4 +1,4 @@
-"""A small world for what is observed: peers that a test moves, a storage in memory, and a clock that it winds."""
+"""Fixtures of observed uptime: fake peers, a storage in memory, and a clock that a test advances."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ _LOG_DATA_OVERHEAD_BYTES: Final = 3 * 32
 
 
 def parse_aggregation_request(body: bytes, settings: ApiSettings) -> AggregationRequest:
-    """Return what a request body asks for. Raises an InvalidRequest naming the first fault.
+    """Parse a request body. Raises an InvalidRequest that names the first error.
 
-    A missing quorum is 67 percent; a missing height, 0 and 2^64-1 mean the proposed height (None). A lone
-    justification is checked for its form only: what message it names is for the aggregation to find out.
+    A missing quorum is 67 percent; a missing height, 0 and 2^64-1 mean the proposed height (None). Only the
+    form of a justification without a message is checked; the aggregation resolves its message.
     """
     fields = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
     message, justification = _subject(fields, settings.max_message_bytes)
@@ -76,7 +76,7 @@ def _unpack(raw: bytes) -> UnsignedMessage:
         try:
             return UnsignedMessage.parse(inner)
         except MalformedMessage:
-            pass  # The reference, too, then takes the bytes for a message of their own.
+            pass  # The reference also treats the bytes as a message in this case.
     try:
         return UnsignedMessage.parse(raw)
     except MalformedMessage as error:

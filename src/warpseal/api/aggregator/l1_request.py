@@ -46,9 +46,9 @@ class L1MessageQuery:
 
 
 def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings) -> L1MessageQuery:
-    """Return what a path and its query ask for. Raises an InvalidRequest naming the first fault.
+    """Parse a path and its query. Raises an InvalidRequest that names the first error.
 
-    A missing quorum is 67 percent. Of the height, missing means the epoch's, 0 and 2^64-1 the proposed one.
+    A missing quorum is 67 percent. A missing height means the epoch height; 0 and 2^64-1 mean the proposed height.
     """
     given = _read_parameters(query, ignore_unknown=settings.ignore_unknown_fields)
     quorum, buffer = percentages(
@@ -93,7 +93,7 @@ def _hash(field: str, text: str) -> bytes:
 
 
 def _number(field: str, given: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:
-    """Return a parameter as a number, None where it was not given. Raises InvalidRequest."""
+    """Return a parameter as a number, or None if it is missing. Raises InvalidRequest."""
     if field not in given:
         return None
     try:

@@ -26,7 +26,7 @@ Converter = Callable[[str, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """The given fields in plain types; what is not given is empty, 0 or None.
+    """The fields of a request in plain types. A missing field is empty, 0 or None.
 
     message, justification: lower-case digits without 0x, not yet known to be hex. height: None means the
     proposed height. timeout_s: None means the daemon's default.
@@ -41,7 +41,7 @@ class RequestFields:
     timeout_s: float | None = None
 
 
-# No request nests. The interpreter's own limit is no help: a library may have lifted it beyond what the stack holds.
+# No request nests. The recursion limit of the interpreter is no protection: a library may have raised it too far.
 _MAX_BRACKETS: Final = 256
 
 
@@ -117,13 +117,13 @@ def plain_uint64(name: str, value: Any) -> int:
 
 
 def plain_height(name: str, value: Any) -> int | None:
-    """Return a height; None where it means the proposed one. Raises UndecodableBody."""
+    """Return a height, or None if it means the proposed height. Raises UndecodableBody."""
     number = plain_uint64(name, value)
     return None if number in (0, MAX_UINT64) else number
 
 
 def plain_seconds(name: str, value: Any) -> float | None:
-    """Return seconds; None where 0 stands for the default. Raises UndecodableBody, InvalidTimeout."""
+    """Return seconds, or None if 0 means the default. Raises UndecodableBody, InvalidTimeout."""
     number = _number(name, value)
     if number < 0:
         raise InvalidTimeout(name, "not a positive number of seconds")

@@ -73,7 +73,7 @@ def allow_any_network(network_id: int) -> None:
 
 
 async def cancel_on_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """Return what `work` returns; cancel it and raise ClientDisconnected if the client closes its connection."""
+    """Return the result of `work`; cancel it and raise ClientDisconnected if the client closes its connection."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_disconnected(receive))
     try:

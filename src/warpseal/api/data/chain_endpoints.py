@@ -1,4 +1,4 @@
-"""Endpoints 3 to 6: transactions and blocks of a primary chain, any blockchain, and where addresses were active."""
+"""Endpoints 3 to 6: transactions and blocks of a primary chain, any blockchain, and the chains of addresses."""
 
 from __future__ import annotations
 

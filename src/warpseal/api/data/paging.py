@@ -29,7 +29,7 @@ _ACCOUNT = b"\x01"
 async def read_page_query(
     context: RequestContext, operation: Operation, subject: bytes
 ) -> tuple[PageQuery, PageRequest]:
-    """Return the query of a request, and which page of it is wanted. subject: what the path names, in one spelling.
+    """Return the query of a request and the requested page. subject: the resource of the path in its canonical form.
 
     Raises InvalidRequest naming the parameter, and the errors of a page token.
     """

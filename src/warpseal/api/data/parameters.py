@@ -90,7 +90,7 @@ def _enum_member(kind: type[StrEnum]) -> Read:
 
 
 def split_list(name: str, text: str) -> list[str]:
-    """Return the parts of a comma-separated list, each once. Raises InvalidRequest for an empty part, or too many."""
+    """Return the distinct parts of a comma-separated list. Raises InvalidRequest for an empty part or too many."""
     parts = list(dict.fromkeys(part.strip() for part in text.split(",")))
     if "" in parts:
         raise InvalidRequest(name, "an entry of the list is empty")

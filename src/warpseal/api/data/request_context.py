@@ -98,7 +98,7 @@ class RequestContext:
             return found
 
     def index(self, subject: str) -> PrimaryNetworkIndex:
-        """Return the index. subject: the part of the error text that names what needs it. Raises IndexNotEnabled."""
+        """Return the index. subject: the feature that needs it, for the error text. Raises IndexNotEnabled."""
         if self.services.index is None:
             raise IndexNotEnabled(subject)
         return self.services.index

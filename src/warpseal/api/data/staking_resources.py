@@ -30,7 +30,7 @@ class HistoricalReward(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ValidationRewards(Resource, frozen=True, gc=False, kw_only=True):
-    """What a validation earned, or would earn."""
+    """The reward of a validation, paid or estimated."""
 
     validation_reward_amount: str
     delegation_reward_amount: str

@@ -1,1 +1,1 @@
-"""The node interfaces under `/ext`: administration, health, validators; what is common to them and to EVM RPC."""
+"""The node API under `/ext`: administration, health, validators and EVM RPC. Start reading at `app.py`."""

@@ -19,11 +19,11 @@ _DECODER: Final = json.JSONDecoder()
 
 
 class InvalidJson(ValueError):
-    """Text that is no JSON value. The message says why, in few words."""
+    """Text that is no JSON value. The message is a short reason."""
 
 
 def first_value(body: bytes) -> bytes:
-    """Return the first JSON value of a body, what follows it left away. Raises NoJson."""
+    """Return the first JSON value of a body without the text after it. Raises InvalidJson."""
     text = body.strip(_BLANK)
     if not text:
         raise InvalidJson("EOF")
@@ -36,7 +36,7 @@ def first_value(body: bytes) -> bytes:
 
 
 def kind_of(value: bytes) -> str:
-    """Return what a JSON value is, by its first byte: object, array, string, number, bool or null."""
+    """Return the kind of a JSON value by its first byte: object, array, string, number, bool or null."""
     kinds = {b"{": "object", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool", b"n": "null"}
     return kinds.get(value[:1], "number")
 
@@ -65,9 +65,9 @@ def _describe(error: json.JSONDecodeError, length: int) -> str:
 
 
 def _check_nesting(text: bytes) -> None:
-    """Raise NoJson where brackets nest deeper than is allowed. What is not balanced is left to the decoder.
+    """Raise InvalidJson if brackets nest too deeply. The decoder refuses unbalanced brackets.
 
-    Each pass takes the innermost brackets away: as many passes as there are levels, all of them in C.
+    Each pass removes the innermost brackets, so there is one pass per level, and each runs in C.
     """
     if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
         return

@@ -37,19 +37,21 @@ JSON: Final = "application/json"
 
 
 class NoParams(msgspec.Struct):
-    """What methods without params take: any object, and nothing of it."""
+    """Params of a method without parameters: any object, all of it ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[S]):
-    """One method. params: what it is given; call: returns the result. Raises CallRefused, WarpsealError or OSError."""
+    """One method. params: the type of its parameters; call: returns the result and raises CallRefused,
+    WarpsealError or OSError.
+    """
 
     params: type[S]
     call: Callable[[S], Awaitable[Any]]
 
 
 class JsonRpcEndpoint:
-    """Serves the methods of one service, an ASGI app. methods: by name, as clients write it without the service."""
+    """The ASGI app of one service. methods: by name, without the name of the service."""
 
     def __init__(self, service: str, methods: Mapping[str, Method[Any]], settings: ApiSettings) -> None:
         self._service = service
@@ -92,7 +94,7 @@ class JsonRpcEndpoint:
             raise JsonRpcError(SERVER_ERROR, error.strerror or str(error)) from None
         except Exception as error:
             log.error("internal error, call failed", exc_info=error)
-            raise JsonRpcError(SERVER_ERROR, "internal error; the log tells more") from None
+            raise JsonRpcError(SERVER_ERROR, "internal error; see the log for details") from None
 
     def _refusal(self, scope: Scope) -> Response | None:
         if scope["method"] != "POST":

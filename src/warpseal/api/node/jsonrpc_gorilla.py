@@ -42,7 +42,7 @@ class JsonRpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JsonRpcRequest:
-    """One request. id, params: JSON as it came. id is None in a notification, which gets no reply."""
+    """One request. id, params: JSON as received. id is None in a notification, which gets no reply."""
 
     version: str
     method: str
@@ -50,13 +50,13 @@ class JsonRpcRequest:
     id: msgspec.Raw | None
 
     def check(self) -> None:
-        """Raise Fault where the envelope is not of JSON-RPC 2.0."""
+        """Raise JsonRpcError if the request is not JSON-RPC 2.0."""
         if self.version != VERSION:
             given = {"jsonrpc": self.version, "method": self.method, "params": self.params, "id": self.id or _NULL}
             raise JsonRpcError(INVALID_REQUEST, "jsonrpc must be 2.0", given)
 
     def called(self) -> tuple[str, str]:
-        """Return the service and the function, its first letter upper case. Raises Fault."""
+        """Return the service and the function, its first letter upper case. Raises JsonRpcError."""
         service, dot, function = self.method.partition(".")
         if dot and function[:1].isupper():
             raise JsonRpcError(SERVER_ERROR, "method must start with a non-uppercase letter")
@@ -99,17 +99,17 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
 
 
 def no_service(service: str, name: str) -> JsonRpcError:
-    """Return what a call to a service that is not here is answered."""
+    """Return the error for a call to an unknown service."""
     return JsonRpcError(SERVER_ERROR, f"rpc: can't find service {_quoted(f'{service}.{name}')}")
 
 
 def no_method(service: str, name: str) -> JsonRpcError:
-    """Return what a call to a function that the service has not is answered."""
+    """Return the error for a call to an unknown function of a service."""
     return JsonRpcError(SERVER_ERROR, f"rpc: can't find method {_quoted(f'{service}.{name}')}")
 
 
 def success(request_id: msgspec.Raw, result: Any) -> bytes:
-    """Return the reply with a result; whatever msgspec encodes may be one."""
+    """Return the reply with a result, which is any value that msgspec encodes."""
     return _line({"jsonrpc": VERSION, "result": result, "id": request_id})
 
 

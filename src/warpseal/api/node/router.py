@@ -1,7 +1,7 @@
-"""Which endpoint a path under `/ext` reaches: endpoints with their sub-routes, and aliases of whole endpoints.
+"""The routes under `/ext`: endpoints with their sub-routes, and aliases of whole endpoints.
 
-Source of truth: avalanchego `api/server/router.go`. An alias is a second name of an endpoint; what guards the
-endpoint is a part of it, and so comes along.
+Source of truth: avalanchego `api/server/router.go`. An alias is a second name of an endpoint. A guard is part of the
+endpoint, so it also covers the aliases.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MAX_ALIASES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RouteTarget:
-    """What a path reaches. template: the path as metrics name it, whatever its aliases and ids."""
+    """The app of a path. template: the path in metrics, without aliases and ids."""
 
     app: ASGIApp
     template: str
 
 
 class Router:
-    """Names of endpoints are what stands behind `/ext/`; sub-routes begin with a slash, the endpoint's own is empty."""
+    """Finds apps by path. An endpoint has its path after `/ext/` as name; a sub-route is empty or begins with `/`."""
 
     def __init__(self) -> None:
         self._routes: dict[str, RouteTarget] = {}
@@ -36,13 +36,13 @@ class Router:
         self._reserved: set[str] = set()
 
     def find(self, path: str) -> RouteTarget | None:
-        """Return what an exact path reaches, `/ext/` included."""
+        """Return the app of an exact path that includes `/ext/`."""
         return self._routes.get(path)
 
     def add(self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None) -> None:
-        """Put up an endpoint, or more sub-routes of one, under its name and all its aliases.
+        """Mount an endpoint, or more sub-routes of it, under its name and all its aliases.
 
-        Raises CallRefused, and changes nothing, where a path is taken.
+        Raises CallRefused before any change if a path is in use.
         """
         if endpoint in self._reserved:
             raise _taken(endpoint)
@@ -55,7 +55,7 @@ class Router:
             self._put(name, found)
 
     def alias(self, endpoint: str, alias: str) -> None:
-        """Give an endpoint, there already or not yet, a second name. Raises CallRefused."""
+        """Give an endpoint a second name; the endpoint may be mounted later. Raises CallRefused."""
         if alias in self._reserved:
             raise _taken(alias)
         if len(self._reserved) >= MAX_ALIASES:
@@ -81,14 +81,14 @@ class Router:
         return CallRefused(f"failed to create endpoint as {taken} already exists") if taken is not None else None
 
     def _names(self, endpoint: str) -> Iterator[str]:
-        """Yield an endpoint and all its aliases, those of aliases included, each once."""
-        seen, waiting = set[str](), [endpoint]
-        while waiting:
-            name = waiting.pop()
+        """Yield the name of an endpoint and all its aliases, including aliases of aliases, once each."""
+        seen, pending = set[str](), [endpoint]
+        while pending:
+            name = pending.pop()
             if name not in seen:
                 seen.add(name)
                 yield name
-                waiting += self._aliases.get(name, ())
+                pending += self._aliases.get(name, ())
 
 
 def _taken(alias: str) -> CallRefused:

@@ -20,7 +20,7 @@ class SharedQueueSize:
 
 
 class SendQueue:
-    """Messages for one client. A client that reads too slowly loses the connection, but never a single message.
+    """Messages for one client. A client that reads too slowly loses the connection; no message is ever skipped.
 
     ended: the code and reason with which the connection closes.
     """

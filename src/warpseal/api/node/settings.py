@@ -1,4 +1,4 @@
-"""Settings of the node API under `/ext`; docs/node-interfaces.md says what its endpoints do."""
+"""Settings of the node API under `/ext`. docs/node-interfaces.md describes its endpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from warpseal.runtime.settings import boolean, list_of, optional_path, secret, s
 
 @dataclass(frozen=True, slots=True)
 class NodeApiSettings:
-    """Keys and meanings are avalanchego's where it has the key."""
+    """Settings of the node API. Keys that avalanchego has keep its name and meaning."""
 
     admin_enabled: bool = setting(
         False, "api-admin-enabled", boolean, "administration endpoint, /ext/admin", "BOOL", is_node=True
