@@ -9,7 +9,7 @@ import pytest
 from tests.store.world import PATIENCE_S, settings_of
 from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
-from warpseal.store.api_key import digest_of
+from warpseal.store.api_key import digest_key
 from warpseal.store.store import open_store
 
 
@@ -32,9 +32,9 @@ async def test_a_key_is_created_shown_once_listed_and_revoked_while_a_daemon_run
     async with open_store(settings_of(any_store_url, call_timeout_s=PATIENCE_S), None) as store:
         assert key("create", "explorer", "--per-minute", "50", "--per-day", "0", *where) == 0
         text = capsys.readouterr().out.strip()
-        digest = digest_of(text)
+        digest = digest_key(text)
         assert digest is not None
-        found = await store.api_keys.key_of(digest)
+        found = await store.api_keys.find_key(digest)
         assert found is not None
         assert (found.name, found.units_per_minute, found.units_per_day) == ("explorer", 50, 0)
 
@@ -44,7 +44,7 @@ async def test_a_key_is_created_shown_once_listed_and_revoked_while_a_daemon_run
         assert text not in listed
 
         assert key("revoke", "explorer", *where) == 0
-        found = await store.api_keys.key_of(digest)
+        found = await store.api_keys.find_key(digest)
         assert found is not None
         assert found.revoked_at is not None
         capsys.readouterr()

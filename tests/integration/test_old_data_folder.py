@@ -20,7 +20,7 @@ from tests.integration.process import start_command
 from tests.paths import VECTORS
 from warpseal.bls import parse_public_key, verify, verify_aggregate
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.store.api_key import digest_of
+from warpseal.store.api_key import digest_key
 from warpseal.store.schema import ADDRESSES, BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
@@ -80,9 +80,9 @@ async def test_every_signature_and_share_of_an_old_store_is_found_and_verifies(
 
 async def test_what_else_an_old_store_holds_is_kept(tmp_path: Path, old: dict[str, Any]) -> None:
     async with open_store(StoreSettings(), unpack(tmp_path, "store.db")) as store:
-        digest = digest_of(old["apiKey"])
+        digest = digest_key(old["apiKey"])
         assert digest is not None
-        key = await store.api_keys.key_of(digest)
+        key = await store.api_keys.find_key(digest)
         assert key is not None
         assert (key.name, key.units_per_minute) == ("alice", 100)
 

@@ -207,7 +207,7 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 def _reachable_folder() -> Path:
-    """Return a new folder that everybody can reach; short, since the path of a socket has at most 107 bytes."""
+    """Return a new folder that every user can reach; short, because a socket path has at most 107 bytes."""
     roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     root = next(
         (item for item in roots if all(step.stat().st_mode & 0o001 for step in (item, *item.parents))), roots[0]

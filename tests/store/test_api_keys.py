@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.store.world import PATIENCE_S, settings_of, store_at
-from warpseal.store.api_key import ApiKey, NameTaken, digest_of, new_key_text
+from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
 from warpseal.store.api_keys import add_key, list_keys, revoke_key
 from warpseal.store.store import Store, open_store
 
@@ -15,7 +15,7 @@ PATIENT = {"call_timeout_s": PATIENCE_S}
 
 
 def build_key(name: str, text: str, created_at: float = 1.0) -> ApiKey:
-    digest = digest_of(text)
+    digest = digest_key(text)
     assert digest is not None
     return ApiKey(name, digest, text[-4:], 100, 0, created_at)
 
@@ -30,12 +30,12 @@ async def test_an_api_key_is_found_by_its_digest_before_and_after_it_is_revoked(
     async with store_at(any_store_url, **PATIENT) as store:
         await add(store, key)
     async with store_at(any_store_url, **PATIENT) as store:
-        assert await store.api_keys.key_of(key.digest) == key
-        assert await store.api_keys.key_of(b"\x01" * 32) is None
+        assert await store.api_keys.find_key(key.digest) == key
+        assert await store.api_keys.find_key(b"\x01" * 32) is None
         assert await store.write(lambda connection: revoke_key(connection, "explorer", 5.5))
         assert await store.write(lambda connection: revoke_key(connection, "explorer", 9.0))
         assert not await store.write(lambda connection: revoke_key(connection, "unknown", 5.5))
-        found = await store.api_keys.key_of(key.digest)
+        found = await store.api_keys.find_key(key.digest)
         assert found is not None
         assert found.revoked_at == 5.5
 
@@ -73,10 +73,10 @@ async def test_the_page_token_key_survives_a_restart(any_store_url: str) -> None
     "text", ["", "wsk_", "wsk_111", "wsk_0OIl", "key", "wsk_" + "z" * 300, "wsk_é", "wsk_" + "1" * 40]
 )
 def test_a_malformed_key_has_no_digest(text: str) -> None:
-    assert digest_of(text) is None
+    assert digest_key(text) is None
 
 
 def test_new_keys_are_distinct_and_not_contained_in_their_digests() -> None:
     texts = {new_key_text() for _ in range(50)}
     assert len(texts) == 50
-    assert all(digest_of(text) is not None and text.encode() not in digest_of(text) for text in texts)  # type: ignore[operator]
+    assert all(digest_key(text) is not None and text.encode() not in digest_key(text) for text in texts)  # type: ignore[operator]

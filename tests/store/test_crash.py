@@ -22,7 +22,7 @@ SEED = 20
 
 
 def write_until_killed(url: str, first: int, pipe: Connection) -> None:
-    """Run in a child process: write messages and send the number of each committed one."""
+    """Run in a child process: write messages and send the number of each committed message."""
     asyncio.run(_write_forever(url, first, pipe))
 
 
@@ -40,7 +40,7 @@ async def _write_forever(url: str, first: int, pipe: Connection) -> None:
 
 @pytest.fixture(scope="module")
 def processes() -> multiprocessing.context.ForkServerContext:
-    """Children of a process that has loaded everything, so that twenty of them cost no more than one."""
+    """A context that forks children from a process with all imports loaded, so that they start fast."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "warpseal.store.store", "alembic.script"])
     return context

@@ -63,7 +63,7 @@ def engine(any_store_url: str) -> Iterator[Engine]:
 
 
 def migrations_with(folder: Path, module: str, **values: object) -> Migrations:
-    """Return the migrations of the program and a further one."""
+    """Return the migrations of the program and a further migration."""
     (folder / "more").mkdir(exist_ok=True)
     (folder / "more" / "one_more.py").write_text(module.format(head=HEAD, **values))
     return Migrations((VERSIONS, folder / "more"), "0901")

@@ -41,7 +41,7 @@ def test_another_process_uses_the_same_url(postgres_url: str) -> None:
     assert done.stdout == "42\n"
 
 
-def test_what_was_committed_survives_a_stop(postgres_server: PostgresServer, postgres_url: str) -> None:
+def test_committed_rows_survive_a_stop(postgres_server: PostgresServer, postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
     with postgres_server.stopped(), pytest.raises(psycopg.OperationalError):

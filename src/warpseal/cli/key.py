@@ -11,7 +11,7 @@ from warpseal.cli.process import Command
 from warpseal.cli.store import add_arguments, resolve_store
 from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only, open_shared
-from warpseal.store.api_key import ApiKey, NameTaken, digest_of, new_key_text
+from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
 from warpseal.store.api_keys import add_key, list_keys, revoke_key
 from warpseal.store.migrate import check_version
 
@@ -49,7 +49,7 @@ def _create(args: argparse.Namespace) -> int:
     if not args.name.isprintable() or not 0 < len(args.name) <= _MAX_NAME_CHARACTERS:
         raise StartupError(f"a name has 1 to {_MAX_NAME_CHARACTERS} printable characters")
     url, text = resolve_store(args), new_key_text()
-    digest = digest_of(text)
+    digest = digest_key(text)
     assert digest is not None
     key = ApiKey(args.name, digest, text[-_HINT_CHARACTERS:], args.per_minute, args.per_day, time.time())
     with open_shared(url) as connection:

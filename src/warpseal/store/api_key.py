@@ -39,7 +39,7 @@ def new_key_text() -> str:
     return KEY_PREFIX + cb58_encode(os.urandom(_KEY_BYTES))
 
 
-def digest_of(text: str) -> bytes | None:
+def digest_key(text: str) -> bytes | None:
     """Return the SHA-256 of a key; None if the checksum is wrong, so that no query is needed."""
     try:
         raw = cb58_decode(text.removeprefix(KEY_PREFIX)) if text.startswith(KEY_PREFIX) else b""

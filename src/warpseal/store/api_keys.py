@@ -34,7 +34,7 @@ class ApiKeys:
         self._writes = writes
         self._wait_s = settings.call_timeout_s
 
-    async def key_of(self, digest: bytes) -> ApiKey | None:
+    async def find_key(self, digest: bytes) -> ApiKey | None:
         """Return the key of this digest, revoked or not; None if there is none. Raises StoreDown."""
         return await self._reads.read(lambda connection: find_key(connection, digest), self._wait_s)
 

@@ -17,13 +17,13 @@ from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import RateLimited, StoreDown
-from warpseal.store.api_key import ApiKey, digest_of, new_key_text
+from warpseal.store.api_key import ApiKey, digest_key, new_key_text
 
 KEY = new_key_text()
 
 
 def secrets_with(text: str = KEY, revoked_at: float | None = None, per_minute: int = 300) -> MemoryKeyStore:
-    digest = digest_of(text)
+    digest = digest_key(text)
     assert digest is not None
     return MemoryKeyStore({digest: ApiKey("explorer", digest, text[-4:], per_minute, 0, 1.0, revoked_at)})
 

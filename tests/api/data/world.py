@@ -48,7 +48,7 @@ class MemoryKeyStore:
     async def token_keys(self) -> tuple[bytes, ...]:
         return self.sealing
 
-    async def key_of(self, digest: bytes) -> ApiKey | None:
+    async def find_key(self, digest: bytes) -> ApiKey | None:
         self.looked_up += 1
         if self.error is not None:
             raise self.error

@@ -18,7 +18,7 @@ from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNo
 
 
 class RecordingProfiler(Profiler):
-    """A profiler of a process that is not there: it notes what it was asked, and samples nothing of this one."""
+    """A profiler of an absent process: it records its calls and samples nothing."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, suffix="-indexer")

@@ -1,4 +1,4 @@
-"""Profiles of a process that only does jobs: another one here, as the indexer's writer is one."""
+"""Profiles of a worker process that only runs jobs, like the writer of the indexer."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from warpseal.api.in_flight import client_address
 from warpseal.api.request_log import log_fields
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
-from warpseal.store.api_key import ApiKey, digest_of
+from warpseal.store.api_key import ApiKey, digest_key
 
 KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
@@ -111,7 +111,7 @@ class ApiAccess:
         return key
 
     async def _valid_key(self, text: str) -> ApiKey | None:
-        digest = digest_of(text)
+        digest = digest_key(text)
         if digest is None:
             return None
         try:
@@ -127,7 +127,7 @@ class ApiAccess:
             return self._keys[digest]
         except KeyError:
             services = await self._gate.wait()
-        key = self._keys[digest] = await services.key_store.key_of(digest)
+        key = self._keys[digest] = await services.key_store.find_key(digest)
         return key
 
 

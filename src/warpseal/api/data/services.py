@@ -25,7 +25,7 @@ class KeyStore(Protocol):
         """
         ...
 
-    async def key_of(self, digest: bytes) -> ApiKey | None:
+    async def find_key(self, digest: bytes) -> ApiKey | None:
         """Return an API key by its digest, revoked or not. Raises StoreDown."""
         ...
 
@@ -40,7 +40,7 @@ class EphemeralKeys:
         """Return the one key."""
         return (self._key,)
 
-    async def key_of(self, digest: bytes) -> ApiKey | None:
+    async def find_key(self, digest: bytes) -> ApiKey | None:
         """Return None."""
         return None
 
