@@ -42,7 +42,7 @@ FAST = IndexerSettings(
 
 @asynccontextmanager
 async def upstream_of(*nodes: ReplayNode, settings: IndexerSettings = FAST) -> AsyncIterator[Upstream]:
-    """Open the clients of some nodes."""
+    """Open clients of the nodes."""
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
     base = NodeSettings(p_chain_api=endpoints, info_api=endpoints, retry_failed_after_s=0.05)
     async with open_session() as session:
@@ -57,7 +57,7 @@ async def indexing(
     change: Callable[[IndexedNetwork], IndexedNetwork] = lambda network: network,
     with_genesis: bool = True,
 ) -> AsyncIterator[Indexer]:
-    """Run the indexer over some nodes and the index of a folder, with the worker in a thread of this process."""
+    """Run the indexer over the nodes and the index of a folder, with its worker in a thread."""
     async with upstream_of(*nodes, settings=settings) as upstream:
         network = change(await fetch_network(upstream, nodes[0].network_id, GENESIS if with_genesis else None))
         index = IndexSettings()
@@ -84,12 +84,12 @@ async def indexing(
 
 
 async def until_caught_up(indexer: Indexer) -> None:
-    """Wait until everything that the nodes have is written."""
+    """Wait until all blocks of the nodes are written."""
     await until(lambda: all(chain.is_caught_up for chain in indexer.chains.values()))
 
 
 async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexerSettings = FAST) -> None:
-    """Index everything that some nodes have."""
+    """Index all blocks of the nodes."""
     async with indexing(folder, *nodes, settings=settings) as indexer:
         await until_caught_up(indexer)
         # The status of the chains is written after the blocks.
@@ -97,5 +97,5 @@ async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexerSettings 
 
 
 def only(*chains: PrimaryChain, settings: IndexerSettings = FAST) -> IndexerSettings:
-    """Return settings for some chains."""
+    """Return settings with only these chains."""
     return replace(settings, chains=chains)

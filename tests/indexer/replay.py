@@ -37,7 +37,7 @@ def with_checksum(raw: bytes) -> str:
 
 @dataclass
 class Chains:
-    """What a node has: blocks by height, and containers in the order of the index API (by its path)."""
+    """The data of a node: blocks by height, and containers in the order of the index API, by its path."""
 
     p: list[bytes]
     x: list[bytes]
@@ -155,21 +155,21 @@ class ReplayNode:
 
     def _index(self, stream: str, method: str, params: Answer) -> Any:
         chain = stream[0]
-        kept = self.chains.containers.get(stream, [])
+        containers = self.chains.containers.get(stream, [])
         if stream.endswith("block"):
-            kept = kept[: max(0, self.tip(chain))]
-        if not kept:
+            containers = containers[: max(0, self.tip(chain))]
+        if not containers:
             raise Refused(-32000, "no containers have been accepted")
         if method == "index.getLastAccepted":
-            return kept[-1]
+            return containers[-1]
         if method != "index.getContainerRange":
             raise Refused(-32000, f"rpc: can't find method {method!r}")
         start, count = int(params["startIndex"]), int(params["numToFetch"])
-        if count > 1024 or start >= len(kept):
-            raise Refused(-32000, f"start index ({start}) > last accepted index ({len(kept) - 1})")
-        for container in kept[start : start + count]:
+        if count > 1024 or start >= len(containers):
+            raise Refused(-32000, f"start index ({start}) > last accepted index ({len(containers) - 1})")
+        for container in containers[start : start + count]:
             self.heights[chain, int(container["index"]) + 1] += 1
-        return {"containers": kept[start : start + count]}
+        return {"containers": containers[start : start + count]}
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""`verify` agrees with the recorded node, and finds a row that was changed."""
+"""`verify` finds no difference from the recorded node, and finds a changed row."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from warpseal.warp.ids import P_CHAIN
 
 
 class CountingIndex(Index):
-    """An index that counts how often it was read."""
+    """An index that counts its reads."""
 
     reads = 0
 

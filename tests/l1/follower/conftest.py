@@ -1,4 +1,4 @@
-"""A real PostgreSQL server, where a test asks for its URL."""
+"""A real PostgreSQL server, for tests with the fixture of its URL."""
 
 from tests.store.postgres import postgres_server, postgres_url
 

@@ -1,4 +1,4 @@
-"""What cannot be right stops the follower with a name and a height; nothing is ever skipped."""
+"""An invalid block stops the follower with a reason and a height, and no block is skipped."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reas
             await until(lambda: follower.status().stopped is not None)
             status = follower.status()
             assert (status.stopped, status.stopped_at) == (reason, 40)
-            # Everything above it is kept, and not a block below.
+            # The store has all blocks above it and no block below it.
             assert store.spans == [(41, 100)]
-            # New blocks do not get past it either, however often it looks again.
+            # New blocks do not let the follower continue, however often it retries.
             chain.grow(30)
             await asyncio.sleep(4 * FAST.retry_stopped_s)
             assert follower.status().stopped == reason
@@ -100,7 +100,7 @@ async def test_a_block_with_a_wrong_parent_is_requested_from_the_next_node() -> 
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: is_done(follower.status()))
             assert follower.status().stopped is None
-            # New blocks as well.
+            # The same holds for new blocks.
             chain.grow(4)
             lying.lies[61] = Chain(62, salt=b"other").raw[61]
             await until(lambda: follower.status().height == 63)
@@ -130,7 +130,7 @@ async def test_a_block_with_a_wrong_parent_on_every_node_stops_the_follower(heig
             expected = (58 if height == 59 else height, "wrong_parent")
             assert (status.stopped_at, status.stopped) == expected
             assert store.spans == ([] if height > 57 else [(height + 1, 59)])
-            # The truth comes back: it goes on by itself.
+            # The node has the right chain again, and the follower continues without a restart.
             node.lies.clear()
             await until(lambda: is_done(follower.status()))
             assert follower.status().stopped is None
@@ -179,7 +179,7 @@ async def test_two_ranges_that_do_not_link_stop_the_follower_and_stay_separate()
     forked = chain.fork(35)
     forked.grow(30)
     node = ChainNode(chain=forked)
-    # The node still shows the block that was the newest then, and denies it when the gap is closed.
+    # The node still has the former tip, but another chain below it when the follower closes the gap.
     node.lies[39] = chain.raw[39]
     async with nodes_of(node) as blocks:
         blocks.per_s = 8

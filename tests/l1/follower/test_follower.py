@@ -1,4 +1,4 @@
-"""The follower over loopback nodes: everything is read once, from the tip down, and restarts go on where it was."""
+"""The follower over loopback nodes: it reads each block once, from the tip down, and continues after restarts."""
 
 from __future__ import annotations
 
@@ -283,10 +283,10 @@ async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
     ):
         await until(lambda: is_done(first.status()))
         assert not second.status().is_leader
-        # It looks for the first block of Etna, and reads nothing.
+        # The follower searches for the first block of Etna and reads no range.
         assert len(nodes[1].asked) < 8
         leads[0].set(False)
-        # It stops at once: what comes now is not its business. A call that has left already may still arrive.
+        # The former leader stops at once. A call that it sent before may still arrive.
         await asyncio.sleep(0.1)
         asked = len(nodes[0].asked)
         chain.grow(3)

@@ -1,4 +1,4 @@
-"""What is known and what is read next: newest first, every gap filled, nothing read twice, nothing left out."""
+"""Known ranges and the next range to read: newest first, every gap filled, and each block read once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_each_block_is_read_once_however_the_tip_moves(first: int, tip: int, siz
         assert batch.below_id in (None, block_id(batch.low - 1))
         assert batch.above_id in (None, block_id(batch.high))
         read += range(batch.low, batch.high + 1)
-        # A batch that fails half-way leaves the part that links to what is known.
+        # A batch that fails half-way leaves the part that links to a known range.
         known.add(span(batch.low, batch.high))
     assert sorted(read) == list(range(first, tip + 1))
     assert list(known) == ([span(first, tip)] if tip >= first else [])

@@ -1,4 +1,4 @@
-"""The follower over the simulated network, whose P-Chain writes its blocks by itself: one L1's life is found whole."""
+"""The follower over the simulated network: it finds every transaction about an L1."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_every_transaction_is_found_although_nodes_limit_lag_or_fail() -> 
         first.rpc.outages["platform.getBlockByHeight"] = Outage(OutageKind.TOO_MANY, retry_after_s=1)
         second.lag = 3
         async with following(blocks, store) as follower:
-            # The first node gives no blocks, the second one not the newest.
+            # The first node serves no blocks, and the second node lacks the newest.
             await until(lambda: follower.status().waiting_for == "nodes" and second.rpc.calls.total() > 10)
             assert store.spans == []
             first.rpc.outages.clear()

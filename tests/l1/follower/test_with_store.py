@@ -1,4 +1,4 @@
-"""The follower with a real store: what it found is there after a restart, and a daemon killed half-way lost nothing."""
+"""The follower with a real store: its transactions survive a restart, and a killed follower loses none."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_one_of_two_followers_on_one_postgresql_server_follows_and_the_oth
             await until(lambda: first.status().height == 40)
             assert first.status().is_leader
             assert not second.status().is_leader
-            # It looks for the first block of Etna, and reads nothing.
+            # The follower searches for the first block of Etna and reads no range.
             assert len(nodes[1].asked) < 10
         asked = len(nodes[0].asked)
         chain.grow(1, txs[1])

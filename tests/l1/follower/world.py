@@ -45,7 +45,7 @@ def recorded_l1_txs() -> list[PSignedTx]:
 
 
 class Chain:
-    """Blocks that link, from block 0 on. apricot: how many without a time come first."""
+    """A chain of linked blocks from block 0. apricot: number of first blocks, which have no time."""
 
     def __init__(self, blocks: int, apricot: int = 1, salt: bytes = b"") -> None:
         self.raw: list[bytes] = []
@@ -68,7 +68,7 @@ class Chain:
             self.put(lambda parent, height: self._make(parent, height, txs))
 
     def put(self, make: Callable[[BlockID, int], bytes]) -> None:
-        """Add a block of any bytes."""
+        """Add a block with the given bytes."""
         self.raw.append(make(self._parent, len(self.raw)))
         self._parent = BlockID(sha256(self.raw[-1]).digest())
 
@@ -88,7 +88,7 @@ class Chain:
 
 
 def of_unknown_type(parent: BlockID, height: int) -> bytes:
-    """Return a block whose type no program knows."""
+    """Return a block of an unknown type."""
     return b"\x00\x00" + (99).to_bytes(4, "big") + parent + height.to_bytes(8, "big")
 
 
@@ -98,13 +98,13 @@ def cut_short(parent: BlockID, height: int) -> bytes:
 
 
 def encoded(raw: bytes) -> dict[str, str]:
-    """Return a block as a node does."""
+    """Return a block in a node's encoding."""
     return {"block": "0x" + (raw + sha256(raw).digest()[-4:]).hex(), "encoding": "hex"}
 
 
 @dataclass
 class ChainNode(RecordedNode):
-    """Serves a chain up to `tip`, or all of it. lies: other bytes for a height; asked: heights in order."""
+    """A node with a chain up to `tip`, or all of it. lies: other bytes by height. asked: requested heights in order."""
 
     chain: Chain = field(default_factory=lambda: Chain(1))
     tip: int | None = None
@@ -153,7 +153,7 @@ class MemoryStore:
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
         await asyncio.sleep(0)
         if self.is_down:
-            raise StoreDown("as the test wants it")
+            raise StoreDown("set by the test")
         return tuple(self.known)
 
     async def append(
@@ -161,7 +161,7 @@ class MemoryStore:
     ) -> None:
         await asyncio.sleep(0)
         if self.is_down:
-            raise StoreDown("as the test wants it")
+            raise StoreDown("set by the test")
         for known_range in self.known:
             assert known_range.high + 1 != read.low or read.low_parent_id == known_range.high_block_id
             assert read.high + 1 != known_range.low or known_range.low_parent_id == read.high_block_id
@@ -210,7 +210,7 @@ async def following(
     leadership: Leadership | None = None,
     decode: DecodeBlock = parse_followed_block,
 ) -> AsyncIterator[PChainFollower]:
-    """Let a follower run within the block, and kill it at the end."""
+    """Run a follower within the `async with` block and cancel it at the end."""
     follower = PChainFollower(blocks, store, leadership or SettableLeadership(), settings, decode=decode)
     task = asyncio.create_task(follower.run())
     try:
