@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
-from eth_utils.address import to_checksum_address
+from eth_hash.auto import keccak
 
 from warpseal.chains.ids import Address, address_prefix, bech32_text
 from warpseal.history.chains import PrimaryChain, PrimaryChains
@@ -55,7 +55,14 @@ def hex_text(raw: bytes) -> str:
 @lru_cache(_MAX_CACHED)
 def account_text(raw: bytes) -> str:
     """Return the text of an account or contract: EIP-55 if it has 20 bytes, else plain hex."""
-    return to_checksum_address(raw) if len(raw) == EVM_ADDRESS_BYTES else hex_text(raw)
+    if len(raw) != EVM_ADDRESS_BYTES:
+        return hex_text(raw)
+    digits = raw.hex()
+    # eth_utils would import pydantic, which takes as long as half of the daemon's start.
+    hash_digits = keccak(digits.encode()).hex()
+    return "0x" + "".join(
+        digit.upper() if mark > "7" else digit for digit, mark in zip(digits, hash_digits, strict=False)
+    )
 
 
 def percent_text(shares: int) -> str:
