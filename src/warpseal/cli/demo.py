@@ -135,7 +135,7 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     response = _get(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}")
     attested = SignedMessage.parse(bytes.fromhex(_expect(response, 201, "signedMessage")))
     print(f"    {conversion['type']} {conversion['txHash']}")
-    print(print(f"    201 after {response.took_s * 1000:.1f} ms: derived, signed by the manager's subnet, stored"))
+    print(f"    201 after {response.took_s * 1000:.1f} ms: derived, signed by the manager's subnet, stored")
     print(f"    payload {attested.unsigned.payload.hex()}")
 
     _print_step(8, "The metrics of these requests (GET /metrics on the metrics port)")
