@@ -31,7 +31,7 @@ def both(network: SimulatedNetwork, *first: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", list(OutageKind))
 async def test_when_the_first_node_fails_the_second_one_stands_in(kind: OutageKind, tmp_path: Path) -> None:
-    settings = {**QUICK, "node": {"call_timeout_s": 3.0}}
+    settings = {**QUICK, "node": {"call_timeout_s": 1.0}}
     async with (
         run_network(PLAN) as network,
         run_daemon(build_config(network, tmp_path, both(network), **settings)) as daemon,
