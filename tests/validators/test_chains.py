@@ -52,7 +52,7 @@ async def test_an_unknown_chain_is_looked_up_again_soon() -> None:
         for _ in range(3):
             with pytest.raises(UnknownChain) as caught:
                 await here.chains.subnet_of(NO_CHAIN)
-        assert caught.value.chain_id == id_text(NO_CHAIN)
+        assert caught.value.detail()["blockchainId"] == id_text(NO_CHAIN)
         assert here.node.calls[VALIDATED_BY] == 1
         here.node.answers[VALIDATED_BY] = {"subnetID": id_text(L1)}
         here.clock.now += 2.0

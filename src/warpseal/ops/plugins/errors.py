@@ -9,7 +9,7 @@ import os
 from json import dumps
 from pathlib import Path
 
-from warpseal.errors.base import CallRefused
+from warpseal.errors import CallRefused
 
 
 class InvalidVMID(CallRefused):

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
-from warpseal.errors.base import CallRefused
+from warpseal.errors import CallRefused
 from warpseal.ops.profiles.cpu import PERIOD_NS, CpuSampler
 from warpseal.ops.profiles.memory import memory_by_stack, memory_by_type
 from warpseal.ops.profiles.pprof import ProfileContents, Unit, encode

@@ -1,0 +1,587 @@
+"""Everything that can go wrong towards a caller, each with its stable code; statuses are in api/errors.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class WarpsealError(Exception):
+    """Base of every error that reaches a caller. `code` is stable; the text is for people.
+
+    detail: what a program may want to know beyond the code, JSON-ready.
+    """
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, text: str = "", **detail: Any) -> None:
+        super().__init__(text)
+        self._detail = detail
+
+    def detail(self) -> Mapping[str, Any]:
+        """Return what a program may want to know beyond the code."""
+        return self._detail
+
+
+class StartupError(Exception):
+    """The program cannot start; the text says what to change. Ends the process with exit code 1."""
+
+
+class CallRefused(Exception):
+    """A refused call of the node API; its text is the error of the JSON-RPC reply, whose status is 200."""
+
+
+# The process and its databases.
+
+
+class ShuttingDown(WarpsealError):
+    """The daemon is stopping and takes no new work."""
+
+    code = "shutting_down"
+
+
+class StillStarting(WarpsealError):
+    """The daemon is starting, and no node has reported the network id yet."""
+
+    code = "starting"
+
+    def __init__(self) -> None:
+        super().__init__("the daemon is starting; no node has reported the network id yet")
+
+
+class InternalError(WarpsealError):
+    """An internal error of the daemon."""
+
+    code = "internal_error"
+
+
+class StoreDown(WarpsealError):
+    """The database cannot be read or written now."""
+
+    code = "store_down"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the store is not available: {reason}")
+        self.reason = reason
+
+
+class IndexDamaged(StoreDown):
+    """The content of the index contradicts itself or the blocks in it: its rows must be rebuilt from them."""
+
+    code = "index_damaged"
+
+
+class IndexMoved(StoreDown):
+    """Another process has written to the index meanwhile; it must be opened again.
+
+    chain: whose blocks it wrote.
+    """
+
+    code = "index_moved"
+
+    def __init__(self, chain: str) -> None:
+        super().__init__(f"another process has written blocks of the {chain}")
+
+
+# The request itself, and the objects that it names.
+
+
+class InvalidRequest(WarpsealError):
+    """The request cannot be understood.
+
+    field: the part of it, in the specification's spelling.
+    """
+
+    code = "invalid_request"
+
+    def __init__(self, field: str, reason: str, **detail: Any) -> None:
+        super().__init__(f"{field}: {reason}", field=field, reason=reason, **detail)
+        self.field = field
+        self.reason = reason
+
+
+class UndecodableBody(InvalidRequest):
+    """The body is not a JSON object of the documented types."""
+
+    code = "undecodable_body"
+
+
+class UnknownField(InvalidRequest):
+    """The body holds a key that no dialect knows."""
+
+    code = "unknown_field"
+
+
+class UndecodableMessage(InvalidRequest):
+    """`message` is not hex."""
+
+    code = "undecodable_message"
+
+
+class NotAWarpMessage(InvalidRequest):
+    """`message` is hex, but neither an unsigned Warp message nor the log data that carries one."""
+
+    code = "not_a_warp_message"
+
+
+class UndecodableJustification(InvalidRequest):
+    """`justification` is not hex."""
+
+    code = "undecodable_justification"
+
+
+class UnusableJustification(InvalidRequest):
+    """A justification came without a message and is none of the two forms that name one."""
+
+    code = "unusable_justification"
+
+
+class NothingToSign(InvalidRequest):
+    """Neither a message nor a justification was given."""
+
+    code = "nothing_to_sign"
+
+
+class InvalidQuorum(InvalidRequest):
+    """The quorum is not an integer of 0..100."""
+
+    code = "invalid_quorum"
+
+
+class InvalidQuorumBuffer(InvalidRequest):
+    """The buffer is not an integer of 0..100, or quorum and buffer exceed 100 together."""
+
+    code = "invalid_quorum_buffer"
+
+
+class InvalidTimeout(InvalidRequest):
+    """The timeout is not a positive number of seconds up to the configured maximum."""
+
+    code = "invalid_timeout"
+
+
+class InvalidSigningSubnet(InvalidRequest):
+    """The signing subnet id is neither base58-check nor hex of 32 bytes."""
+
+    code = "invalid_signing_subnet"
+
+
+class WrongNetwork(WarpsealError):
+    """The message belongs to another network than the one this daemon serves."""
+
+    code = "wrong_network"
+
+    def __init__(self, message_network_id: int, network_id: int) -> None:
+        text = f"the message is of network {message_network_id}; this daemon serves network {network_id}"
+        super().__init__(text, messageNetworkId=message_network_id, networkId=network_id)
+
+
+class NetworkNotServed(WarpsealError):
+    """The path names a network that this daemon does not serve."""
+
+    code = "network_not_served"
+
+    def __init__(self, name: str, served: Sequence[str], network_id: int) -> None:
+        names = ", ".join(served)
+        text = f"network {name[:64]!r} is not served here; this daemon serves {names} (network id {network_id})"
+        super().__init__(text, served=list(served))
+
+
+class NotFound(WarpsealError):
+    """There is no such path."""
+
+    code = "not_found"
+
+
+class UnknownChain(WarpsealError):
+    """The P-Chain knows no blockchain of this id."""
+
+    code = "unknown_chain"
+
+    def __init__(self, chain_id: str) -> None:
+        super().__init__(f"no blockchain with id {chain_id} is known to the P-Chain", blockchainId=chain_id)
+
+
+class UnknownSubnet(WarpsealError):
+    """The P-Chain knows no subnet of this id."""
+
+    code = "unknown_subnet"
+
+    def __init__(self, subnet_id: str) -> None:
+        super().__init__(f"no subnet with id {subnet_id} is known to the P-Chain", signingSubnetId=subnet_id)
+
+
+class SubnetNotConverted(WarpsealError):
+    """A justification names a subnet that is not an L1, so there is no conversion to attest."""
+
+    code = "subnet_not_converted"
+
+    def __init__(self, subnet_id: str) -> None:
+        super().__init__(f"subnet {subnet_id} has not been converted to an L1")
+
+
+class NoValidators(WarpsealError):
+    """The signing subnet has no validators at the height that the caller named."""
+
+    code = "no_validators"
+
+    def __init__(self, subnet_id: str, height: int) -> None:
+        text = f"subnet {subnet_id} has no validators at P-Chain height {height}"
+        super().__init__(text, signingSubnetId=subnet_id, pChainHeight=str(height))
+
+
+class HeightTooOld(WarpsealError):
+    """The named height lies further back than `max-p-chain-lookback` allows."""
+
+    code = "height_too_old"
+
+    def __init__(self, height: int, oldest: int, lookback: int) -> None:
+        super().__init__(
+            f"P-Chain height {height} is older than {oldest}, the oldest that max-p-chain-lookback={lookback} allows",
+            pChainHeight=str(height),
+            oldest=str(oldest),
+            setting="max-p-chain-lookback",
+        )
+        self.height = height
+        self.oldest = oldest
+
+
+class HeightTooNew(WarpsealError):
+    """The named height lies so far beyond the tip of the P-Chain that waiting for it makes no sense."""
+
+    code = "height_too_new"
+
+    def __init__(self, height: int, tip: int) -> None:
+        text = f"P-Chain height {height} does not exist yet; the P-Chain is at {tip}"
+        super().__init__(text, pChainHeight=str(height), tip=str(tip))
+        self.height = height
+        self.tip = tip
+
+
+class TooManyRequests(WarpsealError):
+    """Too many requests are in flight, from everybody or from this client."""
+
+    code = "too_many_requests"
+
+    def __init__(self, limit: int, *, per_client: bool) -> None:
+        whose, scope = ("from this client address", "client") if per_client else ("in all", "daemon")
+        text = f"{limit} requests are in flight {whose}, which is the limit; try again shortly"
+        super().__init__(text, limit=limit, scope=scope)
+
+
+# Upstream nodes.
+
+
+class NodeFailure(StrEnum):
+    """How an upstream node failed, as far as a caller may know."""
+
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    HTTP_STATUS = "http_status"
+    WRONG_NETWORK = "wrong_network"
+    BAD_ANSWER = "bad_answer"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAttempt:
+    """One failed try: the node's position in its configured list (from 0) and the class of failure."""
+
+    position: int
+    failure: NodeFailure
+
+
+class NodeUnavailable(WarpsealError):
+    """No configured node gave a usable answer."""
+
+    code = "node_unavailable"
+
+    def __init__(self, what: str, attempts: Sequence[NodeAttempt] = ()) -> None:
+        tried = "; ".join(f"node {a.position}: {a.failure}" for a in attempts)
+        nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
+        super().__init__(f"no usable answer for {what}" + (f" ({tried})" if tried else ""), nodes=nodes)
+        self.attempts = tuple(attempts)
+
+
+# A missed quorum: the missing validators, the reasons, and whether waiting helps.
+
+
+class Verdict(StrEnum):
+    """Whether waiting helps."""
+
+    WAIT = "wait"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingValidator:
+    """One member of the canonical set whose signature is missing, and why.
+
+    public_key: 48 bytes, or None for weight without a key. error_code and error_message: the last refusal.
+    """
+
+    node_ids: tuple[str, ...]
+    public_key: bytes | None
+    weight: int
+    reason: str
+    error_code: int | None = None
+    error_message: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"nodeIds": list(self.node_ids), "weight": str(self.weight), "reason": self.reason}
+        if self.public_key is not None:
+            content["publicKey"] = "0x" + self.public_key.hex()
+        if self.error_code is not None:
+            content["errorCode"] = self.error_code
+        if self.error_message:
+            content["errorMessage"] = self.error_message
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumShortfall:
+    """What is missing for a quorum. counts: validators by reason; missing: heaviest first, at most 50."""
+
+    verdict: Verdict
+    signed_weight: int
+    required_weight: int
+    total_weight: int
+    height: int
+    signing_subnet_id: str
+    counts: Mapping[str, int]
+    missing: tuple[MissingValidator, ...]
+    retry_after_s: float | None = None
+    hints: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "verdict": self.verdict.value,
+            "signedWeight": str(self.signed_weight),
+            "requiredWeight": str(self.required_weight),
+            "totalWeight": str(self.total_weight),
+            "pChainHeight": str(self.height),
+            "signingSubnetId": self.signing_subnet_id,
+            "counts": dict(self.counts),
+            "validators": [validator.as_json() for validator in self.missing],
+        }
+        if self.hints:
+            content["hints"] = list(self.hints)
+        return content
+
+
+class QuorumNotReached(WarpsealError):
+    """The quorum was not reached, and waiting may help.
+
+    at_deadline: the caller's time ran out; else it failed at once, because the quorum cannot be reached now.
+    """
+
+    code = "quorum_not_reached"
+
+    def __init__(self, shortfall: QuorumShortfall, *, at_deadline: bool) -> None:
+        super().__init__(
+            f"failed to reach a threshold of stake: {shortfall.signed_weight} of {shortfall.required_weight} "
+            f"required weight has signed (total {shortfall.total_weight})"
+        )
+        self.shortfall = shortfall
+        self.at_deadline = at_deadline
+
+    def detail(self) -> Mapping[str, Any]:
+        return self.shortfall.as_json()
+
+
+class QuorumImpossible(WarpsealError):
+    """The quorum can never be reached: the weight that is lost for good makes it unreachable."""
+
+    code = "quorum_impossible"
+
+    def __init__(self, shortfall: QuorumShortfall) -> None:
+        super().__init__(
+            f"this quorum cannot be reached: of total weight {shortfall.total_weight}, "
+            f"{shortfall.required_weight} is required, and too much of it is lost for good"
+        )
+        self.shortfall = shortfall
+
+    def detail(self) -> Mapping[str, Any]:
+        return self.shortfall.as_json()
+
+
+# Signed messages of P-Chain transactions: missing, not yet, or never again.
+
+
+class MalformedTransactionHash(InvalidRequest):
+    """A transaction hash is neither base58-check nor hex of 32 bytes."""
+
+    code = "malformed_transaction_hash"
+
+
+class ProofMismatch(InvalidRequest):
+    """The registration that the caller names is none, or that of another validation."""
+
+    code = "proof_mismatch"
+
+
+class TransactionNotFound(WarpsealError):
+    """No accepted transaction of this id is known (yet).
+
+    status: what the P-Chain says of it, where a node knows it at all.
+    """
+
+    code = "transaction_not_found"
+
+    def __init__(self, tx_id: str, status: str | None = None) -> None:
+        status_text = f"is not accepted yet ({status})" if status else "is not known to the P-Chain (yet)"
+        super().__init__(f"transaction {tx_id} {status_text}", txHash=tx_id, **({"status": status} if status else {}))
+        self.status = status
+
+
+class NoMessage(WarpsealError):
+    """A transaction of this type has no message that validators could sign.
+
+    kind: the node's name of the type; chain: "P-Chain" or "X-Chain".
+    """
+
+    code = "no_message"
+
+    def __init__(self, kind: str, chain: str = "P-Chain") -> None:
+        article = "an" if kind[:1] in "AEIOU" else "a"
+        super().__init__(f"{article} {kind} of the {chain} has no Warp message", transactionType=kind, chain=chain)
+        self.kind = kind
+        self.chain = chain
+
+
+class UndecodableTransaction(WarpsealError):
+    """The P-Chain has accepted a transaction that this version of the daemon cannot read."""
+
+    code = "undecodable_transaction"
+
+    def __init__(self, tx_id: str, reason: str) -> None:
+        super().__init__(f"transaction {tx_id} cannot be read: {reason}", txHash=tx_id, reason=reason)
+
+
+class MessageSuperseded(WarpsealError):
+    """The transaction's message is not true any more, and no stored signature of it reaches the quorum.
+
+    superseded: what is true now, JSON-ready.
+    """
+
+    code = "message_superseded"
+
+    def __init__(self, tx_id: str, superseded: Mapping[str, Any]) -> None:
+        super().__init__(
+            f"the message of transaction {tx_id} is not true any more, so that no validator signs it, "
+            "and too few of its signatures are stored",
+            verdict=Verdict.NEVER.value,
+            txHash=tx_id,
+            superseded=dict(superseded),
+        )
+
+
+class OriginNotIndexed(WarpsealError):
+    """Where a validation began is not known yet, and validators ask for that before they attest its removal.
+
+    progress: how far each way of finding it has come, JSON-ready.
+    """
+
+    code = "origin_not_indexed"
+
+    def __init__(self, validation_id: str, progress: Mapping[str, Any], retry_after_s: float) -> None:
+        text = f"where validation {validation_id} began is not known yet"
+        super().__init__(text, validationId=validation_id, progress=dict(progress))
+        self.retry_after_s = retry_after_s
+
+
+# The Data API.
+
+
+class InvalidPageToken(InvalidRequest):
+    """A page token is none that this service gave out for this path."""
+
+    code = "invalid_page_token"
+
+
+class ExpiredPageToken(InvalidRequest):
+    """A page token is older than 24 hours."""
+
+    code = "expired_page_token"
+
+
+class PageTokenMismatch(InvalidRequest):
+    """A parameter differs from the request that the page token continues."""
+
+    code = "page_token_mismatch"
+
+
+class IndexNotEnabled(WarpsealError):
+    """What was asked for needs an index that this daemon does not keep.
+
+    missing: the chain or the resource.
+    """
+
+    code = "index_not_enabled"
+
+    def __init__(self, missing: str) -> None:
+        text = f"index not enabled: this daemon does not index {missing}"
+        super().__init__(text, missing=missing, setting="index-chains")
+
+
+class IndexNotReady(WarpsealError):
+    """The index has not begun with a chain that it will have."""
+
+    code = "index_not_ready"
+
+    def __init__(self, chain: str) -> None:
+        super().__init__(f"the {chain} is going to be indexed, and its first block is not there yet", chain=chain)
+
+
+class NotAPrimaryChain(WarpsealError):
+    """The path names a blockchain that is none of the three primary ones."""
+
+    code = "not_a_primary_chain"
+
+    def __init__(self, name: str, known: Mapping[str, str]) -> None:
+        text = f"blockchain {name[:64]!r} is none of the primary chains: {', '.join(known)}"
+        super().__init__(text, blockchainIds=dict(known))
+
+
+class IndexStale(WarpsealError):
+    """The index lags further behind than `max-index-lag-seconds` allows."""
+
+    code = "index_stale"
+
+    def __init__(self, chain: str, lag_s: int, limit_s: float) -> None:
+        text = f"the index of the {chain} lags {lag_s} s behind, and {limit_s:g} s are allowed"
+        super().__init__(text, chain=chain, lagSeconds=lag_s, allowedSeconds=limit_s)
+
+
+class ApiKeyRequired(WarpsealError):
+    """This daemon serves callers with an API key only."""
+
+    code = "api_key_required"
+
+    def __init__(self) -> None:
+        super().__init__("an API key is required: send it as x-service-api-key or x-glacier-api-key")
+
+
+class ApiKeyRefused(WarpsealError):
+    """The API key is unknown or revoked."""
+
+    code = "api_key_refused"
+
+    def __init__(self) -> None:
+        super().__init__("this API key is unknown or revoked")
+
+
+class RateLimited(WarpsealError):
+    """The caller has used up its compute units for now.
+
+    limit_units: in window_s seconds. retry_after_s: when there are enough again.
+    """
+
+    code = "rate_limited"
+
+    def __init__(self, limit_units: int, window_s: int, retry_after_s: float) -> None:
+        text = f"rate limit exceeded: {limit_units} compute units in {window_s} s"
+        super().__init__(text, limitUnits=limit_units, windowSeconds=window_s)
+        self.retry_after_s = retry_after_s
