@@ -22,7 +22,7 @@ from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused
 from warpseal.history.aliases import ChainAliases
-from warpseal.metrics import Metrics
+from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
 from warpseal.ops.health.host import database_check, diskspace_check
 from warpseal.ops.health.peer_checks import PeerTraffic, network_check, router_check

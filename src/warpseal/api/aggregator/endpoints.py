@@ -29,7 +29,7 @@ from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import UndecodableBody, WarpsealError
-from warpseal.metrics import Metrics
+from warpseal.metrics.registry import Metrics
 from warpseal.warp.ids import id_text
 
 HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
