@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
+from warpseal.evm_rpc.build import ForwardedChain
+from warpseal.evm_rpc.logs import EvmLogClient
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
@@ -110,7 +112,12 @@ async def open_upstreams(config: Config, metrics: Metrics) -> AsyncIterator[Upst
 
 @asynccontextmanager
 async def build_services(
-    config: Config, upstreams: Upstreams, identity: LockedIdentity, network_id: int, metrics: Metrics
+    config: Config,
+    upstreams: Upstreams,
+    identity: LockedIdentity,
+    network_id: int,
+    metrics: Metrics,
+    evm_chains: Sequence[ForwardedChain] = (),
 ) -> AsyncIterator[Services]:
     """Build all services, and hold their worker threads and the store; nothing runs yet.
 
@@ -156,7 +163,10 @@ async def build_services(
         l1_deps = L1Deps(
             platform=platform,
             x_chain=upstream.x_chain,
-            evm=upstream.evm,
+            evm={
+                chain.chain_id: EvmLogClient(chain.forwarder, config.node.call_timeout_s, upstreams.decoding)
+                for chain in evm_chains
+            },
             index=store.l1,
             archive=store.archive,
             chains=chains,

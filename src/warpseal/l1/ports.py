@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from warpseal.evm_rpc.logs import EvmLog, LogFilter
 from warpseal.l1.request import L1Request, L1SignedMessage
-from warpseal.node.evm import EvmLog, LogFilter
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
