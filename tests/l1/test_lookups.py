@@ -99,7 +99,7 @@ class MemoryIndex:
         self._check()
         return None
 
-    async def keep_origin(self, origin: Origin, source: str) -> None:
+    async def store_origin(self, origin: Origin, source: str) -> None:
         self._check()
 
     def _check(self) -> None:

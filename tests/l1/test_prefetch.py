@@ -179,7 +179,7 @@ async def test_transactions_of_a_tracked_l1_are_signed_if_its_manager_is_on_anot
         # A weight change names only the validation; the origin of the validation names the L1.
         registered = derive_attestation(parse_p_tx(HISTORY.registration.raw), NETWORK_ID).registration
         assert registered is not None
-        await running.store.l1.keep_origin(RegistrationOrigin(registered.encode()), "caller")
+        await running.store.l1.store_origin(RegistrationOrigin(registered.encode()), "caller")
         running.follower.publish(HISTORY.second)
         await running.until_requested(2)
 

@@ -57,7 +57,7 @@ class ArchiveWriter:
             if share.is_verified or known.get(public_key) != share.raw
         ]
         if found:
-            self._archive.keep_shares(self._message, found)
+            self._archive.store_shares(self._message, found)
 
     def delete_share(self, public_key: bytes, signature: bytes) -> None:
         """Delete a share that was found bad."""
@@ -69,7 +69,7 @@ class ArchiveWriter:
         """Return when a result is committed, or when the archive lets its callers wait no longer."""
         signature = _stored_signature(result, self._validators)
         if signature not in self._signatures:
-            await self._archive.keep_signature(self._message, signature)
+            await self._archive.store_signature(self._message, signature)
 
 
 class PinnedMessages:
@@ -86,14 +86,14 @@ class PinnedMessages:
     def pin(self, message: UnsignedMessage) -> None:
         """Never evict a message from the archive."""
         if self._add(message.id):
-            self._archive.keep_for_ever(message)
+            self._archive.pin(message)
 
     async def ensure_stored(
         self, message: UnsignedMessage, result: SignedResult, validators: CanonicalValidatorSet
     ) -> None:
         """Return when a cached result is committed: the archive may have evicted it before the message was pinned."""
         if self._add(_name(message.id, result)):
-            await self._archive.keep_signature(message, _stored_signature(result, validators))
+            await self._archive.store_signature(message, _stored_signature(result, validators))
 
     def mark_stored(self, message: UnsignedMessage, result: SignedResult) -> None:
         """Take that a result was committed after its message was pinned."""

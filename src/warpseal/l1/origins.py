@@ -156,7 +156,7 @@ class OriginFinder:
         self._cache[origin.validation_id] = found
         # While the store is down the origin stays in memory only.
         with suppress(StoreDown):
-            await self._index.keep_origin(origin, source)
+            await self._index.store_origin(origin, source)
         return found
 
     async def _origin_in(self, tx_id: bytes, validation_id: ValidationID) -> Origin | None:

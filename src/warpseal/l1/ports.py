@@ -59,7 +59,7 @@ class L1TransactionIndex(Protocol):
         """Return the origin of a validation."""
         ...
 
-    async def keep_origin(self, origin: Origin, source: str) -> None:
+    async def store_origin(self, origin: Origin, source: str) -> None:
         """Store an origin that was not found by the follower."""
         ...
 
