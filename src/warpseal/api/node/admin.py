@@ -18,7 +18,7 @@ from warpseal.api.node.router import Router
 from warpseal.errors import CallRefused
 from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
 from warpseal.ops.logs.loggers import LEVELS
-from warpseal.ops.profiles.ipc import ProfilerControl
+from warpseal.ops.profiles.profiler import ProfileStep, TakeStep
 from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, cb58_decode, id_text
 
 NAME: Final = "admin"
@@ -71,7 +71,7 @@ class AdminServices:
     aliases: ChainAliases
     loggers: Loggers
     plugins: Plugins
-    profiler: ProfilerControl
+    profile: TakeStep
 
 
 class AdminMethods:
@@ -82,7 +82,7 @@ class AdminMethods:
         self._aliases = services.aliases
         self._loggers = services.loggers
         self._plugins = services.plugins
-        self._profiler = services.profiler
+        self._profile = services.profile
 
     def methods(self) -> Mapping[str, Method[Any]]:
         """Return the methods by name."""
@@ -94,7 +94,7 @@ class AdminMethods:
             "setLoggerLevel": Method(LevelParams, self.set_logger_level),
             "loadVMs": Method(NoParams, self.load_vms),
         }
-        return own | _profiling(self._profiler)
+        return own | _profiling(self._profile)
 
     async def alias(self, params: AliasParams) -> Done:
         """Let /ext/<alias> and all its sub-routes reach an endpoint. Raises CallRefused."""
@@ -144,22 +144,21 @@ class AdminMethods:
         return content
 
 
-def _profiling(profiler: ProfilerControl) -> dict[str, Method[Any]]:
+def _profiling(take: TakeStep) -> dict[str, Method[Any]]:
+    def method(step: ProfileStep) -> Method[Any]:
+        async def call(params: NoParams) -> Done:
+            await take(step)
+            return DONE
+
+        return Method(NoParams, call)
+
     return {
-        "startCPUProfiler": Method(NoParams, _done(profiler.start_cpu)),
-        "stopCPUProfiler": Method(NoParams, _done(profiler.stop_cpu)),
-        "memoryProfile": Method(NoParams, _done(profiler.write_memory)),
-        "lockProfile": Method(NoParams, _done(profiler.write_locks)),
-        "stacktrace": Method(NoParams, _done(profiler.write_stacks)),
+        "startCPUProfiler": method(ProfileStep.START_CPU),
+        "stopCPUProfiler": method(ProfileStep.STOP_CPU),
+        "memoryProfile": method(ProfileStep.MEMORY),
+        "lockProfile": method(ProfileStep.LOCKS),
+        "stacktrace": method(ProfileStep.STACKS),
     }
-
-
-def _done(act: Any) -> Any:
-    async def call(params: NoParams) -> Done:
-        await act()
-        return DONE
-
-    return call
 
 
 def _check_length(alias: str) -> None:
