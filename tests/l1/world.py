@@ -149,12 +149,13 @@ def _build(
     follower: dict[str, Any] = {}
     l1_deps = L1Deps(
         platform=platform,
-        x_chain=upstream.x_chain,
+        list_subnets=platform.subnets,
+        read_x_chain_tx=upstream.x_chain.transaction,
         evm=evm_logs,
         index=store.l1,
         archive=store.archive,
-        chains=chains,
-        epochs=epochs,
+        find_subnet=chains.subnet_of,
+        find_epoch_height=epochs.height,
         heights=heights,
         sets=sets,
         aggregator=aggregator,

@@ -162,15 +162,16 @@ async def build_services(
         )
         l1_deps = L1Deps(
             platform=platform,
-            x_chain=upstream.x_chain,
+            list_subnets=platform.subnets,
+            read_x_chain_tx=upstream.x_chain.transaction,
             evm={
                 chain.chain_id: EvmLogClient(chain.forwarder, config.node.call_timeout_s, upstreams.decoding)
                 for chain in evm_chains
             },
             index=store.l1,
             archive=store.archive,
-            chains=chains,
-            epochs=epochs,
+            find_subnet=chains.subnet_of,
+            find_epoch_height=epochs.height,
             heights=heights,
             sets=sets,
             aggregator=aggregator,
@@ -178,7 +179,7 @@ async def build_services(
         )
         l1_messages = L1MessageService(l1_deps, network_id, config.l1, config.aggregation, executor=hashing)
         eager = EagerSigner(
-            EagerDeps(l1_messages, store.l1, leadership, chains, follower.subscribe),
+            EagerDeps(l1_messages.get, store.l1, leadership, chains.subnet_of, follower.subscribe),
             frozenset(settings.tracked_subnet_ids),
             network_id,
             config.l1,
