@@ -12,7 +12,7 @@ import pytest
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import InlineExecutor, now, run
 from tests.aggregation.world import World, members, message, public_key, request, signature, silent
-from warpseal.aggregation.archive_writer import ShareAuditor
+from warpseal.aggregation.pinned_messages import ShareAuditor
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool
 from warpseal.errors import QuorumNotReached
