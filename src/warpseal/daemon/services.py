@@ -18,8 +18,7 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
-from warpseal.l1.follower.indexed_blocks import IndexFirstBlocks
-from warpseal.l1.follower.ports import FollowerBlocks
+from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.service import L1MessageService
 from warpseal.metrics.registry import Metrics
@@ -157,9 +156,8 @@ async def build_services(
         # Where nothing is kept, there is no use in following.
         is_kept = config.store.url != OFF
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
-        follower = PChainFollower(
-            _follower_blocks(config, upstream, identity, stack), store.l1, leadership, follower_settings
-        )
+        indexed = _indexed_blocks(config, identity, stack)
+        follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
         l1_deps = L1Deps(
             platform=platform,
             list_subnets=platform.subnets,
@@ -175,7 +173,7 @@ async def build_services(
             heights=heights,
             sets=sets,
             aggregator=aggregator,
-            progress=follower.progress,
+            progress=lambda: follower.status().progress(),
         )
         l1_messages = L1MessageService(l1_deps, network_id, config.l1, config.aggregation, executor=hashing)
         eager = EagerSigner(
@@ -189,14 +187,11 @@ async def build_services(
         yield Services(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 
-def _follower_blocks(
-    config: Config, upstream: Upstream, identity: LockedIdentity, stack: AsyncExitStack
-) -> FollowerBlocks:
-    """Return the source of blocks for the follower: the index, if this daemon has one, and then the nodes."""
+def _indexed_blocks(config: Config, identity: LockedIdentity, stack: AsyncExitStack) -> IndexedBlocks | None:
+    """Return the blocks of the index, if this daemon has one."""
     if PrimaryChain.P not in config.indexer.chains:
-        return upstream.blocks
-    url = index_url(config.index, identity.folder)
-    return stack.enter_context(closing(IndexFirstBlocks(upstream.blocks, url, config.index)))
+        return None
+    return stack.enter_context(closing(IndexedBlocks(index_url(config.index, identity.folder), config.index)))
 
 
 def delete_waiting_blocks(folder: Path) -> None:

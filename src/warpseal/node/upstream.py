@@ -84,7 +84,10 @@ def connect_upstream(
         info=info,
         proposervm=ProposerVMClient(pool(nodes)),
         blocks=PBlocksClient(
-            pool(platform_nodes), info, at_once=settings.follow_max_concurrency, per_s=settings.follow_calls_per_s
+            pool(platform_nodes),
+            info,
+            max_concurrency=settings.follow_max_concurrency,
+            max_calls_per_s=settings.follow_calls_per_s,
         ),
         x_chain=XChainClient(pool(nodes)),
         c_blocks=CBlocksClient(pool(nodes)),
