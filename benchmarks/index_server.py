@@ -15,14 +15,12 @@ from typing import Final
 import uvloop
 
 from benchmarks.index_made_up import PARAMS
-from warpseal.api.aggregator.endpoints import AggregatorEndpoints
-from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
-from warpseal.api.aggregator.services import SigningServices
+from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.probes import ProbeEndpoints
-from warpseal.api.routes import ApiEndpoints, api_app
+from warpseal.api.routes import api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
@@ -35,7 +33,7 @@ from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
-from warpseal.metrics.registry import Metrics
+from warpseal.metrics import Metrics
 from warpseal.warp.ids import ChainID, NodeID
 
 TOKEN_KEY: Final = b"k" * 32
@@ -72,8 +70,7 @@ async def serve(settings: IndexSettings) -> None:
     signing, data = StartupGate[SigningServices](), StartupGate[DataServices]()
     data_api = DataApi(data, api_settings, data_settings)
     aggregator = AggregatorEndpoints(signing, api_settings, metrics)
-    l1_messages = L1MessageEndpoint(signing, api_settings, metrics, aggregator.in_flight)
-    app = api_app(ApiEndpoints(aggregator, l1_messages, ProbeEndpoints(signing), data_api), api_settings, metrics)
+    app = api_app(aggregator, ProbeEndpoints(signing), data_api, api_settings, metrics)
     server = HttpServer(app, api_settings.api_host, 0, api_settings)
     server.bind()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

@@ -10,7 +10,6 @@ import pytest
 
 from tests import paths
 from warpseal import errors
-from warpseal.api import request_errors
 from warpseal.api.errors import ERROR_TABLE, Dialect, error_response, error_text, find_rule
 from warpseal.errors import (
     MissingValidator,
@@ -79,17 +78,17 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.ShuttingDown(),
     errors.InternalError("x"),
     errors.WarpsealError(),
-    request_errors.FieldTooLarge("message", 5),
-    request_errors.BodyTooLarge(5),
-    request_errors.HeaderTooLarge(5),
-    request_errors.ReceiveTimeout(0.5),
-    request_errors.MalformedHTTP(),
-    request_errors.MethodNotAllowed("GET", ("POST",)),
-    request_errors.TooManyConnections(),
+    errors.FieldTooLarge("message", 5),
+    errors.BodyTooLarge(5),
+    errors.HeaderTooLarge(5),
+    errors.ReceiveTimeout(0.5),
+    errors.MalformedHTTP(),
+    errors.MethodNotAllowed("GET", ("POST",)),
+    errors.TooManyConnections(),
     *(
         kind("field", "reason")
         for kind in ALL
-        if issubclass(kind, errors.InvalidRequest) and kind is not request_errors.FieldTooLarge
+        if issubclass(kind, errors.InvalidRequest) and kind is not errors.FieldTooLarge
     ),
 )
 

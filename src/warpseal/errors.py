@@ -85,6 +85,73 @@ class IndexMoved(StoreDown):
         super().__init__(f"another process has written blocks of the {chain}")
 
 
+# The HTTP of a request, before it is understood.
+
+
+class BodyTooLarge(WarpsealError):
+    """The request body is longer than this daemon takes."""
+
+    code = "body_too_large"
+
+    def __init__(self, limit_bytes: int) -> None:
+        text = f"the request body is longer than the {limit_bytes} bytes that are allowed"
+        super().__init__(text, limitBytes=limit_bytes)
+
+
+class HeaderTooLarge(WarpsealError):
+    """The request line and header fields are longer than this daemon takes."""
+
+    code = "header_too_large"
+
+    def __init__(self, limit_bytes: int) -> None:
+        text = f"the request header is longer than the {limit_bytes} bytes that are allowed"
+        super().__init__(text, limitBytes=limit_bytes)
+
+
+class ReceiveTimeout(WarpsealError):
+    """The request did not arrive in full within the time that is allowed for it."""
+
+    code = "receive_timeout"
+
+    def __init__(self, allowed_s: float) -> None:
+        super().__init__(f"the request did not arrive in full within {allowed_s:g} s", allowedSeconds=allowed_s)
+
+
+class MalformedHTTP(WarpsealError):
+    """The bytes on the connection are not HTTP/1.1."""
+
+    code = "malformed_http"
+
+    def __init__(self) -> None:
+        super().__init__("the request is not valid HTTP/1.1")
+
+
+class NotFound(WarpsealError):
+    """There is no such path."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(WarpsealError):
+    """The path exists, but not for this method."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, allowed: Sequence[str]) -> None:
+        text = f"method {method[:32]} is not allowed here; use {' or '.join(allowed)}"
+        super().__init__(text, allowed=list(allowed))
+        self.allowed = tuple(allowed)
+
+
+class TooManyConnections(WarpsealError):
+    """Too many connections to this port are open."""
+
+    code = "too_many_connections"
+
+    def __init__(self) -> None:
+        super().__init__("too many connections are open; try again later")
+
+
 # The request itself, and the objects that it names.
 
 
@@ -168,6 +235,27 @@ class InvalidSigningSubnet(InvalidRequest):
     code = "invalid_signing_subnet"
 
 
+class ConflictingSpellings(InvalidRequest):
+    """Two spellings of one field, or the same spelling twice, carry different values."""
+
+    code = "conflicting_spellings"
+
+
+class FieldTooLarge(InvalidRequest):
+    """A message or justification is longer than this daemon takes."""
+
+    code = "field_too_large"
+
+    def __init__(self, field: str, limit_bytes: int) -> None:
+        super().__init__(field, f"longer than the {limit_bytes} bytes that are allowed", limitBytes=limit_bytes)
+
+
+class AllZeroes(InvalidRequest):
+    """The message consists of zero bytes only, and so does the justification."""
+
+    code = "only_zeroes"
+
+
 class WrongNetwork(WarpsealError):
     """The message belongs to another network than the one this daemon serves."""
 
@@ -187,12 +275,6 @@ class NetworkNotServed(WarpsealError):
         names = ", ".join(served)
         text = f"network {name[:64]!r} is not served here; this daemon serves {names} (network id {network_id})"
         super().__init__(text, served=list(served))
-
-
-class NotFound(WarpsealError):
-    """There is no such path."""
-
-    code = "not_found"
 
 
 class UnknownChain(WarpsealError):

@@ -394,16 +394,16 @@ class EmptyArchive:
     async def load(self, message_id: MessageID) -> ArchiveEntry:
         return ArchiveEntry()
 
-    def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
+    def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         pass
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         pass
 
-    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
         pass
 
-    def pin(self, message: UnsignedMessage) -> None:
+    def keep_for_ever(self, message: UnsignedMessage) -> None:
         pass
 
     async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:

@@ -11,8 +11,7 @@ import aiohttp
 from tests.api.world import World, client_of, serving
 from warpseal.api.probes import MetricsPage
 from warpseal.api.routes import metrics_app
-from warpseal.metrics.registry import Metrics
-from warpseal.metrics.samples import MetricSources, SubnetSample, ValidatorSample
+from warpseal.metrics import Metrics, MetricSources, SubnetSample, ValidatorSample
 
 
 @asynccontextmanager

@@ -12,20 +12,18 @@ import aiohttp
 from starlette.types import ASGIApp
 
 from warpseal.aggregation.service import Aggregation, AggregationRequest
-from warpseal.api.aggregator.endpoints import AggregatorEndpoints
-from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
-from warpseal.api.aggregator.services import SigningServices
+from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.probes import ProbeEndpoints
-from warpseal.api.routes import ApiEndpoints, api_app
+from warpseal.api.routes import api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import MissingValidator, QuorumShortfall, Verdict, WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
-from warpseal.metrics.registry import Metrics
+from warpseal.metrics import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
@@ -120,10 +118,9 @@ class World:
         if self.network_id is not None:
             self.open(self.network_id)
         aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
-        l1_messages = L1MessageEndpoint(self.gate, self.settings, self.metrics, aggregator.in_flight)
         probes = ProbeEndpoints(self.gate)
         data = DataApi(StartupGate[DataServices](), self.settings, DataApiSettings())
-        return api_app(ApiEndpoints(aggregator, l1_messages, probes, data), self.settings, self.metrics)
+        return api_app(aggregator, probes, data, self.settings, self.metrics)
 
     def open(self, network_id: int) -> None:
         services = SigningServices(

@@ -21,9 +21,6 @@ from tests.ledger.world import (
 )
 from warpseal.chains.components import (
     BaseFields,
-    BaseTx,
-    ExportTx,
-    ImportTx,
     Input,
     LockOut,
     Output,
@@ -32,19 +29,20 @@ from warpseal.chains.components import (
     TransferInput,
 )
 from warpseal.chains.ids import AssetID, TxID
+from warpseal.chains.p_components import NoSigner, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
     AddSubnetValidatorTx,
     AddValidatorTx,
+    BaseTx,
     CreateChainTx,
     CreateSubnetTx,
-    NoSigner,
+    ExportTx,
+    ImportTx,
     PSignedTx,
     RemoveSubnetValidatorTx,
-    StakingTerms,
-    SubnetValidator,
     TransferSubnetOwnershipTx,
     TransformSubnetTx,
 )

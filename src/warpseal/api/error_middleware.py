@@ -8,7 +8,7 @@ import logging
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpseal.api.errors import ErrorResponse, dialect_of, error_response
-from warpseal.api.request_errors import ClientDisconnected
+from warpseal.api.request_body import ClientDisconnected
 from warpseal.api.request_log import log_fields
 from warpseal.api.server import SHUTDOWN_EVENT
 from warpseal.errors import InternalError, ShuttingDown, WarpsealError

@@ -16,7 +16,6 @@ from math import ceil
 from typing import Any, Final
 
 from warpseal import errors
-from warpseal.api import request_errors
 
 MIN_RETRY_AFTER_S: Final = 1
 MAX_RETRY_AFTER_S: Final = 60
@@ -59,14 +58,14 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.InvalidRequest: _REQUEST,
     errors.UndecodableBody: ErrorResponseRule(400, 400, text="Could not decode request body"),
     errors.UnknownField: _REQUEST,
-    request_errors.ConflictingSpellings: _REQUEST,
-    request_errors.FieldTooLarge: _REQUEST,
+    errors.ConflictingSpellings: _REQUEST,
+    errors.FieldTooLarge: _REQUEST,
     errors.UndecodableMessage: ErrorResponseRule(400, 400, text="Could not decode message"),
     errors.NotAWarpMessage: ErrorResponseRule(400, 400, text="Error unpacking warp message"),
     errors.NothingToSign: ErrorResponseRule(400, 400, text="Error unpacking warp message"),
     errors.UnusableJustification: ErrorResponseRule(400, 400, text="Error unpacking warp message"),
     errors.UndecodableJustification: ErrorResponseRule(400, 400, text="Could not decode justification"),
-    request_errors.AllZeroes: ErrorResponseRule(400, 400, text="Must provide either message or justification"),
+    errors.AllZeroes: ErrorResponseRule(400, 400, text="Must provide either message or justification"),
     errors.InvalidQuorum: ErrorResponseRule(400, 400, text="Invalid quorum number"),
     errors.InvalidQuorumBuffer: ErrorResponseRule(400, 400, text="Invalid quorum buffer number"),
     errors.InvalidSigningSubnet: ErrorResponseRule(400, 400, text="Error parsing signing subnet ID"),
@@ -89,12 +88,12 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.UnknownChain: ErrorResponseRule(404, 404),
     errors.NetworkNotServed: ErrorResponseRule(404, 404),
     errors.NotFound: ErrorResponseRule(404, 404),
-    request_errors.MethodNotAllowed: ErrorResponseRule(400, 405),
-    request_errors.BodyTooLarge: ErrorResponseRule(400, 413),
-    request_errors.HeaderTooLarge: ErrorResponseRule(400, 400),
-    request_errors.MalformedHTTP: ErrorResponseRule(400, 400),
-    request_errors.ReceiveTimeout: ErrorResponseRule(400, 400),
-    request_errors.TooManyConnections: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),
+    errors.MethodNotAllowed: ErrorResponseRule(400, 405),
+    errors.BodyTooLarge: ErrorResponseRule(400, 413),
+    errors.HeaderTooLarge: ErrorResponseRule(400, 400),
+    errors.MalformedHTTP: ErrorResponseRule(400, 400),
+    errors.ReceiveTimeout: ErrorResponseRule(400, 400),
+    errors.TooManyConnections: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.TooManyRequests: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.NodeUnavailable: ErrorResponseRule(502, 502, retry_after_s=_RETRY_SOON_S),
     errors.InvalidPageToken: _REQUEST,
@@ -161,9 +160,9 @@ def _headers(error: errors.WarpsealError, rule: ErrorResponseRule) -> tuple[tupl
     headers: list[tuple[bytes, bytes]] = []
     if rule.retry_after_s is not None:
         headers.append((b"retry-after", str(_retry_after_s(error, rule, rule.retry_after_s)).encode()))
-    if isinstance(error, request_errors.MethodNotAllowed):
+    if isinstance(error, errors.MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.allowed).encode()))
-    if isinstance(error, request_errors.ReceiveTimeout):
+    if isinstance(error, errors.ReceiveTimeout):
         headers.append((b"connection", b"close"))
     return tuple(headers)
 

@@ -18,9 +18,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from warpseal.api.errors import Dialect, dialect_of, error_response
-from warpseal.api.request_errors import HeaderTooLarge, MalformedHTTP, ReceiveTimeout, TooManyConnections
 from warpseal.api.settings import ApiSettings
-from warpseal.errors import WarpsealError
+from warpseal.errors import HeaderTooLarge, MalformedHTTP, ReceiveTimeout, TooManyConnections, WarpsealError
 from warpseal.runtime.request_id import new_request_id, request_id
 
 log = logging.getLogger("warpseal.api")

@@ -7,25 +7,25 @@ the metrics port only.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from warpseal.api.aggregator.services import SigningServices
+from warpseal.api.aggregator.endpoints import SigningServices
 from warpseal.api.startup_gate import StartupGate
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
-from warpseal.ops.health.nodes import STALE_HEIGHT
 from warpseal.runtime.locks import AsyncLock
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import id_text, node_id_text
-from warpseal.warp.validator_set import Validator
+from warpseal.warp.validator_set import Validator, required_weight
 
 CHECK: Final = "signature-aggregator-health"
+READY_PERCENTAGE: Final = 67
 MAX_SHOWN: Final = 50
+STALE_HEIGHT: Final = "the proposed P-Chain height is not known, or stale"
 
 
 class ProbeEndpoints:
@@ -49,7 +49,7 @@ class ProbeEndpoints:
         check = {"status": status, "timestamp": self._now().isoformat().replace("+00:00", "Z")}
         if faults:
             check["error"] = "; ".join(faults)
-        return _json({"status": status, "details": {CHECK: check}}, 200)
+        return JSONResponse({"status": status, "details": {CHECK: check}})
 
     async def ready(self, request: Request) -> Response:
         """GET /ready: 200 if each subnet of `readiness` has enough weight connected, else 503."""
@@ -60,12 +60,19 @@ class ProbeEndpoints:
             content["faults"] = faults
         if self._gate.services is not None:
             content.update(self._gate.services.background_status())
-        return _json(content, 503 if faults else 200)
+        return JSONResponse(content, 503 if faults else 200)
 
     def _faults(self, subnets: Sequence[SubnetReadiness]) -> Iterator[str]:
         if self._gate.services is None or not self._gate.services.is_height_fresh():
             yield STALE_HEIGHT
-        yield from (subnet.shortfall for subnet in subnets if subnet.shortfall is not None)
+        for subnet in subnets:
+            if not subnet.is_known:
+                yield f"subnet {id_text(subnet.subnet_id)}: its validators are not known yet"
+            elif not _is_ready(subnet):
+                yield (
+                    f"subnet {id_text(subnet.subnet_id)}: connected weight {subnet.connected} of "
+                    f"{required_weight(subnet.total, READY_PERCENTAGE)} needed (total {subnet.total})"
+                )
 
 
 class MetricsPage:
@@ -85,12 +92,16 @@ class MetricsPage:
         return Response(page, headers={"content-type": CONTENT_TYPE})
 
 
+def _is_ready(subnet: SubnetReadiness) -> bool:
+    return subnet.total > 0 and subnet.connected >= required_weight(subnet.total, READY_PERCENTAGE)
+
+
 def _subnet_json(subnet: SubnetReadiness) -> dict[str, Any]:
     return {
         "subnetId": id_text(subnet.subnet_id),
-        "ready": subnet.is_ready,
+        "ready": _is_ready(subnet),
         "connectedWeight": str(subnet.connected),
-        "requiredWeight": str(subnet.needed),
+        "requiredWeight": str(required_weight(subnet.total, READY_PERCENTAGE)),
         "totalWeight": str(subnet.total),
         "missingValidators": len(subnet.missing),
         "missing": [_validator_json(validator) for validator in subnet.missing[:MAX_SHOWN]],
@@ -103,7 +114,3 @@ def _validator_json(validator: Validator) -> dict[str, Any]:
         "publicKey": "0x" + validator.public_key.hex(),
         "weight": str(validator.weight),
     }
-
-
-def _json(content: dict[str, Any], status: int) -> Response:
-    return Response(json.dumps(content, separators=(",", ":")), status, media_type="application/json")

@@ -8,14 +8,14 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpseal.api.http_protocol import IS_COMPLETE, MAX_MESSAGE_BODIES, RECEIVE_BY
-from warpseal.api.request_errors import BodyTooLarge, ClientDisconnected, ReceiveTimeout
 from warpseal.api.settings import ApiSettings
+from warpseal.errors import BodyTooLarge, ReceiveTimeout
 
 _MAX_LENGTH_DIGITS: Final = 18
 
 
 async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> bytes:
-    """Return the whole body. Raises BodyTooLarge (without reading on), ReceiveTimeout or ClientGone."""
+    """Return the whole body. Raises BodyTooLarge (without reading on), ReceiveTimeout or ClientDisconnected."""
     if declared_length(scope) > settings.max_body_bytes:
         raise BodyTooLarge(settings.max_body_bytes)
     if IS_COMPLETE in scope.get("state", ()):  # The common case; a timeout costs more than reading.
@@ -51,6 +51,10 @@ def declared_length(scope: Scope) -> int:
 def _receive_by(scope: Scope) -> float | None:
     by: float | None = scope.get("state", {}).get(RECEIVE_BY)
     return by
+
+
+class ClientDisconnected(Exception):
+    """The client closed its connection before the response."""
 
 
 class DiscardUnread:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Final
 
@@ -30,13 +30,19 @@ def log_fields(scope: Scope) -> dict[str, Any]:
     return fields
 
 
+def client_address(scope: Scope) -> str:
+    """Return the address that a request came from, without its port."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
 class RequestLog:
     """Wraps an app: request id in (`X-Request-Id`) or made, out on the answer; one log line and count at the end.
 
-    paths: the template of the path by endpoint.
+    paths: the template of the path by endpoint; an endpoint that is a text is its own template.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Mapping[Callable[..., Any], str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Mapping[Any, str]) -> None:
         self._app = app
         self._metrics = metrics
         self._paths = paths
@@ -66,7 +72,7 @@ class RequestLog:
 
     def _route(self, scope: Scope) -> str:
         endpoint = scope.get("endpoint")
-        return self._paths.get(endpoint, "unknown") if endpoint else "unknown"
+        return (endpoint if isinstance(endpoint, str) else self._paths.get(endpoint)) or "unknown"
 
 
 def _given_id(scope: Scope) -> str | None:
@@ -81,13 +87,12 @@ def _write_line(scope: Scope, status: int, duration_s: float) -> None:
     level = logging.DEBUG if quiet else logging.INFO
     if not log.isEnabledFor(level):
         return
-    client = scope.get("client")
     fields = {
         "method": scope["method"],
         "path": scope["path"][:_SHOWN_CHARACTERS],
         "status": status,
         "duration_ms": round(duration_s * 1000, 3),
-        "client": client[0] if client else "",
+        "client": client_address(scope),
         **log_fields(scope),
     }
     log.log(level, "request", extra=fields)

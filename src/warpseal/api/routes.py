@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from starlette.applications import Starlette
@@ -13,16 +12,14 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints
-from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
-from warpseal.api.data.cors import CorsMiddleware
+from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
 from warpseal.api.error_middleware import ErrorMiddleware
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.request_body import DiscardUnread
-from warpseal.api.request_errors import MethodNotAllowed
 from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
-from warpseal.errors import NotFound
+from warpseal.errors import MethodNotAllowed, NotFound
 from warpseal.metrics.registry import Metrics
 
 V1_AGGREGATE = "/v1/signatureAggregator/{network}/aggregateSignatures"
@@ -30,28 +27,20 @@ V1_L1_MESSAGE = V1_AGGREGATE + "/{tx_hash}"
 KEBAB_AGGREGATE = "/aggregate-signatures"
 
 
-@dataclass(frozen=True, slots=True)
-class ApiEndpoints:
-    """The endpoints of the API port."""
-
-    aggregator: AggregatorEndpoints
-    l1_messages: L1MessageEndpoint
-    health: ProbeEndpoints
-    data: DataApi
-
-
-def api_app(endpoints: ApiEndpoints, settings: ApiSettings, metrics: Metrics) -> Starlette:
+def api_app(
+    aggregator: AggregatorEndpoints, probes: ProbeEndpoints, data: DataApi, settings: ApiSettings, metrics: Metrics
+) -> Starlette:
     """Return the app of the API port."""
-    keyed, health = endpoints.data.access.require_key, endpoints.health
+    keyed = data.access.require_key
     routes = [
-        Route(V1_AGGREGATE, keyed(endpoints.aggregator.v1), methods=["POST"]),
-        Route(V1_L1_MESSAGE, keyed(endpoints.l1_messages.get), methods=["GET"]),
-        Route(KEBAB_AGGREGATE, endpoints.aggregator.kebab, methods=()),  # All methods: the endpoint answers each.
-        Route("/health", health.health),
-        Route("/ready", health.ready),
-        *endpoints.data.routes(),
+        Route(V1_AGGREGATE, keyed(aggregator.v1), methods=["POST"]),
+        Route(V1_L1_MESSAGE, keyed(aggregator.l1_message), methods=["GET"]),
+        Route(KEBAB_AGGREGATE, aggregator.kebab, methods=()),  # All methods: the endpoint answers each.
+        Route("/health", probes.health),
+        Route("/ready", probes.ready),
+        *data.routes(),
     ]
-    return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=endpoints.data.settings))
+    return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
 
 
 def metrics_app(page: MetricsPage, settings: ApiSettings, metrics: Metrics) -> Starlette:

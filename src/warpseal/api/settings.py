@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from warpseal.errors import NetworkNotServed
 from warpseal.runtime.settings import HOUR_S, boolean, integer, list_of, seconds, setting, text
 
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
@@ -72,7 +73,8 @@ class ApiSettings:
         """The limit of concurrent aggregations of one client address."""
         return max(1, self.max_requests_in_flight // 2)
 
-    def networks_served(self, network_id: int) -> tuple[str, ...]:
-        """Return the network names of the `/v1` paths that this daemon answers, lower case."""
-        given = tuple(name.lower() for name in self.network_names)
-        return given or NETWORK_NAMES.get(network_id, ALL_NETWORK_NAMES)
+    def require_network(self, name: str, network_id: int) -> None:
+        """Raise NetworkNotServed if a `/v1` path of this daemon, of this network, must not have this name."""
+        served = tuple(name.lower() for name in self.network_names) or NETWORK_NAMES.get(network_id, ALL_NETWORK_NAMES)
+        if name.lower() not in served:
+            raise NetworkNotServed(name, served, network_id)

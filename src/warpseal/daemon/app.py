@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.api.aggregator.endpoints import AggregatorEndpoints
-from warpseal.api.aggregator.l1_messages import L1MessageEndpoint
-from warpseal.api.aggregator.services import SigningServices
+from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.node.app import PathSwitch
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
-from warpseal.api.routes import ApiEndpoints, api_app, metrics_app
+from warpseal.api.routes import api_app, metrics_app
 from warpseal.api.server import HttpServer
 from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
@@ -76,8 +74,7 @@ async def _serve(
     data_api = DataApi(data, config.api, config.data_api)
     evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
     aggregator = AggregatorEndpoints(signing, config.api, metrics)
-    l1_messages = L1MessageEndpoint(signing, config.api, metrics, aggregator.in_flight)
-    app = api_app(ApiEndpoints(aggregator, l1_messages, probes, data_api), config.api, metrics)
+    app = api_app(aggregator, probes, data_api, config.api, metrics)
     api_server = HttpServer(PathSwitch(node_api.interfaces, app), config.api.api_host, config.api.api_port, config.api)
     metrics_page = metrics_app(MetricsPage(metrics), config.api, metrics)
     metrics_server = HttpServer(metrics_page, config.api.metrics_host, config.api.metrics_port, config.api)
@@ -91,7 +88,7 @@ async def _serve(
 
         await start_services(config, Gates(signing, data), node_api, evm_api, metrics)
 
-    async with evm_api.opened(), asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
         serving_api = tasks.create_task(api_server.run())
         serving_metrics = tasks.create_task(metrics_server.run())
         background = (

@@ -11,7 +11,7 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from warpseal.api.node.admin import CHAINS, AdminServices
+from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
@@ -103,9 +103,11 @@ class NodeApi:
         for chain in self._config.node.evm_chains:
             self.aliases.add_chain(chain.blockchain_id)
         self.interfaces.add_health(self.health)
-        loggers = ClusterLoggers(self._loggers, self._control_server)
-        profile = ClusterProfiler(own, self._control_server).take
-        admin = AdminServices(self.interfaces.router, self.aliases, loggers, self._plugins(), profile)
+        loggers, profilers = (
+            ClusterLoggers(self._loggers, self._control_server),
+            ClusterProfiler(own, self._control_server),
+        )
+        admin = AdminMethods(self.interfaces.router, self.aliases, loggers, self._plugins().load, profilers)
         self.interfaces.add_admin(admin)
 
     def open(self, services: Services, node_id: NodeID, index: IndexStatus) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from warpseal import __version__
-from warpseal.api.aggregator.services import SigningServices
+from warpseal.api.aggregator.endpoints import SigningServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
@@ -55,9 +55,7 @@ async def start_services(config: Config, gates: Gates, node_api: NodeApi, evm_ap
         network_id = await _network_id(upstream.info, gates)
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
-            services = await stack.enter_async_context(
-                build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
-            )
+            services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, metrics))
             node_id = identity.identity.node_id
             log.info(
                 "daemon started",

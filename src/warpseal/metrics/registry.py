@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 import warpseal
 from warpseal.errors import NodeUnavailable, NoValidators, QuorumNotReached, WarpsealError
-from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
+from warpseal.metrics.collectors import FAMILIES, SnapshotCollector
+from warpseal.metrics.reference import ReferenceCounts
 from warpseal.metrics.samples import MetricSources, MetricsSnapshot
 
 T = TypeVar("T")
@@ -33,9 +34,9 @@ _STRETCH_S: Final = 0.002
 class Metrics:
     """Counts reported events. Every method is cheap and for the event loop; `watch` sets the sources of a scrape."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
+        self.registry = registry or CollectorRegistry()
         self._reference = ReferenceCounts()
         self._sources = MetricSources()
         self._bad_shares: Tally[str] = Tally()
@@ -158,9 +159,9 @@ class Metrics:
         return lambda: self._page(snapshot)
 
     def _page(self, snapshot: MetricsSnapshot) -> bytes:
-        reference = ReferenceSeries(self._reference, snapshot)
-        collected = (generate_latest(collector) for collector in (self.registry, snapshot, reference))
-        return b"".join((*collected, reference.counter_text().encode()))
+        families = SnapshotCollector((*FAMILIES, *self._reference.gauges()), snapshot)
+        counters = self._reference.counter_text(snapshot)
+        return generate_latest(self.registry) + generate_latest(families) + counters.encode()
 
 
 async def _yielding(items: Iterable[T]) -> tuple[T, ...]:

@@ -14,8 +14,10 @@ from tests.api.world import MESSAGE, SETTINGS
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
 from warpseal.api.errors import Dialect, error_response
-from warpseal.api.request_errors import AllZeroes, ConflictingSpellings, FieldTooLarge
 from warpseal.errors import (
+    AllZeroes,
+    ConflictingSpellings,
+    FieldTooLarge,
     InvalidQuorum,
     InvalidQuorumBuffer,
     InvalidRequest,

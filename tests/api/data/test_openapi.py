@@ -14,7 +14,8 @@ from starlette.routing import Route
 from tests.api.data.world import World, client_of
 from tests.api.world import World as DaemonWorld
 from warpseal.api import routes
-from warpseal.api.aggregator import l1_request, request_fields
+from warpseal.api.aggregator.l1_request import QUERY_FIELDS
+from warpseal.api.aggregator.request_fields import BODY_FIELDS
 from warpseal.api.data import bodies
 from warpseal.api.data.bodies import AggregateSignaturesRequest
 from warpseal.api.data.openapi import document
@@ -81,9 +82,11 @@ def test_documented_parameters_are_the_parsed_ones() -> None:
 
 def test_documented_aggregation_bodies_are_the_parsed_ones() -> None:
     body = {field.encode_name for field in msgspec.structs.fields(AggregateSignaturesRequest)}
-    assert body == {field.name for field in request_fields._NAMES}
+    assert body == set(BODY_FIELDS.spellings.values())
     path = DOCUMENT["paths"][routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
-    assert {item["name"] for item in path["parameters"] if item["in"] == "query"} == set(l1_request._NAMES)
+    assert {item["name"] for item in path["parameters"] if item["in"] == "query"} == set(
+        QUERY_FIELDS.spellings.values()
+    )
 
 
 def test_every_reference_resolves_and_every_schema_is_used() -> None:

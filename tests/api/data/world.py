@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.world import SETTINGS, serving
-from warpseal.api.data.cors import CorsMiddleware
+from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import Clocks, DataApi
 from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
@@ -27,7 +27,7 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import NotFound
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import AssetPrices, UptimeSource
-from warpseal.metrics.registry import Metrics
+from warpseal.metrics import Metrics
 from warpseal.store.api_key import ApiKey
 
 DATA = DataApiSettings()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.api.node.test_recorded import recorded
 from warpseal.api.node.jsonrpc_geth import (
     MAX_BODY_BYTES,
-    RejectedBody,
     RequestBody,
     encode_responses,
     is_accepted_type,
@@ -35,15 +34,15 @@ RECORDED = [
 
 def parsed(body: bytes) -> RequestBody:
     request = parse_request_body(body)
-    assert isinstance(request, RequestBody)
+    assert request.rejection is None
     return request
 
 
 def answer(body: bytes) -> bytes:
     """Return the response of a node that knows two methods without arguments."""
     request = parse_request_body(body)
-    if isinstance(request, RejectedBody):
-        return request.response
+    if request.rejection is not None:
+        return request.rejection
     calls = enumerate(request.calls)
     return encode_responses(request, {at: respond(call) for at, call in calls if call.error is None})
 

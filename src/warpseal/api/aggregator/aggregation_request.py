@@ -6,17 +6,16 @@ in which faults are found, because the text of a 400 names the first one.
 
 from __future__ import annotations
 
-import binascii
 from typing import Final
 
 from warpseal.aggregation.service import AggregationRequest
-from warpseal.api.aggregator.request_fields import RequestFields, read_fields
-from warpseal.api.request_errors import AllZeroes, FieldTooLarge
+from warpseal.api.aggregator.request_fields import decode_hex, decode_id, read_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import (
+    AllZeroes,
+    FieldTooLarge,
     InvalidQuorum,
     InvalidQuorumBuffer,
-    InvalidRequest,
     InvalidSigningSubnet,
     NotAWarpMessage,
     NothingToSign,
@@ -25,7 +24,7 @@ from warpseal.errors import (
     UnusableJustification,
 )
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import ID_BYTES, MalformedID, SubnetID, parse_id
+from warpseal.warp.ids import ID_BYTES, SubnetID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
 from warpseal.warp.message import UnsignedMessage, unwrap_log_data
 
@@ -41,29 +40,32 @@ def parse_aggregation_request(body: bytes, settings: ApiSettings) -> Aggregation
     A missing quorum is 67 percent; a missing height, 0 and 2^64-1 mean the proposed height (None). Only the
     form of a justification without a message is checked; the aggregation resolves its message.
     """
-    fields = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
-    message, justification = _subject(fields, settings.max_message_bytes)
-    quorum, buffer = percentages(fields.quorum, fields.buffer)
+    given = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
+    message, justification = _subject(
+        given.get("message", ""), given.get("justification", ""), settings.max_message_bytes
+    )
+    quorum, buffer = percentages(given.get("quorumPercentage", 0), given.get("quorumPercentageBuffer", 0))
+    subnet = given.get("signingSubnetId")
     return AggregationRequest(
         message=message,
         justification=justification,
-        signing_subnet_id=_signing_subnet(fields.signing_subnet_id),
+        signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None,
         quorum=quorum,
         buffer=buffer,
-        height=fields.height,
-        timeout_s=fields.timeout_s,
+        height=given.get("pChainHeight"),
+        timeout_s=given.get("timeoutSeconds"),
     )
 
 
-def _subject(fields: RequestFields, limit_bytes: int) -> tuple[UnsignedMessage | None, bytes]:
+def _subject(message_hex: str, justification_hex: str, limit_bytes: int) -> tuple[UnsignedMessage | None, bytes]:
     """Return message and justification; without a message, the justification must name one."""
-    raw = _decode_hex("message", fields.message, limit_bytes + _LOG_DATA_OVERHEAD_BYTES, UndecodableMessage)
+    raw = decode_hex("message", message_hex, limit_bytes + _LOG_DATA_OVERHEAD_BYTES, UndecodableMessage)
     if not raw:
-        return None, _lone_justification(fields.justification, limit_bytes)
+        return None, _lone_justification(justification_hex, limit_bytes)
     message = _unpack(raw)
     if len(message.raw) > limit_bytes:
         raise FieldTooLarge("message", limit_bytes)
-    justification = _decode_hex("justification", fields.justification, limit_bytes, UndecodableJustification)
+    justification = decode_hex("justification", justification_hex, limit_bytes, UndecodableJustification)
     if not any(message.raw) and not any(justification):
         raise AllZeroes("message", "nothing but zero bytes, and there is no justification")
     return message, justification
@@ -85,7 +87,7 @@ def _unpack(raw: bytes) -> UnsignedMessage:
 
 def _lone_justification(text: str, limit_bytes: int) -> bytes:
     """Return a justification that names a message: a subnet id, or the proof of a validation."""
-    raw = _decode_hex("justification", text, limit_bytes, UnusableJustification)
+    raw = decode_hex("justification", text, limit_bytes, UnusableJustification)
     if not raw:
         raise NothingToSign("message", "neither a message nor a justification was given")
     if len(raw) == ID_BYTES:
@@ -98,15 +100,6 @@ def _lone_justification(text: str, limit_bytes: int) -> bytes:
     return raw
 
 
-def _decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidRequest]) -> bytes:
-    if len(digits) > 2 * limit_bytes:
-        raise FieldTooLarge(field, limit_bytes)
-    try:
-        return binascii.unhexlify(digits)
-    except ValueError:
-        raise fault(field, "not hex") from None
-
-
 def percentages(quorum: int, buffer: int) -> tuple[int, int]:
     """Return quorum and buffer; a quorum of 0 was not given. Raises InvalidQuorum, InvalidQuorumBuffer."""
     quorum = quorum or DEFAULT_QUORUM
@@ -116,13 +109,3 @@ def percentages(quorum: int, buffer: int) -> tuple[int, int]:
         reason = f"{buffer} and the quorum of {quorum} exceed {MAX_PERCENTAGE} together"
         raise InvalidQuorumBuffer("quorumPercentageBuffer", reason)
     return quorum, buffer
-
-
-def _signing_subnet(text: str) -> SubnetID | None:
-    if not text:
-        return None
-    bare_hex = len(text) == 2 * ID_BYTES
-    try:
-        return SubnetID(parse_id("0x" + text if bare_hex else text))
-    except MalformedID as error:
-        raise InvalidSigningSubnet("signingSubnetId", str(error)) from None

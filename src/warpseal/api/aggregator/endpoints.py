@@ -1,90 +1,201 @@
-"""The two aggregation endpoints: the specification's `/v1` path and the reference's `/aggregate-signatures`.
+"""The aggregation endpoints: the specification's two `/v1` paths and the reference's `/aggregate-signatures`.
 
-Source of truth: endpoint 1 of the specification (success is 201, which the published SDKs insist on) and the
+Source of truth: endpoints 1 and 2 of the specification (success is 201, which the published SDKs insist on) and the
 reference aggregator's HTTP API (success is 200; a GET is a client's probe and gets the 400 of an empty body).
+`?explain=true` is our own and answers 200.
 """
 
 from __future__ import annotations
 
-import json
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope
 
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
-from warpseal.api.aggregator.services import (
-    NetworkGuard,
-    SigningServices,
-    admit,
-    allow_any_network,
-    cancel_on_disconnect,
-    network_guard,
-)
-from warpseal.api.in_flight import InFlight, client_address
-from warpseal.api.request_body import read_body
-from warpseal.api.request_log import log_fields
+from warpseal.api.aggregator.l1_request import parse_l1_query
+from warpseal.api.request_body import ClientDisconnected, read_body
+from warpseal.api.request_log import client_address, log_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
-from warpseal.errors import UndecodableBody, WarpsealError
-from warpseal.metrics.registry import Metrics
+from warpseal.errors import TooManyRequests, UndecodableBody, WarpsealError
+from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.metrics import Metrics
+from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import id_text
 
 HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
+HEIGHT_SOURCE_HEADER: Final = "X-Warpseal-P-Chain-Height-Source"
 SUBNET_HEADER: Final = "X-Warpseal-Signing-Subnet-Id"
 _KEBAB_METHODS: Final = ("POST", "PUT")
 
+T = TypeVar("T")
+R = TypeVar("R", AggregationRequest, L1Request)
+
+
+@dataclass(frozen=True, slots=True)
+class SigningServices:
+    """The functions that the aggregation endpoints and the probes call.
+
+    aggregate, l1_message, explain_l1_message raise a WarpsealError. readiness: of the Primary Network and each tracked
+    subnet. is_height_fresh: whether the proposed height is recent. background_status: state of what signing does not
+    need, JSON-ready.
+    """
+
+    network_id: int
+    aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
+    l1_message: Callable[[L1Request], Awaitable[L1SignedMessage]]
+    explain_l1_message: Callable[[L1Request], Awaitable[Mapping[str, Any]]]
+    readiness: Callable[[], Sequence[SubnetReadiness]]
+    is_height_fresh: Callable[[], bool]
+    background_status: Callable[[], Mapping[str, Any]]
+
 
 class AggregatorEndpoints:
-    """Parses a request, calls the aggregation once, encodes its result."""
+    """Parses a request, calls a service once, encodes its result."""
 
     def __init__(self, gate: StartupGate[SigningServices], settings: ApiSettings, metrics: Metrics) -> None:
         self._gate = gate
         self._settings = settings
         self._metrics = metrics
-        self.in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
+        self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
-        guard = network_guard(request.path_params["network"], self._settings)
-        return _encode(await self._aggregate(request, guard), "signedMessage", 201)
+        return _encode(await self._aggregate(request, request.path_params["network"]), "signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
         """POST or PUT /aggregate-signatures; every other method gets the reference's answer to an empty body."""
         if request.method not in _KEBAB_METHODS:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
-        return _encode(await self._aggregate(request, allow_any_network), "signed-message", 200)
+        return _encode(await self._aggregate(request, None), "signed-message", 200)
 
-    async def _aggregate(self, request: Request, guard: NetworkGuard) -> Aggregation:
-        self._metrics.aggregation_requested()
-        started = perf_counter()
-        try:
-            with self.in_flight.slot(client_address(request.scope)):
-                body = await read_body(request.scope, request.receive, self._settings)
-                wanted = parse_aggregation_request(body, self._settings)
-                if wanted.message is not None:
-                    log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
-                aggregation = await cancel_on_disconnect(self._aggregate_admitted(wanted, guard), request.receive)
-        except WarpsealError as error:
-            self._metrics.aggregation_failed(error)
-            raise
-        self._metrics.aggregation_answered(perf_counter() - started)
+    async def l1_message(self, request: Request) -> Response:
+        """GET /v1/signatureAggregator/{network}/aggregateSignatures/{txHash}."""
+        with self._counted():
+            params = request.path_params
+            query = request.query_params.multi_items()
+            wanted, is_explain = parse_l1_query(params["tx_hash"], query, self._settings)
+            log_fields(request.scope)["tx_id"] = id_text(wanted.tx_id)
+            with self._in_flight.slot(client_address(request.scope)):
+                work = self._l1_response(wanted, params["network"], request.scope, is_explain=is_explain)
+                response = await cancel_on_disconnect(work, request.receive)
+        return response
+
+    async def _aggregate(self, request: Request, network: str | None) -> Aggregation:
+        with self._counted(), self._in_flight.slot(client_address(request.scope)):
+            body = await read_body(request.scope, request.receive, self._settings)
+            wanted = parse_aggregation_request(body, self._settings)
+            if wanted.message is not None:
+                log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
+            aggregation = await cancel_on_disconnect(self._aggregate_admitted(wanted, network), request.receive)
         log_fields(request.scope).update(
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
         )
         return aggregation
 
-    async def _aggregate_admitted(self, wanted: AggregationRequest, guard: NetworkGuard) -> Aggregation:
-        services, wanted = await admit(self._gate, wanted, guard)
+    async def _aggregate_admitted(self, wanted: AggregationRequest, network: str | None) -> Aggregation:
+        services, wanted = await self._admit(wanted, network)
         return await services.aggregate(wanted)
+
+    async def _l1_response(self, wanted: L1Request, network: str, scope: Scope, *, is_explain: bool) -> Response:
+        services, wanted = await self._admit(wanted, network)
+        if is_explain:
+            return JSONResponse(await services.explain_l1_message(wanted))
+        signed = await services.l1_message(wanted)
+        log_fields(scope).update(height=signed.height, cached=signed.cached)
+        content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
+        if signed.superseded is not None:
+            content["superseded"] = dict(signed.superseded)
+        headers = {
+            HEIGHT_HEADER: str(signed.height),
+            HEIGHT_SOURCE_HEADER: signed.height_source,
+            SUBNET_HEADER: id_text(signed.signing_subnet_id),
+        }
+        return JSONResponse(content, 201, headers)
+
+    async def _admit(self, wanted: R, network: str | None) -> tuple[SigningServices, R]:
+        """Return the services and the request, its timeout shortened by the time that it waited for them.
+
+        network: as the path names it; None if it names none. Raises NetworkNotServed, and what the gate raises.
+        """
+        services = self._gate.services
+        if services is None:
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + (wanted.timeout_s or self._gate.timeout_s)
+            services = await self._gate.wait(wanted.timeout_s)
+            wanted = replace(wanted, timeout_s=max(deadline - loop.time(), 0.001))
+        if network is not None:
+            self._settings.require_network(network, services.network_id)
+        return services, wanted
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a request, and its duration or its error."""
+        self._metrics.aggregation_requested()
+        started = perf_counter()
+        try:
+            yield
+        except WarpsealError as error:
+            self._metrics.aggregation_failed(error)
+            raise
+        self._metrics.aggregation_answered(perf_counter() - started)
+
+
+class InFlight:
+    """Counts requests; lets no more in than `limit` in all and `limit_per_client` from one address."""
+
+    def __init__(self, limit: int, limit_per_client: int) -> None:
+        self._limit = limit
+        self._limit_per_client = limit_per_client
+        self._by_client: Counter[str] = Counter()
+        self._total = 0
+
+    @contextmanager
+    def slot(self, client: str) -> Iterator[None]:
+        """Hold a place for one request of `client`. Raises TooManyRequests if there is none."""
+        if self._total >= self._limit:
+            raise TooManyRequests(self._limit, per_client=False)
+        if self._by_client[client] >= self._limit_per_client:
+            raise TooManyRequests(self._limit_per_client, per_client=True)
+        self._total += 1
+        self._by_client[client] += 1
+        try:
+            yield
+        finally:
+            self._total -= 1
+            self._by_client[client] -= 1
+            if not self._by_client[client]:
+                del self._by_client[client]
+
+
+async def cancel_on_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Return the result of `work`; cancel it and raise ClientDisconnected if the client closes its connection."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnected
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _encode(aggregation: Aggregation, key: str, status: int) -> Response:
-    body = json.dumps({key: aggregation.signed_message.hex()}, separators=(",", ":"))
-    headers = {
-        HEIGHT_HEADER: str(aggregation.height),
-        SUBNET_HEADER: id_text(aggregation.signing_subnet_id),
-    }
-    return Response(body, status, headers, media_type="application/json")
+    headers = {HEIGHT_HEADER: str(aggregation.height), SUBNET_HEADER: id_text(aggregation.signing_subnet_id)}
+    return JSONResponse({key: aggregation.signed_message.hex()}, status, headers)

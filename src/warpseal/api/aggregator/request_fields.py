@@ -6,60 +6,83 @@ reference aggregator's decoder for what counts as not given (null, an empty text
 
 from __future__ import annotations
 
+import binascii
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from warpseal.api.request_errors import ConflictingSpellings
-from warpseal.errors import InvalidTimeout, UndecodableBody, UnknownField
+from warpseal.errors import (
+    ConflictingSpellings,
+    FieldTooLarge,
+    InvalidRequest,
+    InvalidTimeout,
+    UndecodableBody,
+    UnknownField,
+)
+from warpseal.warp.ids import ID_BYTES, MalformedID, parse_id
 
 MAX_UINT64: Final = 2**64 - 1
 _MAX_DIGITS: Final = 40
 _SHOWN_CHARACTERS: Final = 64
 
-Converter = Callable[[str, Any], Any]
-"""Takes a field's name and a JSON value that is given; returns the plain value. Raises InvalidRequest."""
+T = TypeVar("T")
+
+# The spellings beside the field's own name.
+_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "signingSubnetId": ("signing-subnet-id", "signingSubnet", "signing-subnet"),
+    "quorumPercentage": ("quorum-percentage",),
+    "quorumPercentageBuffer": ("quorum-percentage-buffer",),
+    "pChainHeight": ("pchain-height", "p-chain-height"),
+    "registrationTxHash": ("registration-tx-hash",),
+    "timeoutSeconds": ("timeout-seconds",),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFields:
-    """The fields of a request in plain types. A missing field is empty, 0 or None.
+class FieldNames:
+    """The fields that a request may have, each by several spellings and in any case."""
 
-    message, justification: lower-case digits without 0x, not yet known to be hex. height: None means the
-    proposed height. timeout_s: None means the daemon's default.
-    """
+    def __init__(self, *fields: str) -> None:
+        self.spellings = {text: field for field in fields for text in (field, *_SPELLINGS.get(field, ()))}
+        self._fields = {text.casefold(): field for text, field in self.spellings.items()}
 
-    message: str = ""
-    justification: str = ""
-    signing_subnet_id: str = ""
-    quorum: int = 0
-    buffer: int = 0
-    height: int | None = None
-    timeout_s: float | None = None
+    def collect(
+        self, pairs: Iterable[tuple[str, Any]], convert: Callable[[str, Any], T], *, ignore_unknown: bool
+    ) -> dict[str, T]:
+        """Return the converted values by field; null and an empty text count as not given.
+
+        convert: takes the name of a field and its value. Raises UnknownField, ConflictingSpellings, and what `convert`
+        raises.
+        """
+        given: dict[str, T] = {}
+        for key, value in pairs:
+            field = self._fields.get(key.casefold())
+            if field is None:
+                if ignore_unknown:
+                    continue
+                raise unknown_field(key, self.spellings)
+            if value is None or value == "":
+                continue
+            plain = convert(field, value)
+            if given.setdefault(field, plain) != plain:
+                raise ConflictingSpellings(field, "given more than once, with different values")
+        return given
 
 
 # No request nests. The recursion limit of the interpreter is no protection: a library may have raised it too far.
 _MAX_BRACKETS: Final = 256
 
 
-def read_fields(body: bytes, *, ignore_unknown: bool) -> RequestFields:
-    """Return the fields of a JSON object. Raises UndecodableBody, UnknownField or ConflictingSpellings."""
-    given: dict[str, Any] = {}
-    for key, value in _decode(body):
-        field = _FIELDS.get(key.casefold())
-        if field is None:
-            if ignore_unknown:
-                continue
-            raise unknown_field(key, tuple(_SPELLINGS.values()))
-        if value is None or value == "":
-            continue
-        plain = field.convert(field.name, value)
-        if given.setdefault(field.attribute, plain) != plain:
-            raise ConflictingSpellings(field.name, "given more than once, with different values")
-    return RequestFields(**given)
+def read_fields(body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
+    """Return the fields of a JSON object in plain types; what is not given is left out.
+
+    Hex is digits without 0x, not yet known to be hex. A height of None means the proposed height, a timeout of None the
+    daemon's default. Raises UndecodableBody, InvalidTimeout, UnknownField or ConflictingSpellings.
+    """
+    return BODY_FIELDS.collect(
+        _decode(body), lambda name, value: _CONVERTERS[name](name, value), ignore_unknown=ignore_unknown
+    )
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -142,30 +165,32 @@ def _number(name: str, value: Any) -> Decimal:
     return number
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    attribute: str
-    convert: Converter
-
-
-_NAMES: Final[Mapping[_Field, tuple[str, ...]]] = {
-    _Field("message", "message", plain_hex): ("message",),
-    _Field("justification", "justification", plain_hex): ("justification",),
-    _Field("signingSubnetId", "signing_subnet_id", _text): (
-        "signingSubnetId",
-        "signing-subnet-id",
-        "signingSubnet",
-        "signing-subnet",
-    ),
-    _Field("quorumPercentage", "quorum", plain_uint64): ("quorumPercentage", "quorum-percentage"),
-    _Field("quorumPercentageBuffer", "buffer", plain_uint64): (
-        "quorumPercentageBuffer",
-        "quorum-percentage-buffer",
-    ),
-    _Field("pChainHeight", "height", plain_height): ("pChainHeight", "pchain-height", "p-chain-height"),
-    _Field("timeoutSeconds", "timeout_s", plain_seconds): ("timeoutSeconds", "timeout-seconds"),
+_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "message": plain_hex,
+    "justification": plain_hex,
+    "signingSubnetId": _text,
+    "quorumPercentage": plain_uint64,
+    "quorumPercentageBuffer": plain_uint64,
+    "pChainHeight": plain_height,
+    "timeoutSeconds": plain_seconds,
 }
+BODY_FIELDS: Final = FieldNames(*_CONVERTERS)
 
-_FIELDS: Final = {name.casefold(): field for field, names in _NAMES.items() for name in names}
-_SPELLINGS: Final = {name.casefold(): name for names in _NAMES.values() for name in names}
+
+def decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidRequest]) -> bytes:
+    """Return the bytes of hex digits. Raises FieldTooLarge, or `fault` if they are not hex."""
+    if len(digits) > 2 * limit_bytes:
+        raise FieldTooLarge(field, limit_bytes)
+    try:
+        return binascii.unhexlify(digits)
+    except ValueError:
+        raise fault(field, "not hex") from None
+
+
+def decode_id(field: str, text: str, fault: type[InvalidRequest]) -> bytes:
+    """Return the 32 bytes of an id: base58-check, or hex with or without 0x. Raises `fault`."""
+    is_bare_hex = len(text) == 2 * ID_BYTES
+    try:
+        return parse_id("0x" + text if is_bare_hex else text)
+    except MalformedID as error:
+        raise fault(field, str(error)) from None

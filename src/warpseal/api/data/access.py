@@ -19,8 +19,7 @@ from warpseal.api.data.rate_limit import ComputeUnitLimits, RateLimiter, RateLim
 from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.in_flight import client_address
-from warpseal.api.request_log import log_fields
+from warpseal.api.request_log import client_address, log_fields
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
 from warpseal.store.api_key import ApiKey, digest_key

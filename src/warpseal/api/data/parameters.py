@@ -12,9 +12,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from warpseal.api.aggregator.request_fields import unknown_field
-from warpseal.api.request_errors import ConflictingSpellings
 from warpseal.chains.ids import parse_address
-from warpseal.errors import InvalidRequest
+from warpseal.errors import ConflictingSpellings, InvalidRequest
 from warpseal.history.resources import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
 from warpseal.warp.ids import MalformedID, parse_id, parse_node_id
 

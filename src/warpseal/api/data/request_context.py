@@ -13,7 +13,6 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from warpseal.api.aggregator.services import network_guard
 from warpseal.api.data.page_tokens import PageTokens
 from warpseal.api.data.responses import respond, response_headers
 from warpseal.api.data.services import DataServices
@@ -131,7 +130,7 @@ class ContextFactory:
         """
         services = await self._gate.wait()
         network = request.path_params["network"]
-        network_guard(network, self._settings)(services.network_id)
+        self._settings.require_network(network, services.network_id)
         text, tokens = self._text_and_tokens(services)
         freshness = tuple(services.index.freshness()) if services.index is not None else ()
         now = self._now()

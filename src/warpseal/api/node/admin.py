@@ -5,20 +5,20 @@ Source of truth: the specification's administration API; texts and quirks of ava
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from warpseal.api.node.jsonrpc_endpoint import Method, NoParams
 from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
-from warpseal.api.node.ports import Loggers, Plugins
 from warpseal.api.node.router import Router
 from warpseal.errors import CallRefused
 from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
-from warpseal.ops.logs.loggers import LEVELS
-from warpseal.ops.profiles.profiler import ProfileStep, TakeStep
+from warpseal.ops.logs.loggers import LEVELS, Levels
+from warpseal.ops.plugins.registry import LoadedVMs
+from warpseal.ops.profiles.ipc import ProfilerControl
 from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, cb58_decode, id_text
 
 NAME: Final = "admin"
@@ -63,65 +63,74 @@ class LevelParams(msgspec.Struct, rename="camel"):
     display_level: str = ""
 
 
+class Loggers(Protocol):
+    """The loggers of the daemon's processes, by name."""
+
+    def levels(self, name: str = "") -> Mapping[str, Levels]:
+        """Return the levels of one logger, or of all. Raises CallRefused for an unknown name."""
+        ...
+
+    async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
+        """Change the levels of one logger, or of all if `name` is empty. Raises CallRefused before any change."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class AdminServices:
-    """The parts of the daemon that administration reads and changes."""
+class AdminMethods:
+    """The methods of `admin`, and the parts of the daemon that they read and change.
+
+    load_plugins: loads the plugins that are not loaded yet, or raises CallRefused.
+    """
 
     router: Router
     aliases: ChainAliases
     loggers: Loggers
-    plugins: Plugins
-    profile: TakeStep
-
-
-class AdminMethods:
-    """The methods of `admin`."""
-
-    def __init__(self, services: AdminServices) -> None:
-        self._router = services.router
-        self._aliases = services.aliases
-        self._loggers = services.loggers
-        self._plugins = services.plugins
-        self._profile = services.profile
+    load_plugins: Callable[[], Awaitable[LoadedVMs]]
+    profiler: ProfilerControl
 
     def methods(self) -> Mapping[str, Method[Any]]:
         """Return the methods by name."""
-        own: dict[str, Method[Any]] = {
+        profiler = self.profiler
+        return {
             "alias": Method(AliasParams, self.alias),
             "aliasChain": Method(AliasChainParams, self.alias_chain),
             "getChainAliases": Method(ChainParams, self.chain_aliases),
             "getLoggerLevel": Method(LoggerParams, self.logger_level),
             "setLoggerLevel": Method(LevelParams, self.set_logger_level),
             "loadVMs": Method(NoParams, self.load_vms),
+            "startCPUProfiler": _action(profiler.start_cpu),
+            "stopCPUProfiler": _action(profiler.stop_cpu),
+            "memoryProfile": _action(profiler.write_memory),
+            "lockProfile": _action(profiler.write_locks),
+            "stacktrace": _action(profiler.write_stacks),
         }
-        return own | _profiling(self._profile)
 
     async def alias(self, params: AliasParams) -> Done:
         """Let /ext/<alias> and all its sub-routes reach an endpoint. Raises CallRefused."""
         _check_length(params.alias)
         if params.alias.startswith(CHAINS) and is_reserved(params.alias.removeprefix(CHAINS)):
             raise CallRefused(f"alias is a name that chains have without it: {params.alias}")
-        self._router.alias(params.endpoint, params.alias)
+        self.router.alias(params.endpoint, params.alias)
         return DONE
 
     async def alias_chain(self, params: AliasChainParams) -> Done:
         """Give a chain an alias that works in parameters and in paths. Raises CallRefused."""
         _check_length(params.alias)
         try:
-            chain_id = self._aliases.resolve(params.chain)
-            self._aliases.add_alias(chain_id, params.alias)
+            chain_id = self.aliases.resolve(params.chain)
+            self.aliases.add_alias(chain_id, params.alias)
         except InvalidAlias as error:
             raise CallRefused(str(error)) from None
-        self._router.alias(CHAINS + id_text(chain_id), CHAINS + params.alias)
+        self.router.alias(CHAINS + id_text(chain_id), CHAINS + params.alias)
         return DONE
 
     async def chain_aliases(self, params: ChainParams) -> Done:
         """Return the aliases of a chain; only its id is accepted as its name. Raises CallRefused."""
-        return {"aliases": list(self._aliases.aliases_of(_parse_chain_id(params.chain)))}
+        return {"aliases": list(self.aliases.aliases_of(_parse_chain_id(params.chain)))}
 
     async def logger_level(self, params: LoggerParams) -> Done:
         """Return the levels of one logger, or of all. Raises CallRefused."""
-        levels = self._loggers.levels(params.logger_name)
+        levels = self.loggers.levels(params.logger_name)
         content = {
             name: {"logLevel": level.log_level, "displayLevel": level.display_level} for name, level in levels.items()
         }
@@ -132,33 +141,24 @@ class AdminMethods:
         if not params.log_level and not params.display_level:
             raise CallRefused("need to specify either displayLevel or logLevel")
         log_level, display_level = _level(params.log_level), _level(params.display_level)
-        await self._loggers.set_levels(params.logger_name, log_level, display_level)
+        await self.loggers.set_levels(params.logger_name, log_level, display_level)
         return DONE
 
     async def load_vms(self, params: NoParams) -> Done:
         """Load the plugins that are new. Raises CallRefused."""
-        loaded = await self._plugins.load()
+        loaded = await self.load_plugins()
         content: dict[str, Any] = {"newVMs": {vm_id: list(aliases) for vm_id, aliases in loaded.new_vms.items()}}
         if loaded.failed_vms:
             content["failedVMs"] = dict(loaded.failed_vms)
         return content
 
 
-def _profiling(take: TakeStep) -> dict[str, Method[Any]]:
-    def method(step: ProfileStep) -> Method[Any]:
-        async def call(params: NoParams) -> Done:
-            await take(step)
-            return DONE
+def _action(act: Callable[[], Awaitable[None]]) -> Method[NoParams]:
+    async def call(params: NoParams) -> Done:
+        await act()
+        return DONE
 
-        return Method(NoParams, call)
-
-    return {
-        "startCPUProfiler": method(ProfileStep.START_CPU),
-        "stopCPUProfiler": method(ProfileStep.STOP_CPU),
-        "memoryProfile": method(ProfileStep.MEMORY),
-        "lockProfile": method(ProfileStep.LOCKS),
-        "stacktrace": method(ProfileStep.STACKS),
-    }
+    return Method(NoParams, call)
 
 
 def _check_length(alias: str) -> None:

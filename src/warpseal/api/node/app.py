@@ -5,28 +5,27 @@ Source of truth: avalanchego `api/server`: access checks, routes and common resp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from warpseal.api.allowed_origins import AllowedOrigins
-from warpseal.api.data.cors import CorsMiddleware
+from warpseal.api.cors import AllowedOrigins, CorsMiddleware
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.error_middleware import ErrorMiddleware
 from warpseal.api.http_protocol import MAX_NODE_MESSAGE_BYTES
 from warpseal.api.node.access import AdminGuard, AllowedHosts
-from warpseal.api.node.admin import CHAINS, AdminMethods, AdminServices
+from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
 from warpseal.api.node.evm import Admission, EvmEndpoint
 from warpseal.api.node.evm_websocket import EvmWebSocketEndpoint
 from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
-from warpseal.api.node.router import PREFIX, Router
+from warpseal.api.node.router import PREFIX, Router, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings
-from warpseal.api.node.text_responses import WRONG_HOST, WRONG_ORIGIN, empty_response, not_found_response, text_response
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
@@ -39,6 +38,7 @@ from warpseal.warp.ids import id_text
 _ROUTE_HEADER: Final = b"avalanche-api-route"
 _NODE_ID: Final = b"node-id"
 _HOST: Final = b"host"
+_WRONG_HOST: Final = "invalid host specified"
 # Messages that start a response, including the refusal of a WebSocket handshake.
 _STARTS: Final = ("http.response.start", "websocket.http.response.start")
 
@@ -68,7 +68,7 @@ class NodeInterfaces:
         self._origins = AllowedOrigins(data.http_allowed_origins)
         within = ErrorMiddleware(self._dispatch)
         discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
-        self._app = RequestLog(self._with_node_id(discarding), metrics, _Templates())
+        self._app = RequestLog(self._with_node_id(discarding), metrics, {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
@@ -86,10 +86,10 @@ class NodeInterfaces:
         if self._node.health_enabled:
             self.add(HEALTH, HealthEndpoint(registry, self._settings).routes())
 
-    def add_admin(self, services: AdminServices) -> None:
+    def add_admin(self, admin: AdminMethods) -> None:
         """Mount the administration endpoint behind its guard, if it is enabled."""
         if self._node.admin_enabled:
-            rpc = JsonRpcEndpoint(ADMIN, AdminMethods(services).methods(), self._settings)
+            rpc = JsonRpcEndpoint(ADMIN, admin.methods(), self._settings)
             self.router.add(ADMIN, {"": AdminGuard(rpc, self._node.admin_token or None)})
 
     def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
@@ -106,9 +106,9 @@ class NodeInterfaces:
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
         if not all(map(self._hosts.allow, hosts)):
-            app: ASGIApp = text_response(403, WRONG_HOST)
+            app: ASGIApp = text_response(403, _WRONG_HOST)
         elif any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
-            app = empty_response(404)
+            app = Response(status_code=404)
         else:
             found = self.router.find(scope["path"])
             scope["endpoint"] = found.template if found else ""
@@ -120,9 +120,9 @@ class NodeInterfaces:
         given = dict(scope["headers"])
         found = self.router.find(scope["path"])
         if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
-            denial = text_response(403, WRONG_HOST)
+            denial = text_response(403, _WRONG_HOST)
         elif b"origin" in given and not self._origins.allow(given[b"origin"].decode("latin-1")):
-            denial = text_response(403, WRONG_ORIGIN)
+            denial = text_response(403, "origin not allowed")
         elif found is None or _ROUTE_HEADER in given:
             denial = not_found_response()
         else:
@@ -142,10 +142,3 @@ class NodeInterfaces:
             await app(scope, receive, send_with_node_id)
 
         return with_node_id
-
-
-class _Templates(dict[Callable[..., object], str]):
-    """The templates for RequestLog. The endpoint of a scope is its own template here."""
-
-    def get(self, endpoint: object, default: object = None) -> str:
-        return str(endpoint or default)

@@ -21,14 +21,13 @@ from warpseal.api.node.jsonrpc_geth import (
     MAX_RESULT_BYTES,
     WRONG_METHOD,
     WRONG_TYPE,
-    RejectedBody,
     RequestBody,
     encode_responses,
     is_accepted_type,
     parse_request_body,
     too_long,
 )
-from warpseal.api.node.text_responses import empty_response, text_response
+from warpseal.api.node.router import text_response
 from warpseal.api.request_body import declared_length, read_body
 from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
@@ -72,8 +71,8 @@ class EvmEndpoint:
             await self._admission.admit(Request(scope_for_admission(scope)), count_units(request))
         except RateLimited as error:
             return rate_limit_response(request, error)
-        if isinstance(request, RejectedBody):
-            return _json_response(request.response)
+        if request.rejection is not None:
+            return _json_response(request.rejection)
         calls = request.calls
         if len(calls) == 1:
             log_fields(scope)["method_called"] = calls[0].method[:64]
@@ -119,9 +118,9 @@ async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[i
     return dict(zip(positions, responses, strict=True))
 
 
-def count_units(request: RequestBody | RejectedBody) -> int:
+def count_units(request: RequestBody) -> int:
     """Return the units that a body costs: one for each call, and at least one."""
-    return max(1, len(request.calls)) if isinstance(request, RequestBody) else 1
+    return max(1, len(request.calls))
 
 
 def scope_for_admission(scope: Scope) -> Scope:
@@ -139,15 +138,15 @@ def scope_for_admission(scope: Scope) -> Scope:
     return http_scope if key is None else {**http_scope, "headers": [*scope["headers"], (KEY_HEADER, key.encode())]}
 
 
-def encode_error_for_all(request: RequestBody | RejectedBody, error: RpcError) -> bytes:
+def encode_error_for_all(request: RequestBody, error: RpcError) -> bytes:
     """Return the body with the same error for all calls; one error without an id if there are no calls."""
     response = RpcResponse(error=error)
-    if isinstance(request, RejectedBody) or not request.calls:
+    if not request.calls:
         return encode_response(None, response)
     return encode_responses(request, dict.fromkeys(range(len(request.calls)), response))
 
 
-def rate_limit_response(request: RequestBody | RejectedBody, error: RateLimited) -> Response:
+def rate_limit_response(request: RequestBody, error: RateLimited) -> Response:
     """Return the response to calls that exceed a rate limit."""
     headers = {"content-type": CONTENT_TYPE, "retry-after": str(max(1, round(error.retry_after_s)))}
     return Response(encode_error_for_all(request, RpcError(LIMIT_EXCEEDED, str(error))), 429, headers)
@@ -173,12 +172,12 @@ def _http_refusal(scope: Scope) -> Response | None:
     """Return the response to a request whose method, length or content type is wrong, or that has no body to read."""
     method, length = scope["method"], declared_length(scope)
     if method == "GET" and not length and not scope.get("query_string"):
-        return empty_response(200)
+        return Response()
     if method in ("PUT", "DELETE"):
         return text_response(405, WRONG_METHOD)
     if length > MAX_BODY_BYTES:
         return text_response(413, too_long(length))
     if method == "OPTIONS":
-        return empty_response(200)
+        return Response()
     given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
     return None if is_accepted_type(given) else text_response(415, WRONG_TYPE)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
@@ -25,9 +24,9 @@ from warpseal.api.node.evm import (
     rate_limit_response,
     scope_for_admission,
 )
-from warpseal.api.node.jsonrpc_geth import RejectedBody, RequestBody, encode_responses, parse_request_body
+from warpseal.api.node.jsonrpc_geth import RequestBody, encode_responses, parse_request_body
+from warpseal.api.node.router import text_response
 from warpseal.api.node.send_queue import SendQueue, SharedQueueSize
-from warpseal.api.node.text_responses import text_response
 from warpseal.api.node.websocket_calls import SUBSCRIBE, WebSocketCalls
 from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.forwarder import EvmForwarder
@@ -46,23 +45,16 @@ _DRAIN_S: Final = 2.0
 _MAX_REASON_CHARACTERS: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Deps:
-    """Shared by all clients of a chain."""
-
-    forwarder: EvmForwarder
-    admission: Admission
-    settings: EvmRpcSettings
-    queue_size: SharedQueueSize
-
-
 class EvmWebSocketEndpoint:
     """Serves the WebSocket clients of one chain, an ASGI app."""
 
     def __init__(
         self, forwarder: EvmForwarder, sockets: EvmSockets, admission: Admission, settings: EvmRpcSettings
     ) -> None:
-        self._deps = _Deps(forwarder, admission, settings, SharedQueueSize())
+        self.forwarder = forwarder
+        self.admission = admission
+        self.settings = settings
+        self.queue_size = SharedQueueSize()
         self._sockets = sockets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,14 +63,14 @@ class EvmWebSocketEndpoint:
             return
         client = WebSocket(scope, receive, send)
         try:
-            await self._deps.admission.admit(Request(scope_for_admission(scope)), 1)
+            await self.admission.admit(Request(scope_for_admission(scope)), 1)
         except WarpsealError as error:
             await client.send_denial_response(_denial(error))
             return
         await client.accept()
         try:
             async with self._sockets.connect() as node:
-                await _ProxySession(client, node, self._deps).run()
+                await _ProxySession(client, node, self).run()
         except WebSocketUnavailable:
             await _close(client, TRY_LATER, "no node can be reached now")
         except TooManyWebSockets:
@@ -88,13 +80,13 @@ class EvmWebSocketEndpoint:
 class _ProxySession:
     """One client and its connection to a node, until either ends."""
 
-    def __init__(self, client: WebSocket, node: NodeSocket, deps: _Deps) -> None:
+    def __init__(self, client: WebSocket, node: NodeSocket, endpoint: EvmWebSocketEndpoint) -> None:
         self._client = client
         self._node = node
-        self._forwarder = deps.forwarder
-        self._admission = deps.admission
-        self._queue = SendQueue(deps.settings, deps.queue_size)
-        self._calls = WebSocketCalls(deps.settings, self._count)
+        self._forwarder = endpoint.forwarder
+        self._admission = endpoint.admission
+        self._queue = SendQueue(endpoint.settings, endpoint.queue_size)
+        self._calls = WebSocketCalls(endpoint.settings, self._count)
 
     async def run(self) -> None:
         """Pass messages on in both directions. The first of the three tasks that ends, ends all."""
@@ -136,8 +128,8 @@ class _ProxySession:
         except WarpsealError as error:  # For example a key that was revoked.
             self._queue.end(REFUSED, str(error)[:_MAX_REASON_CHARACTERS])
             return
-        if isinstance(request, RejectedBody):
-            self._send(request.response)
+        if request.rejection is not None:
+            self._send(request.rejection)
             return
         await self._forward(request)
 
@@ -186,7 +178,7 @@ class _ProxySession:
 def _denial(error: WarpsealError) -> Response:
     """Return the response in place of a WebSocket; browsers do not show it to their pages."""
     if isinstance(error, RateLimited):
-        return rate_limit_response(RequestBody((), False), error)
+        return rate_limit_response(RequestBody(), error)
     response = error_response(error, Dialect.NODE)
     headers = {name.decode(): value.decode() for name, value in response.headers if name != b"connection"}
     return Response(response.body, response.status, {**headers, "content-type": response.content_type.decode()})

@@ -5,7 +5,7 @@ Source of truth: the specification's health API. A GET of an unhealthy report an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -21,6 +21,9 @@ NAME: Final = "health"
 MAX_TAGS: Final = 64
 _JSON: Final = {"content-type": "application/json"}
 
+Report = Callable[[Sequence[str]], HealthReport]
+"""Makes a report of the checks with these tags, or of all checks if there are none."""
+
 
 class TagParams(msgspec.Struct):
     """health.health and health.readiness."""
@@ -32,46 +35,41 @@ class HealthEndpoint:
     """Serves the reports of the health registry."""
 
     def __init__(self, registry: HealthRegistry, settings: ApiSettings) -> None:
-        self._registry = registry
-        methods: Mapping[str, Method[Any]] = {
-            "health": Method(TagParams, self._health),
-            "readiness": Method(TagParams, self._readiness),
-            "liveness": Method(NoParams, self._liveness),
+        # The last results of all checks, or of those with a tag; whether the daemon has started up; no checks.
+        reports: dict[str, Report] = {
+            "health": registry.health,
+            "readiness": registry.readiness,
+            "liveness": lambda tags: registry.liveness(),
+        }
+        self._gets = {name: _get_app(report) for name, report in reports.items()}
+        methods: dict[str, Method[Any]] = {
+            name: Method(NoParams if name == "liveness" else TagParams, _rpc_call(report))
+            for name, report in reports.items()
         }
         self._rpc = JsonRpcEndpoint(NAME, methods, settings)
 
     def routes(self) -> Mapping[str, ASGIApp]:
         """Return the endpoint's own route and its sub-routes."""
-        return {"": self.dispatch, "/health": self.health, "/readiness": self.readiness, "/liveness": self.liveness}
+        return {"": self.dispatch, **{f"/{name}": app for name, app in self._gets.items()}}
 
     async def dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the report to a GET; handle any other method as JSON-RPC."""
-        await (self.health if scope["method"] == "GET" else self._rpc)(scope, receive, send)
-
-    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the last results of all checks, or of those with a tag in the query."""
-        await _response(self._registry.health(_tags(scope)))(scope, receive, send)
-
-    async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send whether the daemon has started up."""
-        await _response(self._registry.readiness(_tags(scope)))(scope, receive, send)
-
-    async def liveness(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a report without checks."""
-        await _response(self._registry.liveness())(scope, receive, send)
-
-    async def _health(self, params: TagParams) -> msgspec.Raw:
-        return msgspec.Raw(self._registry.health(params.tags[:MAX_TAGS]).body)
-
-    async def _readiness(self, params: TagParams) -> msgspec.Raw:
-        return msgspec.Raw(self._registry.readiness(params.tags[:MAX_TAGS]).body)
-
-    async def _liveness(self, params: NoParams) -> msgspec.Raw:
-        return msgspec.Raw(self._registry.liveness().body)
+        await (self._gets["health"] if scope["method"] == "GET" else self._rpc)(scope, receive, send)
 
 
-def _response(report: HealthReport) -> Response:
-    return Response(report.body + b"\n", 200 if report.is_healthy else 503, _JSON)
+def _get_app(report: Report) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found = report(_tags(scope))
+        await Response(found.body + b"\n", 200 if found.is_healthy else 503, _JSON)(scope, receive, send)
+
+    return app
+
+
+def _rpc_call(report: Report) -> Callable[[Any], Awaitable[msgspec.Raw]]:
+    async def call(params: Any) -> msgspec.Raw:
+        return msgspec.Raw(report(getattr(params, "tags", ())[:MAX_TAGS]).body)
+
+    return call
 
 
 def _tags(scope: Scope) -> list[str]:

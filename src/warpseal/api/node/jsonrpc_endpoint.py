@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from warpseal.api.node.jsonrpc_gorilla import (
@@ -24,7 +24,6 @@ from warpseal.api.node.jsonrpc_gorilla import (
     parse,
     success,
 )
-from warpseal.api.node.text_responses import empty_response, unterminated_text_response
 from warpseal.api.request_body import declared_length, read_body
 from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
@@ -62,7 +61,7 @@ class JsonRpcEndpoint:
         response = self._refusal(scope)
         if response is None:
             reply = await self.reply(await read_body(scope, receive, self._settings), scope)
-            response = Response(reply, 200, {"content-type": CONTENT_TYPE}) if reply else empty_response(200)
+            response = Response(reply, 200, {"content-type": CONTENT_TYPE}) if reply else Response()
         await response(scope, receive, send)
 
     async def reply(self, body: bytes, scope: Scope) -> bytes:
@@ -98,12 +97,12 @@ class JsonRpcEndpoint:
 
     def _refusal(self, scope: Scope) -> Response | None:
         if scope["method"] != "POST":
-            return unterminated_text_response(405, f"rpc: POST method required, received {scope['method'][:32]}")
+            return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
         given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
         content_type = given.partition(";")[0]
         if content_type.lower() != JSON:
-            return unterminated_text_response(415, f"rpc: unrecognized Content-Type: {content_type[:128]}")
+            return PlainTextResponse(f"rpc: unrecognized Content-Type: {content_type[:128]}", 415)
         length = declared_length(scope)
         if length > MAX_BODY_BYTES:
-            return unterminated_text_response(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
+            return PlainTextResponse(f"content length too large ({length}>{MAX_BODY_BYTES})", 413)
         return None

@@ -44,17 +44,14 @@ _NO_IDS: Final = (b"{", b"[")
 
 @dataclass(frozen=True, slots=True)
 class RequestBody:
-    """The calls of a body. is_batch: it was an array, so the response is one."""
+    """The calls of a body. is_batch: it was an array, so the response is one.
 
-    calls: tuple[RpcCall, ...]
-    is_batch: bool
+    rejection: the body of the response to a body that has no calls.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class RejectedBody:
-    """A body without calls, and the body of the response to it."""
-
-    response: bytes
+    calls: tuple[RpcCall, ...] = ()
+    is_batch: bool = False
+    rejection: bytes | None = None
 
 
 class _PlainCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,15 +66,15 @@ class _PlainCall(msgspec.Struct, forbid_unknown_fields=True):
 _PLAIN: Final = msgspec.json.Decoder(_PlainCall | list[_PlainCall])
 
 
-def parse_request_body(body: bytes) -> RequestBody | RejectedBody:
-    """Return the calls of a body, or the response to a body that has none. An empty body has no calls."""
+def parse_request_body(body: bytes) -> RequestBody:
+    """Return the calls of a body, or the rejection of a body without calls. An empty body has neither."""
     plain = _parse_plain(body)
     if plain is not None:
         return plain
     try:
         text = first_value(body)
     except InvalidJson as error:
-        return RequestBody((), False) if str(error) == "EOF" else RejectedBody(encode_response(None, _NO_JSON))
+        return RequestBody() if str(error) == "EOF" else RequestBody(rejection=encode_response(None, _NO_JSON))
     if kind_of(text) != "array":
         call = _parse_call(text)
         return RequestBody((call,) if call is not None else (), False)
@@ -140,14 +137,14 @@ def _plain_call(entry: _PlainCall) -> RpcCall | None:
     return RpcCall(entry.method, params or None, call_id or None, not call_id)
 
 
-def _parse_batch(texts: Sequence[msgspec.Raw]) -> RequestBody | RejectedBody:
+def _parse_batch(texts: Sequence[msgspec.Raw]) -> RequestBody:
     if not texts:
-        return RejectedBody(encode_response(None, _EMPTY_BATCH))
+        return RequestBody(rejection=encode_response(None, _EMPTY_BATCH))
     parsed = (_parse_call(bytes(text).lstrip()) for text in texts)
     calls = (call for call in parsed if call is not None)
     if len(texts) > MAX_BATCH_CALLS:
         first_id = next((call.id for call in calls if call.error is None and call.id is not None), None)
-        return RejectedBody(encode_batch_response([(first_id, _BATCH_TOO_LARGE)]))
+        return RequestBody(rejection=encode_batch_response([(first_id, _BATCH_TOO_LARGE)]))
     return RequestBody(tuple(calls), True)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
 from warpseal.errors import CallRefused
@@ -24,6 +25,16 @@ class RouteTarget:
 
     app: ASGIApp
     template: str
+
+
+def text_response(status: int, text: str) -> Response:
+    """Return a response of one line with its newline. Browsers must not guess its type."""
+    return PlainTextResponse(text + "\n", status, {"x-content-type-options": "nosniff"})
+
+
+def not_found_response() -> Response:
+    """Return the response for a path that does not exist or must not be revealed."""
+    return text_response(404, "404 page not found")
 
 
 class Router:

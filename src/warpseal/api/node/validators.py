@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method
 from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
-from warpseal.api.node.text_responses import not_found_response
+from warpseal.api.node.router import not_found_response
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused
 from warpseal.warp.ids import MalformedID, NodeID, parse_node_id

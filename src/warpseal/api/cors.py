@@ -8,14 +8,13 @@ with a body and status 200, refuses those of other sites itself, and knows no wi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warpseal.api.allowed_origins import AllowedOrigins
 from warpseal.api.data.responses import response_headers
-from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.data.settings import ANY_ORIGIN, DataApiSettings
 
 METHODS: Final = "GET, HEAD, POST, PUT, OPTIONS"
 REQUEST_HEADERS: Final = (
@@ -86,3 +85,19 @@ async def _answer_preflight(request: Headers, allowed: list[tuple[bytes, bytes]]
     ]
     await send({"type": "http.response.start", "status": 204, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
+
+
+class AllowedOrigins:
+    """The origins whose browser pages may read responses. is_any: all of them.
+
+    Source of truth: the node's `http-allowed-origins`: names in any case, each with at most one `*` for any characters.
+    """
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        names = [origin.rstrip("/").lower() for origin in origins]
+        self.is_any = ANY_ORIGIN in names
+        self._patterns = [re.compile(re.escape(name).replace(r"\*", ".*", 1), re.DOTALL) for name in names]
+
+    def allow(self, origin: str) -> bool:
+        """Return whether pages of this origin may read responses."""
+        return self.is_any or any(pattern.fullmatch(origin.lower()) for pattern in self._patterns)

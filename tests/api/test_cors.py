@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warpseal.api.allowed_origins import AllowedOrigins
+from warpseal.api.cors import AllowedOrigins
 
 
 @pytest.mark.parametrize(
