@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warpseal.peers.addresses import AddressBook, Endpoint, ReachedAddress, SignedAddress, StoredAddresses
+from warpseal.peers.addresses import AddressBook, Endpoint, SignedAddress
 from warpseal.warp.ids import NodeID
 
 NODE, OTHER, STRANGER = NodeID(b"\1" * 20), NodeID(b"\2" * 20), NodeID(b"\3" * 20)
@@ -151,7 +151,7 @@ def test_loaded_addresses_have_the_same_order() -> None:
     before.learn(NODE, SignedAddress(at(2), 200))
     before.add_hint(OTHER, at(3))
     after = make_book()
-    after.load(before.export_addresses())
+    after.load(before.export_rows(), 2_000.0)
     assert after.candidates(NODE) == (at(2), at(1))
     assert after.newest_signed_at(NODE) == 200
     assert after.candidates(OTHER) == ()
@@ -160,7 +160,10 @@ def test_loaded_addresses_have_the_same_order() -> None:
 def test_loaded_addresses_do_not_replace_newer_ones() -> None:
     addresses = make_book()
     addresses.learn(NODE, SignedAddress(at(2), 200))
-    addresses.load([StoredAddresses(NODE, ReachedAddress(at(1), 1_000.0, 100), SignedAddress(at(1), 100))])
+    older = make_book()
+    older.learn(NODE, SignedAddress(at(1), 100))
+    older.record_reached(NODE, at(1), now=1_000.0)
+    addresses.load(older.export_rows(), 2_000.0)
     assert addresses.candidates(NODE) == (at(2), at(1))
     assert addresses.newest_signed_at(NODE) == 200
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from warpseal.peers.addresses import AddressBook, Endpoint, ReachedAddress, SignedAddress, StoredAddresses
-from warpseal.protocol.addresses import MAX_CLOCK_SKEW_S
+from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.store.addresses import Addresses
 from warpseal.store.values import AddressKind, AddressRow
-from warpseal.warp.ids import NodeID, parse_node_id
+from warpseal.warp.ids import parse_node_id
 
 LEGACY_FILE_NAME: Final = "addresses.json"
 _DAMAGED_SUFFIX: Final = ".damaged"
@@ -39,10 +38,9 @@ class AddressPersister:
 
     async def load(self) -> None:
         """Add the stored addresses to the address book."""
-        now = time.time()
-        self._book.load(addresses_from_rows(await self._storage.load(), now))
+        self._book.load(await self._storage.load(), time.time())
         if self._folder is not None:
-            await self._import_legacy_file(self._folder, now)
+            await self._import_legacy_file(self._folder)
 
     async def run(self) -> None:
         """Save changes every `interval_s` until cancelled."""
@@ -54,55 +52,29 @@ class AddressPersister:
         """Save changes now."""
         if self._book.changed:
             self._book.changed = False
-            is_saved = await self._storage.keep(list(rows_of(self._book.export_addresses())))
+            is_saved = await self._storage.keep(self._book.export_rows())
             self._book.changed = self._book.changed or not is_saved
 
-    async def _import_legacy_file(self, folder: Path, now: float) -> None:
+    async def _import_legacy_file(self, folder: Path) -> None:
         """Move the addresses of the file to the store; if that fails, the file stays for the next start."""
-        found = await asyncio.to_thread(load_legacy_file, folder, now)
-        if not found:
+        rows = await asyncio.to_thread(load_legacy_file, folder)
+        if not rows:
             return
-        self._book.load(found)
-        if await self._storage.keep(list(rows_of(self._book.export_addresses()))):
-            log.info("imported addresses of an earlier version", extra={"nodes": len(found)})
+        self._book.load(rows, time.time())
+        if await self._storage.keep(self._book.export_rows()):
+            log.info("imported addresses of an earlier version", extra={"nodes": len({row.node_id for row in rows})})
             await asyncio.to_thread(_remove, folder / LEGACY_FILE_NAME)
 
 
-def rows_of(stored: Iterable[StoredAddresses]) -> Iterator[AddressRow]:
-    """Yield one row per address."""
-    for node in stored:
-        if node.reached is not None:
-            reached = node.reached
-            yield _row(node.node_id, AddressKind.WORKED, reached.endpoint, reached.reached_at, reached.signed_at)
-        if node.signed is not None:
-            yield _row(node.node_id, AddressKind.SIGNED, node.signed.endpoint, 0.0, node.signed.signed_at)
-
-
-def addresses_from_rows(rows: Iterable[AddressRow], unix_s: float) -> list[StoredAddresses]:
-    """Return the addresses of each node, the most recently reached nodes last; damaged rows are left out.
-
-    Addresses signed after `unix_s` are left out too: they would suppress all addresses that the node signs until then.
-    """
-    latest_s = unix_s + MAX_CLOCK_SKEW_S
-    nodes: dict[NodeID, StoredAddresses] = {}
-    for row in rows:
-        known = nodes.pop(row.node_id, StoredAddresses(row.node_id, None, None))
-        nodes[row.node_id] = _with_row(known, row) if 0 <= row.signed_at <= latest_s else known
-    return [node for node in nodes.values() if node.reached is not None or node.signed is not None]
-
-
-def load_legacy_file(folder: Path, unix_s: float) -> list[StoredAddresses]:
-    """Return the addresses in the file of an earlier version; nothing if it does not exist or is damaged.
-
-    Addresses signed after `unix_s` are left out, as in `addresses_from_rows`.
-    """
+def load_legacy_file(folder: Path) -> list[AddressRow]:
+    """Return the addresses in the file of an earlier version; nothing if it does not exist or is damaged."""
     path = folder / LEGACY_FILE_NAME
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_FILE_BYTES + 1)
         if len(raw) > _MAX_FILE_BYTES:
             raise ValueError(f"more than {_MAX_FILE_BYTES} bytes")
-        return _decode(raw, unix_s + MAX_CLOCK_SKEW_S)
+        return list(_decode(raw))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
@@ -110,14 +82,14 @@ def load_legacy_file(folder: Path, unix_s: float) -> list[StoredAddresses]:
         return []
 
 
-class _Address(msgspec.Struct, omit_defaults=True, rename="camel"):
+class _Address(msgspec.Struct, rename="camel"):
     ip: str
     port: int
     worked_at: float = 0.0
     signed_at: int = 0
 
 
-class _Node(msgspec.Struct, omit_defaults=True, rename="camel"):
+class _Node(msgspec.Struct, rename="camel"):
     node_id: str
     worked: _Address | None = None
     signed: _Address | None = None
@@ -128,36 +100,18 @@ class _File(msgspec.Struct):
     nodes: list[_Node]
 
 
-def _row(node_id: NodeID, kind: AddressKind, endpoint: Endpoint, reached_at: float, signed_at: int) -> AddressRow:
-    return AddressRow(node_id, kind, str(endpoint.ip), endpoint.port, round(reached_at, 3), signed_at)
-
-
-def _with_row(known: StoredAddresses, row: AddressRow) -> StoredAddresses:
-    try:
-        endpoint = Endpoint.parse(row.ip, row.port)
-    except ValueError as error:
-        log.warning("ignoring a damaged stored address", extra={"reason": str(error)})
-        return known
-    if row.kind is AddressKind.WORKED:
-        return StoredAddresses(known.node_id, ReachedAddress(endpoint, row.worked_at, row.signed_at), known.signed)
-    return StoredAddresses(known.node_id, known.reached, SignedAddress(endpoint, row.signed_at))
-
-
-def _decode(raw: bytes, latest_s: float) -> list[StoredAddresses]:
-    """Return the entries of a file. Raises ValueError, of which the errors of msgspec and of IDs are subclasses."""
+def _decode(raw: bytes) -> Iterator[AddressRow]:
+    """Yield the entries of a file. Raises ValueError, of which the errors of msgspec and of IDs are subclasses."""
     file = msgspec.json.decode(raw, type=_File)
     if file.format != _FORMAT:
         raise ValueError(f"format {file.format}, not {_FORMAT}")
-    return [_stored_addresses(node, latest_s) for node in file.nodes]
-
-
-def _stored_addresses(node: _Node, latest_s: float) -> StoredAddresses:
-    worked, signed = ((a if a and 0 <= a.signed_at <= latest_s else None) for a in (node.worked, node.signed))
-    return StoredAddresses(
-        parse_node_id(node.node_id),
-        ReachedAddress(Endpoint.parse(worked.ip, worked.port), worked.worked_at, worked.signed_at) if worked else None,
-        SignedAddress(Endpoint.parse(signed.ip, signed.port), signed.signed_at) if signed else None,
-    )
+    for node in file.nodes:
+        node_id = parse_node_id(node.node_id)
+        for kind, address in ((AddressKind.WORKED, node.worked), (AddressKind.SIGNED, node.signed)):
+            if address is not None:
+                endpoint = Endpoint.parse(address.ip, address.port)
+                times = (address.worked_at, address.signed_at)
+                yield AddressRow(node_id, kind, str(endpoint.ip), endpoint.port, *times)
 
 
 def _set_aside(path: Path, error: Exception) -> None:

@@ -6,18 +6,22 @@ signed after another one was reached comes before that one. Pure: `now` is Unix 
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
-from warpseal.protocol.addresses import IPAddress, is_public
+from warpseal.protocol.addresses import MAX_CLOCK_SKEW_S, IPAddress, is_public
+from warpseal.store.values import AddressKind, AddressRow
 from warpseal.warp.ids import NodeID
 
 SIGNED_PER_NODE: Final = 2
 HINTS_PER_NODE: Final = 2
 OTHER_NODES_PER_NODE: Final = 4
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +67,6 @@ class _Entry:
     signed: tuple[SignedAddress, ...] = ()  # Newest first.
     hints: tuple[Endpoint, ...] = ()  # Newest first.
     other_nodes: dict[Endpoint, NodeID] = field(default_factory=dict)  # Nodes that answered instead, by address.
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAddresses:
-    """The addresses of a node that are stored across restarts."""
-
-    node_id: NodeID
-    reached: ReachedAddress | None
-    signed: SignedAddress | None
 
 
 class AddressBook:
@@ -180,22 +175,41 @@ class AddressBook:
 
     # Storage.
 
-    def export_addresses(self) -> list[StoredAddresses]:
+    def export_rows(self) -> list[AddressRow]:
         """Return the addresses to store, the most recently reached nodes last."""
-        return [
-            StoredAddresses(node_id, entry.reached, entry.signed[0] if entry.signed else None)
-            for node_id, entry in self._entries.items()
-            if entry.reached is not None or entry.signed
-        ]
+        rows = []
+        for node_id, entry in self._entries.items():
+            if entry.reached is not None:
+                endpoint, reached_at, signed_at = (
+                    entry.reached.endpoint,
+                    entry.reached.reached_at,
+                    entry.reached.signed_at,
+                )
+                rows.append(_row(node_id, AddressKind.WORKED, endpoint, round(reached_at, 3), signed_at))
+            if entry.signed:
+                rows.append(_row(node_id, AddressKind.SIGNED, entry.signed[0].endpoint, 0.0, entry.signed[0].signed_at))
+        return rows
 
-    def load(self, stored: Iterable[StoredAddresses]) -> None:
-        """Add the addresses that an earlier process stored, unless better ones are known."""
-        for addresses in stored:
-            entry = self._entry(addresses.node_id)
-            entry.reached = entry.reached or addresses.reached
-            if not entry.signed and addresses.signed is not None:
-                entry.signed = (addresses.signed,)
-            self._drop_if_empty(addresses.node_id)
+    def load(self, rows: Iterable[AddressRow], unix_s: float) -> None:
+        """Add the addresses that an earlier process stored, unless better ones are known. Damaged rows are left out.
+
+        Addresses signed after `unix_s` are left out too: they would suppress all addresses that the node signs until
+        then.
+        """
+        for row in rows:
+            if not 0 <= row.signed_at <= unix_s + MAX_CLOCK_SKEW_S:
+                continue
+            try:
+                endpoint = Endpoint.parse(row.ip, row.port)
+            except ValueError as error:
+                log.warning("ignoring a damaged stored address", extra={"reason": str(error)})
+                continue
+            entry = self._entry(row.node_id)
+            self._entries.move_to_end(row.node_id)
+            if row.kind is AddressKind.WORKED:
+                entry.reached = entry.reached or ReachedAddress(endpoint, row.worked_at, row.signed_at)
+            else:
+                entry.signed = entry.signed or (SignedAddress(endpoint, row.signed_at),)
         self._trim()
 
     def _ordered(self, node_id: NodeID) -> tuple[Endpoint, ...]:
@@ -232,3 +246,7 @@ class AddressBook:
         unknown = (node_id for node_id in self._entries if not self.is_known(node_id))
         for node_id in [node_id for node_id, _ in zip(unknown, range(surplus), strict=False)]:
             del self._entries[node_id]
+
+
+def _row(node_id: NodeID, kind: AddressKind, endpoint: Endpoint, worked_at: float, signed_at: int) -> AddressRow:
+    return AddressRow(node_id, kind, str(endpoint.ip), endpoint.port, worked_at, signed_at)
