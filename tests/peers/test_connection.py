@@ -16,9 +16,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.eventually import until
+from warpseal import bls
 from warpseal.peers.addresses import Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
-from warpseal.peers.identity import OwnSignedIp, lock_identity
+from warpseal.peers.identity import lock_identity
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import ConnectionFailure, PeerStatistics
 from warpseal.peers.tls import ReceiveBuffer
@@ -90,10 +91,9 @@ async def connected(
     endpoint = Endpoint.parse("127.0.0.1", server.sockets[0].getsockname()[1])
     listener = RecordingListener()
     with lock_identity(PeerSettings(tmp_path / "data"), NETWORK_ID) as locked:
-        own = OwnSignedIp(locked.identity, time.time)
         shared = ConnectionContext(
             ssl_context=locked.identity.context,
-            own_handshake=lambda: OwnHandshake(NETWORK_ID, own.current()),
+            own_handshake=OwnHandshake(NETWORK_ID, locked.identity.sign, bls.generate_secret()),
             protocol=ProtocolSettings(),
             zstd=Zstd(),
             receive_buffer=ReceiveBuffer(),

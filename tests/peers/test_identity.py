@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from warpseal.errors import StartupError
 from warpseal.peers.credentials import issue_certificate
 from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically
-from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, OwnSignedIp, UnusableIdentity, lock_identity
+from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, UnusableIdentity, lock_identity
 from warpseal.peers.settings import PeerSettings
-from warpseal.protocol.addresses import signed_bytes
 from warpseal.protocol.certificate import parse_certificate
 from warpseal.warp.ids import hash160
 
@@ -255,21 +254,6 @@ def test_a_failed_write_leaves_the_old_file_only(tmp_path: Path, monkeypatch: py
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
-
-
-def test_the_signed_ip_is_signed_again_only_if_the_clock_was_ahead(tmp_path: Path) -> None:
-    times = [1_000.0]
-    identity = lock(PeerSettings(tmp_path)).identity
-    own = OwnSignedIp(identity, lambda: times[-1])
-    first = own.current()
-    times.append(5_000.0)
-    assert own.current() is first
-    times.append(900.0)
-    second = own.current()
-    assert (first.timestamp, second.timestamp) == (1_000, 900)
-    assert (str(second.ip), second.port) == ("0.0.0.0", 1)
-    signed = signed_bytes(second.ip, second.port, second.timestamp)
-    assert parse_certificate(identity.certificate).verify_signature(signed, second.tls_signature)
 
 
 def _pem(key: rsa.RSAPrivateKey) -> bytes:

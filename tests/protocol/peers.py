@@ -6,7 +6,7 @@ import datetime
 import random
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -19,7 +19,7 @@ from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate, parse_certificate
 from warpseal.protocol.compression import Zstd
 from warpseal.protocol.framing import encode_frame
-from warpseal.protocol.handshake import OwnHandshake, sign_ip
+from warpseal.protocol.handshake import OwnHandshake
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME
 from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
 from warpseal.protocol.requests import PeerRequest
@@ -45,7 +45,7 @@ class Node:
 
     def handshake(self, ip: str = "127.0.0.1", port: int = 9651) -> p2p_pb2.Handshake:
         """Return what a node of release 1.15.0 says at UNIX_S."""
-        address = IPv4Address(ip)
+        address = ip_address(ip)
         signed = signed_bytes(address, port, UNIX_S)
         return p2p_pb2.Handshake(
             network_id=NETWORK_ID,
@@ -91,8 +91,10 @@ def _node(number: int) -> Node:
 
 @cache
 def own_handshake() -> OwnHandshake:
-    """Return our side's handshake."""
-    return OwnHandshake(NETWORK_ID, sign_ip(node(1000).sign, node(1000).bls_secret, UNIX_S))
+    """Return our side's handshake, with a claim that was signed at UNIX_S."""
+    own = OwnHandshake(NETWORK_ID, node(1000).sign, node(1000).bls_secret)
+    own.encode(UNIX_S, NO_PEERS)
+    return own
 
 
 @cache

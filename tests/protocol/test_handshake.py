@@ -13,7 +13,7 @@ from warpseal import bls
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.addresses import signed_bytes
 from warpseal.protocol.errors import CloseReason, ProtocolError
-from warpseal.protocol.handshake import OwnHandshake, check_handshake, sign_ip
+from warpseal.protocol.handshake import OwnHandshake, check_handshake
 from warpseal.protocol.messages import decode_handshake, open_envelope
 
 Mutation = Callable[[p2p_pb2.Handshake], object]
@@ -142,33 +142,42 @@ def test_our_handshake_passes_the_same_checks() -> None:
     assert bls.verify_possession(bls.derive_public_key(node(1000).bls_secret), signed, handshake.ip_bls_sig)
 
 
+def own_handshake_at(own: OwnHandshake, unix_s: float) -> p2p_pb2.Handshake:
+    """Return the handshake that is sent at `unix_s`."""
+    return decode_handshake(open_envelope(own.encode(unix_s, NO_PEERS)[4:], ZSTD)[1])
+
+
 def test_the_advertised_version_is_a_setting() -> None:
-    ours = OwnHandshake(12345, own_handshake().signed_ip, (1, 16, 3))
-    handshake = decode_handshake(open_envelope(ours.encode(UNIX_S, NO_PEERS)[4:], ZSTD)[1])
-    assert (handshake.client.name, handshake.client.major, handshake.client.minor, handshake.client.patch) == (
-        *("avalanchego", 1, 16),
-        3,
-    )
+    client = own_handshake_at(OwnHandshake(12345, node(1000).sign, node(1000).bls_secret, (1, 16, 3)), UNIX_S).client
+    assert (client.name, client.major, client.minor, client.patch) == ("avalanchego", 1, 16, 3)
 
 
 def test_a_claim_is_signed_like_the_vector() -> None:
     secret = bls.secret_from_bytes(b"AvalancheLocalNetworkValidator01")
-    signed: list[bytes] = []
-
-    def tls_sign(message: bytes) -> bytes:
-        signed.append(message)
-        return b"signature"
-
-    claim = sign_ip(tls_sign, secret, 1_700_000_000, IPv4Address("127.0.0.1"), 9651)
-    assert signed == [bytes.fromhex("00000000000000000000ffff7f00000125b3000000006553f100")]
-    assert claim.tls_signature == b"signature"
-    assert claim.bls_signature.hex() == (
+    signed = signed_bytes(IPv4Address("127.0.0.1"), 9651, 1_700_000_000)
+    assert signed.hex() == "00000000000000000000ffff7f00000125b3000000006553f100"
+    assert bls.sign_possession(secret, signed).hex() == (
         "b7dd4a2c8bf88a7851cfdaf7cfcc297ec2711d3ad4b331cd63cb7c0e0a79aa4da700d274a5f610b15e2a87cd4b61de3b"
         "02d51c5f4d48051a3392dd76ec73b20ac7307414d2ccb031868f8b313ce3fc7f65788e3d794228044c953f1f18612f99"
     )
 
 
-def test_an_ipv6_claim_travels_in_sixteen_bytes() -> None:
-    claim = sign_ip(node(1000).sign, node(1000).bls_secret, UNIX_S, IPv6Address("2001:db8::7"), 9651)
-    handshake = decode_handshake(open_envelope(OwnHandshake(12345, claim).encode(UNIX_S, NO_PEERS)[4:], ZSTD)[1])
-    assert check_handshake(handshake, node(1000).certificate, 12345, UNIX_S).claim.ip == claim.ip
+def test_the_claim_is_signed_again_only_if_the_clock_was_ahead() -> None:
+    messages: list[bytes] = []
+
+    def tls_sign(message: bytes) -> bytes:
+        messages.append(message)
+        return b"signature %d" % len(messages)
+
+    own = OwnHandshake(12345, tls_sign, node(1000).bls_secret)
+    first, later, corrected = (own_handshake_at(own, unix_s) for unix_s in (1_000.9, 5_000.0, 900.0))
+    assert [sent.ip_signing_time for sent in (first, later, corrected)] == [1_000, 1_000, 900]
+    assert [sent.ip_node_id_sig for sent in (first, later)] == [b"signature 1"] * 2
+    assert later.ip_bls_sig == first.ip_bls_sig != corrected.ip_bls_sig
+    assert messages == [signed_bytes(IPv4Address("0.0.0.0"), 1, signed_at) for signed_at in (1_000, 900)]
+
+
+def test_an_ipv6_claim_of_a_peer_passes() -> None:
+    handshake = node().handshake("2001:db8::7")
+    assert len(handshake.ip_addr) == 16
+    assert check_handshake(handshake, node().certificate, 12345, UNIX_S).claim.ip == IPv6Address("2001:db8::7")

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from tests.protocol.peers import NO_PEERS, ZSTD, random_chunks
 from tests.protocol.recorded import NETWORK_ID, SESSIONS, Session
+from warpseal import bls
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.acp118 import decode_signature_response
-from warpseal.protocol.addresses import parse_ip
 from warpseal.protocol.events import Event, HandshakeCompleted, PeersGossiped, ResponseReceived
-from warpseal.protocol.handshake import OwnHandshake, SignedIp
+from warpseal.protocol.handshake import OwnHandshake
 from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
 from warpseal.protocol.requests import PeerRequest
 
-OWN = OwnHandshake(NETWORK_ID, SignedIp(parse_ip(bytes(4)), 1, 1, b"", b""))
+OWN = OwnHandshake(NETWORK_ID, lambda message: b"", bls.generate_secret())
 
 
 def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProtocol, list[Event]]:

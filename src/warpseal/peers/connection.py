@@ -53,7 +53,7 @@ class ConnectionContext:
     """What all connections share."""
 
     ssl_context: SSLContext
-    own_handshake: Callable[[], OwnHandshake]
+    own_handshake: OwnHandshake
     protocol: ProtocolSettings
     zstd: Zstd
     receive_buffer: ReceiveBuffer
@@ -241,7 +241,7 @@ class PeerConnection:
 
     def _start(self, certificate: Certificate) -> None:
         context = self._context
-        protocol = self._protocol = PeerProtocol(context.own_handshake(), certificate, context.protocol, context.zstd)
+        protocol = self._protocol = PeerProtocol(context.own_handshake, certificate, context.protocol, context.zstd)
         self.sent_at = self._loop.time()
         self.tls.write(protocol.start(self.sent_at, context.unix_clock(), context.known_peers()))
 

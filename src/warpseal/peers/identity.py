@@ -17,13 +17,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from warpseal import bls
 from warpseal.errors import StartupError
 from warpseal.peers.credentials import client_context, issue_certificate
 from warpseal.peers.data_dir import create_atomically, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
-from warpseal.protocol.handshake import SignedIp, sign_ip
 from warpseal.warp.ids import NodeID, node_id_text
 
 IDENTITY_NAME = "identity.pem"
@@ -64,27 +62,6 @@ class LockedIdentity:
 
     identity: Identity
     folder: Path | None
-
-
-class OwnSignedIp:
-    """The signed IP in all handshakes of this process. Its BLS key is generated at start and not stored."""
-
-    def __init__(self, identity: Identity, unix_clock: Callable[[], float]) -> None:
-        self._identity = identity
-        self._unix_clock = unix_clock
-        self._bls_secret = bls.generate_secret()
-        self._signed_ip: SignedIp | None = None
-
-    def current(self) -> SignedIp:
-        """Return the signed IP; sign it again (two milliseconds) only if the clock was ahead when it was signed.
-
-        Nodes disconnect from a peer whose signed IP is from the future, so a corrected clock would cost every
-        connection.
-        """
-        now = int(self._unix_clock())
-        if self._signed_ip is None or self._signed_ip.timestamp > now:
-            self._signed_ip = sign_ip(self._identity.sign, self._bls_secret, now)
-        return self._signed_ip
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from random import Random, SystemRandom
 from types import MappingProxyType
 from typing import Final
 
+from warpseal import bls
 from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
@@ -17,7 +18,7 @@ from warpseal.peers.connection_registry import ConnectionRegistry, ConnectivityL
 from warpseal.peers.dial_schedule import DialLimits, DialSchedule, DialStage, DialState
 from warpseal.peers.dialer import Dialer
 from warpseal.peers.gossip import Gossip, peers_to_ask
-from warpseal.peers.identity import LockedIdentity, OwnSignedIp
+from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_limit
 from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.reachability import (
@@ -86,7 +87,6 @@ class PeerNetwork:
         self._gossip = Gossip(self._book, totals, os.urandom)
         pongs = PongScheduler(settings.pong_delay_s, settings.ping_interval_s * _LATE_PONG)
         self._registry = ConnectionRegistry(self._schedule, self._book, self._gossip, totals, pongs)
-        self._signed_ip = OwnSignedIp(locked.identity, unix_clock)
         self._registry.context = self._connection_context(locked, network_id)
         self._dialer = Dialer(settings, self._schedule, self._book, self._registry)
         self._warnings = PeerWarnings(self._registry.clocks, settings.advertised_version, settings.clock_tolerance_s)
@@ -317,7 +317,9 @@ class PeerNetwork:
         )
         return ConnectionContext(
             ssl_context=locked.identity.context,
-            own_handshake=lambda: OwnHandshake(network_id, self._signed_ip.current(), settings.advertised_version),
+            own_handshake=OwnHandshake(
+                network_id, locked.identity.sign, bls.generate_secret(), settings.advertised_version
+            ),
             protocol=ProtocolSettings(
                 settings.ping_interval_s, settings.silence_timeout_s, settings.handshake_timeout_s, limits
             ),

@@ -16,7 +16,6 @@ from warpseal.pb import p2p_pb2
 from warpseal.protocol.addresses import (
     MAX_CLOCK_SKEW_S,
     ClaimedIpPort,
-    IPAddress,
     MalformedAddress,
     parse_ip,
     parse_port,
@@ -39,54 +38,49 @@ _UNUSED_PORT: Final = 1
 _CLIENT_NAME: Final = "avalanchego"
 
 
-@dataclass(frozen=True, slots=True)
-class SignedIp:
-    """The signed IP of this daemon. timestamp: unix seconds; signed by the TLS key and by a BLS key."""
-
-    ip: IPAddress
-    port: int
-    timestamp: int
-    tls_signature: bytes
-    bls_signature: bytes
-
-
-def sign_ip(
-    tls_sign: Callable[[bytes], bytes],
-    bls_secret: bls.SecretKey,
-    timestamp: int,
-    ip: IPAddress = _UNSPECIFIED_IP,
-    port: int = _UNUSED_PORT,
-) -> SignedIp:
-    """Return a signed IP, valid as long as the identity.
+class OwnHandshake:
+    """The constant part of this daemon's handshakes.
 
     tls_sign: returns the TLS key's signature over SHA-256 of its argument (RSA PKCS#1 v1.5, or ECDSA in DER).
+    version: the advertised avalanchego release.
     """
-    signed = signed_bytes(ip, port, timestamp)
-    return SignedIp(ip, port, timestamp, tls_sign(signed), bls.sign_possession(bls_secret, signed))
 
-
-@dataclass(frozen=True, slots=True)
-class OwnHandshake:
-    """The constant part of this daemon's handshakes. version: the advertised avalanchego release."""
-
-    network_id: int
-    signed_ip: SignedIp
-    version: Version = DEFAULT_VERSION
+    def __init__(
+        self,
+        network_id: int,
+        tls_sign: Callable[[bytes], bytes],
+        bls_secret: bls.SecretKey,
+        version: Version = DEFAULT_VERSION,
+    ) -> None:
+        self.network_id = network_id
+        self._tls_sign = tls_sign
+        self._bls_secret = bls_secret
+        self._client = p2p_pb2.Client(name=_CLIENT_NAME, major=version[0], minor=version[1], patch=version[2])
+        self._signed_at: int | None = None
+        self._signatures = (b"", b"")
 
     def encode(self, unix_s: float, known_peers: BloomFilter) -> bytes:
-        """Return the frame to send at `unix_s`: it tracks no subnet and asks for addresses of all subnets."""
-        major, minor, patch = self.version
+        """Return the frame to send at `unix_s`: it tracks no subnet and asks for addresses of all subnets.
+
+        The claimed address is signed once (two milliseconds), and again only if the clock was ahead at that time: nodes
+        disconnect from a peer whose claim is from the future, so a corrected clock would cost every connection.
+        """
+        if self._signed_at is None or self._signed_at > unix_s:
+            self._signed_at = int(unix_s)
+            signed = signed_bytes(_UNSPECIFIED_IP, _UNUSED_PORT, self._signed_at)
+            self._signatures = self._tls_sign(signed), bls.sign_possession(self._bls_secret, signed)
+        tls_signature, bls_signature = self._signatures
         return encode_handshake(
             p2p_pb2.Handshake(
                 network_id=self.network_id,
                 my_time=int(unix_s),
-                ip_addr=self.signed_ip.ip.packed,
-                ip_port=self.signed_ip.port,
-                ip_signing_time=self.signed_ip.timestamp,
-                ip_node_id_sig=self.signed_ip.tls_signature,
-                client=p2p_pb2.Client(name=_CLIENT_NAME, major=major, minor=minor, patch=patch),
+                ip_addr=_UNSPECIFIED_IP.packed,
+                ip_port=_UNUSED_PORT,
+                ip_signing_time=self._signed_at,
+                ip_node_id_sig=tls_signature,
+                client=self._client,
                 known_peers=p2p_pb2.BloomFilter(filter=known_peers.encode(), salt=known_peers.salt),
-                ip_bls_sig=self.signed_ip.bls_signature,
+                ip_bls_sig=bls_signature,
                 all_subnets=True,
             )
         )
