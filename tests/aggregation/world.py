@@ -19,7 +19,7 @@ from warpseal.bls import PublicKey, SecretKey
 from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
 from warpseal.node.platform import Subnet
 from warpseal.peers.reachability import CONNECTED, PENDING, Reachability
-from warpseal.peers.request_fanout import PeerResponse
+from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
@@ -32,6 +32,8 @@ SUBNET = SubnetID(sha256(b"subnet").digest())
 
 Script = Callable[["SentAsk"], Iterable[tuple[float, PeerResponse]]]
 """What a node does when asked: answers with the seconds after which they come."""
+# The aggregation does not read the request of a response.
+_REQUEST = PeerRequest(CHAIN, 1, b"", 0.0, is_reask=False, on_response=lambda response: None, requested_at=0.0)
 
 
 @cache
@@ -97,15 +99,15 @@ class SentAsk:
 
     def share(self, raw: bytes) -> PeerResponse:
         """Return an answer that carries a share."""
-        return PeerResponse(self.node_id, b"\x0a\x60" + raw, None, "")
+        return PeerResponse(self.node_id, b"\x0a\x60" + raw, None, "", _REQUEST)
 
     def body(self, raw: bytes) -> PeerResponse:
         """Return an answer of raw app bytes."""
-        return PeerResponse(self.node_id, raw, None, "")
+        return PeerResponse(self.node_id, raw, None, "", _REQUEST)
 
     def refusal(self, code: int, text: str = "no") -> PeerResponse:
         """Return a refusal."""
-        return PeerResponse(self.node_id, None, code, text)
+        return PeerResponse(self.node_id, None, code, text, _REQUEST)
 
 
 def signs(after_s: float = 0.0) -> Script:

@@ -27,9 +27,9 @@ from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import node_id_of
 from warpseal.protocol.compression import Zstd
-from warpseal.protocol.events import ResponseReceived
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
 from warpseal.protocol.peer import ProtocolSettings
+from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import NodeID
 
 NETWORK_ID = 88888
@@ -43,7 +43,7 @@ class RecordingListener:
 
     def on_connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None: ...
 
-    def on_response(self, connection: PeerConnection, answered: ResponseReceived, now: float) -> None: ...
+    def on_response(self, connection: PeerConnection, answered: PeerResponse, now: float) -> None: ...
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None: ...
 

@@ -29,6 +29,18 @@ def node(number: int) -> NodeID:
     return NodeID(number.to_bytes(20, "big"))
 
 
+def make_request(request_id: int, deadline: float, *, is_reask: bool = False) -> PeerRequest:
+    return PeerRequest(
+        bytes(32),
+        request_id,
+        b"frame",
+        deadline,
+        is_reask=is_reask,
+        on_response=lambda response: None,
+        requested_at=0.0,
+    )
+
+
 class FakeNetwork:
     """Fake connections and the queue that writes to them."""
 
@@ -41,7 +53,7 @@ class FakeNetwork:
 
     def send(self, request_id: int, *, is_reask: bool = False, deadline_s: float = 10.0) -> PeerRequest:
         deadline = asyncio.get_running_loop().time() + deadline_s
-        request = PeerRequest(bytes(32), request_id, b"frame", deadline, is_reask=is_reask, context=self)
+        request = make_request(request_id, deadline, is_reask=is_reask)
         self.queue.send(request, list(self.peers))
         return request
 
@@ -88,10 +100,10 @@ async def test_first_asks_overtake_re_asks_that_are_still_being_written() -> Non
     assert (network.reached(1), network.reached(3)) == (PEERS_PER_TURN + 50, PEERS_PER_TURN + 50)
 
 
-async def test_a_cancelled_request_is_not_written_any_further() -> None:
+async def test_a_closed_request_is_not_written_any_further() -> None:
     network = FakeNetwork(2 * PEERS_PER_TURN)
     request = network.send(1)
-    request.cancel()
+    request.close()
     for _ in range(3):
         await asyncio.sleep(0)
     assert network.reached(1) == PEERS_PER_TURN
@@ -105,7 +117,7 @@ async def test_a_request_behind_its_deadline_is_not_written() -> None:
 
 async def test_nodes_that_are_not_connected_are_skipped() -> None:
     network = FakeNetwork(2)
-    request = PeerRequest(bytes(32), 1, b"", asyncio.get_running_loop().time() + 1, is_reask=False, context=network)
+    request = make_request(1, asyncio.get_running_loop().time() + 1)
     network.queue.send(request, [node(7), node(0), node(9), node(1)])
     assert network.reached(1) == 2
     assert network.totals.requests == 2

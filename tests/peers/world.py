@@ -14,9 +14,9 @@ import pytest
 from tests.eventually import until
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
-from warpseal.peers.request_fanout import PeerResponse, PendingRequest
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.acp118 import encode_signature_request
+from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimValidator
@@ -102,7 +102,7 @@ class Requester:
 
     def ask(
         self, validators: Sequence[SimValidator] | None = None, *, is_reask: bool = False, within_s: float = 10.0
-    ) -> PendingRequest:
+    ) -> PeerRequest:
         """Ask some validators (None: all), once."""
         message = self._message
         return self._peers.ask(

@@ -129,11 +129,12 @@ def connected_core(settings: ProtocolSettings | None = None) -> PeerProtocol:
     return core
 
 
-def request(
-    request_id: int, deadline: float = 10.0, *, is_reask: bool = False, context: object = "asker"
-) -> PeerRequest:
+def request(request_id: int, deadline: float = 10.0, *, is_reask: bool = False) -> PeerRequest:
     """Return a request whose frame contains its ID."""
-    return PeerRequest(CHAIN, request_id, b"<%d>" % request_id, deadline, is_reask=is_reask, context=context)
+    frame = b"<%d>" % request_id
+    return PeerRequest(
+        CHAIN, request_id, frame, deadline, is_reask=is_reask, on_response=lambda response: None, requested_at=0.0
+    )
 
 
 def random_chunks(data: bytes, rnd: random.Random, longest: int = 64) -> list[bytes]:

@@ -12,8 +12,7 @@ from tests.protocol.recorded import CLIENT, NETWORK_ID, SESSIONS, Session
 from warpseal import bls
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.addresses import signed_bytes
-from warpseal.protocol.errors import CloseReason, ProtocolError
-from warpseal.protocol.handshake import OwnHandshake, check_handshake
+from warpseal.protocol.handshake import CloseReason, OwnHandshake, ProtocolError, check_handshake
 from warpseal.protocol.messages import decode_handshake, open_envelope
 
 Mutation = Callable[[p2p_pb2.Handshake], object]

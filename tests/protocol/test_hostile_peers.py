@@ -20,11 +20,11 @@ from tests.protocol.peers import (
     started_core,
 )
 from warpseal.pb import p2p_pb2
-from warpseal.protocol.errors import CloseReason
-from warpseal.protocol.events import ConnectionClosed, Event, PeersGossiped, ResponseReceived
 from warpseal.protocol.framing import encode_frame
+from warpseal.protocol.handshake import CloseReason
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME, PING_FRAME
-from warpseal.protocol.peer import PeerProtocol
+from warpseal.protocol.peer import ConnectionClosed, Event, PeerProtocol, PeersGossiped
+from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.protobuf import encode_field
 
 SHARE = b"\x0a\x60" + bytes(96)
@@ -62,7 +62,7 @@ def test_any_stream_yields_the_same_events_for_any_chunking(frames: list[bytes],
             core.send_request(request(number), 0.5)
     whole, pieces = cores[0].receive(data, 1.0), feed(cores[1], data, random.Random(seed))
     assert list(map(repr, pieces)) == list(map(repr, whole))
-    assert sum(isinstance(event, ResponseReceived) for event in whole) <= 2
+    assert sum(isinstance(event, PeerResponse) for event in whole) <= 2
     for event in whole:
         if isinstance(event, ConnectionClosed):
             assert event.reason in CloseReason
@@ -99,7 +99,7 @@ def test_responses_in_any_order_and_number_count_once(order: list[int], seed: in
     answers = [number for number in order for _ in range(rnd.randint(1, 3))]
     rnd.shuffle(answers)
     events = feed(core, b"".join(response_frame(number, SHARE) for number in answers), rnd)
-    assert [e.request.request_id for e in events if isinstance(e, ResponseReceived)] == list(dict.fromkeys(answers))
+    assert [e.request.request_id for e in events if isinstance(e, PeerResponse)] == list(dict.fromkeys(answers))
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -22,12 +22,18 @@ from tests.protocol.peers import (
     started_core,
 )
 from warpseal.pb import p2p_pb2
-from warpseal.protocol.errors import CloseReason
-from warpseal.protocol.events import ConnectionClosed, Event, HandshakeCompleted, PeersGossiped, ResponseReceived
 from warpseal.protocol.framing import FrameDecoder, encode_frame
+from warpseal.protocol.handshake import CloseReason
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME, PING_FRAME, PONG_FRAME, open_envelope
-from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
-from warpseal.protocol.requests import RequestLimits
+from warpseal.protocol.peer import (
+    ConnectionClosed,
+    Event,
+    HandshakeCompleted,
+    PeerProtocol,
+    PeersGossiped,
+    ProtocolSettings,
+)
+from warpseal.protocol.requests import PeerResponse, RequestLimits
 from warpseal.warp.protobuf import encode_field
 
 SHARE = b"\x0a\x60" + bytes(96)
@@ -39,7 +45,7 @@ def reason_of(events: Sequence[Event]) -> CloseReason | None:
 
 
 def answers_of(events: Sequence[Event]) -> list[tuple[int, bytes | None, int | None]]:
-    return [(e.request.request_id, e.body, e.error_code) for e in events if isinstance(e, ResponseReceived)]
+    return [(e.request.request_id, e.body, e.error_code) for e in events if isinstance(e, PeerResponse)]
 
 
 def error_frame(request_id: int, code: int, text: str = "") -> bytes:
@@ -118,7 +124,8 @@ def test_responses_are_returned_with_their_requests() -> None:
         assert core.send_request(request_, 0.1) == request_.frame
     events = core.receive(error_frame(5, 11, "not yet") + response_frame(1, SHARE) + response_frame(3, b""), 0.2)
     assert answers_of(events) == [(5, None, 11), (1, SHARE, None), (3, b"", None)]
-    assert isinstance(events[0], ResponseReceived)
+    assert isinstance(events[0], PeerResponse)
+    assert events[0].node_id == node().certificate.node_id
     assert events[0].error_message == "not yet"
     assert events[1].request is asked[0]  # type: ignore[union-attr]
 
@@ -141,7 +148,7 @@ def test_responses_without_a_request_are_ignored() -> None:
     core = connected_core()
     gone = request(1)
     core.send_request(gone, 0.1)
-    gone.cancel()
+    gone.close()
     events = core.receive(
         response_frame(1, SHARE) + response_frame(9, SHARE) + response_frame(1, SHARE, chain=bytes(32)), 0.2
     )

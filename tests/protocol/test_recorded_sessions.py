@@ -14,10 +14,15 @@ from tests.protocol.recorded import NETWORK_ID, SESSIONS, Session
 from warpseal import bls
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.acp118 import decode_signature_response
-from warpseal.protocol.events import Event, HandshakeCompleted, PeersGossiped, ResponseReceived
 from warpseal.protocol.handshake import OwnHandshake
-from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
-from warpseal.protocol.requests import PeerRequest
+from warpseal.protocol.peer import (
+    Event,
+    HandshakeCompleted,
+    PeerProtocol,
+    PeersGossiped,
+    ProtocolSettings,
+)
+from warpseal.protocol.requests import PeerRequest, PeerResponse
 
 OWN = OwnHandshake(NETWORK_ID, lambda message: b"", bls.generate_secret())
 
@@ -29,7 +34,15 @@ def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProt
     events = feed(core, b"".join(session.received[:2]), rnd)
     assert core.is_connected
     for asked, frame in session.requests:
-        request = PeerRequest(asked.chain_id, asked.request_id, frame, 10.0, is_reask=False, context=asked)
+        request = PeerRequest(
+            asked.chain_id,
+            asked.request_id,
+            frame,
+            10.0,
+            is_reask=False,
+            on_response=lambda response: None,
+            requested_at=0.1,
+        )
         assert core.send_request(request, 0.1) == frame
     return core, events + feed(core, b"".join(session.received[2:]), rnd)
 
@@ -41,7 +54,7 @@ def feed(core: PeerProtocol, data: bytes, rnd: random.Random | None) -> list[Eve
 
 def outcome(event: Event) -> Any:
     """Return an event as something that compares."""
-    if isinstance(event, ResponseReceived):
+    if isinstance(event, PeerResponse):
         return event.request.request_id, event.body, event.error_code, event.error_message
     return event
 
@@ -54,7 +67,7 @@ def recorded_answer(message: p2p_pb2.Message) -> tuple[int, bytes | int]:
     return response.request_id, sdk_pb2.SignatureResponse.FromString(response.app_bytes).signature
 
 
-def seen_answer(event: ResponseReceived) -> tuple[int, object]:
+def seen_answer(event: PeerResponse) -> tuple[int, object]:
     if event.body is None:
         return event.request.request_id, event.error_code
     return event.request.request_id, decode_signature_response(event.body)
@@ -66,7 +79,7 @@ def test_a_session_connects_and_yields_the_recorded_shares_and_codes(session: Se
     assert isinstance(events[0], HandshakeCompleted)
     assert isinstance(events[1], PeersGossiped)
     assert len(events[1].addresses) == len(session.inner[1].peer_list.claimed_ip_ports)
-    answers = [seen_answer(event) for event in events[2:] if isinstance(event, ResponseReceived)]
+    answers = [seen_answer(event) for event in events[2:] if isinstance(event, PeerResponse)]
     assert answers == [recorded_answer(message) for message in session.inner[2:]]
     assert (core.undecodable, core.unexpected) == (0, 0)
     assert not core.pong_owed

@@ -130,23 +130,23 @@ def test_expired_requests_make_room_in_a_full_queue() -> None:
     assert table.queued == 1
 
 
-def test_a_cancelled_queued_request_is_never_sent() -> None:
+def test_a_closed_queued_request_is_never_sent() -> None:
     table = RequestTable(SMALL)
     gone, stays = request(3), request(4)
     submit_all(table, [request(1), request(2), gone, stays])
-    gone.cancel()
+    gone.close()
     table.match_response(CHAIN, 1, 0.5)
     assert written(table.release(0.5)) == [4]
 
 
-def test_a_cancelled_request_keeps_its_slot() -> None:
+def test_a_closed_request_keeps_its_slot() -> None:
     table = RequestTable(SMALL)
     gone = request(1)
     submit_all(table, [gone, request(2), request(3)])
-    gone.cancel()
+    gone.close()
     assert table.release(1.0) == b""
     assert table.match_response(CHAIN, 1, 1.0) is gone
-    assert gone.is_cancelled
+    assert gone.on_response is None
     assert written(table.release(1.0)) == [3]
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from warpseal.bls import PublicKey
 from warpseal.node.platform import Subnet
 from warpseal.peers.reachability import Reachability
-from warpseal.peers.request_fanout import PeerResponse
+from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID
 from warpseal.warp.message import UnsignedMessage

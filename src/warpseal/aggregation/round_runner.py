@@ -42,8 +42,8 @@ from warpseal.aggregation.verification import CryptoPool, ShareVerifier
 from warpseal.bls import MalformedShare
 from warpseal.errors import InternalError, QuorumShortfall
 from warpseal.peers.reachability import ReachState
-from warpseal.peers.request_fanout import PeerResponse
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
+from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
 from warpseal.warp.message import UnsignedMessage

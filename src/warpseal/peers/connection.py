@@ -17,10 +17,16 @@ from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate, MalformedCertificate, node_id_of, parse_certificate
 from warpseal.protocol.compression import Zstd
-from warpseal.protocol.events import ConnectionClosed, Event, HandshakeCompleted, PeersGossiped, ResponseReceived
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
-from warpseal.protocol.peer import PeerProtocol, ProtocolSettings
-from warpseal.protocol.requests import PeerRequest
+from warpseal.protocol.peer import (
+    ConnectionClosed,
+    Event,
+    HandshakeCompleted,
+    PeerProtocol,
+    PeersGossiped,
+    ProtocolSettings,
+)
+from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.warp.ids import NodeID
 
 log = logging.getLogger(__name__)
@@ -32,7 +38,7 @@ class ConnectionListener(Protocol):
     def on_connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None:
         """Both sides have accepted each other."""
 
-    def on_response(self, connection: PeerConnection, response: ResponseReceived, now: float) -> None:
+    def on_response(self, connection: PeerConnection, response: PeerResponse, now: float) -> None:
         """A response to a request arrived."""
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None:
@@ -248,7 +254,7 @@ class PeerConnection:
     def _report(self, events: list[Event], now: float) -> None:
         listener = self._context.listener
         for event in events:
-            if type(event) is ResponseReceived:
+            if type(event) is PeerResponse:
                 listener.on_response(self, event, now)
             elif type(event) is HandshakeCompleted:
                 listener.on_connected(self, event.handshake)

@@ -13,11 +13,10 @@ from warpseal.peers.dial_schedule import DialSchedule
 from warpseal.peers.gossip import Gossip
 from warpseal.peers.peer_warnings import PeerClocks
 from warpseal.peers.pong_scheduler import PongScheduler
-from warpseal.peers.request_fanout import dispatch_response
 from warpseal.peers.statistics import ConnectionFailure, NetworkStatistics, PeerStatistics
 from warpseal.protocol.addresses import ClaimedIpPort
-from warpseal.protocol.events import ResponseReceived
 from warpseal.protocol.handshake import PeerHandshake
+from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import NodeID, node_id_text
 
 ConnectivityListener = Callable[[NodeID, bool], None]
@@ -148,12 +147,19 @@ class ConnectionRegistry:
         self.clocks.add(node_id, handshake.clock_offset_s, self._unix_s(), now)
         self.notify(node_id, True)
 
-    def on_response(self, connection: PeerConnection, response: ResponseReceived, now: float) -> None:
-        if response.body is None:
+    def on_response(self, connection: PeerConnection, response: PeerResponse, now: float) -> None:
+        is_error, request = response.body is None, response.request
+        if is_error:
             self.totals.errors += 1
         else:
             self.totals.responses += 1
-        dispatch_response(connection, response, now)
+        if request.on_response is None:
+            return
+        connection.statistics.count_response(now - request.requested_at, is_error=is_error)
+        try:
+            request.on_response(response)
+        except Exception:
+            log.exception("internal error in a response handler")
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None:
         learned = self._gossip.learn(addresses, self._unix_s())

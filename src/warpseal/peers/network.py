@@ -30,7 +30,7 @@ from warpseal.peers.reachability import (
     Reachability,
     reachability_while_dialing,
 )
-from warpseal.peers.request_fanout import PendingRequest, RequestQueue, ResponseHandler
+from warpseal.peers.request_fanout import RequestQueue
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
 from warpseal.peers.tls import ReceiveBuffer
@@ -39,7 +39,7 @@ from warpseal.protocol.compression import Zstd
 from warpseal.protocol.handshake import OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings
-from warpseal.protocol.requests import PeerRequest, RequestLimits
+from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandler
 from warpseal.runtime.backoff import Backoff
 from warpseal.store.addresses import Addresses
 from warpseal.warp.ids import ChainID, NodeID, SubnetID
@@ -172,22 +172,22 @@ class PeerNetwork:
         deadline: float,
         is_reask: bool,
         on_response: ResponseHandler,
-    ) -> PendingRequest:
+    ) -> PeerRequest:
         """Send one request to those of the nodes that are connected; `on_response` is called on the loop.
 
         Nodes that are not connected or do not respond are not reported. is_reask: first asks are sent before it.
-        Responses count until `deadline`, or until the PendingRequest is closed.
+        Responses count until `deadline`, or until the request is closed.
         """
         now = self._now()
         request_id = self._next_request_id
         self._next_request_id = (request_id + 2) & _REQUEST_ID_MASK
         wire_deadline_s = min(self._settings.request_deadline_s, max(deadline - now, 0.001))
         frame = encode_app_request(chain_id, request_id, app_bytes, wire_deadline_s, self._zstd)
-        request = PeerRequest(chain_id, request_id, frame, deadline, is_reask=is_reask, context=None)
-        pending = PendingRequest(request, on_response, now)
-        request.context = pending
+        request = PeerRequest(
+            chain_id, request_id, frame, deadline, is_reask=is_reask, on_response=on_response, requested_at=now
+        )
         self._requests.send(request, node_ids)
-        return pending
+        return request
 
     # Statistics.
 

@@ -3,57 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from warpseal.peers.connection import PeerConnection
 from warpseal.peers.statistics import NetworkStatistics
-from warpseal.protocol.events import ResponseReceived
 from warpseal.protocol.requests import PeerRequest
 from warpseal.warp.ids import NodeID
 
 # Peers that are written to before other callbacks of the loop run: one or two milliseconds.
 PEERS_PER_TURN: Final = 100
-
-log = logging.getLogger(__name__)
-
-
-class PeerResponse(NamedTuple):
-    """The response of one peer: app bytes (body), or an application error (error_code, error_message), never both."""
-
-    node_id: NodeID
-    body: bytes | None
-    error_code: int | None
-    error_message: str
-
-
-ResponseHandler = Callable[[PeerResponse], None]
-
-
-class PendingRequest:
-    """A request to many peers. Responses go to `on_response` until it is closed or its deadline has passed."""
-
-    __slots__ = ("_request", "on_response", "requested_at")
-
-    def __init__(self, request: PeerRequest, on_response: ResponseHandler, requested_at: float) -> None:
-        self._request = request
-        self.on_response = on_response
-        self.requested_at = requested_at
-
-    @property
-    def request_id(self) -> int:
-        """The ID that the peers see."""
-        return self._request.request_id
-
-    def extend(self, deadline: float) -> None:
-        """Accept responses until `deadline` if that is later than the current deadline."""
-        self._request.deadline = max(self._request.deadline, deadline)
-
-    def close(self) -> None:
-        """Accept no more responses and stop writing. Slots of peers stay occupied until they respond."""
-        self._request.cancel()
 
 
 class RequestQueue:
@@ -109,7 +69,7 @@ class RequestQueue:
 
     def _write_some(self, request: PeerRequest, node_ids: Iterator[NodeID], now: float) -> None:
         """Write a request to its next peers until none is left or the budget is used up."""
-        if request.is_cancelled or request.deadline <= now:
+        if request.on_response is None or request.deadline <= now:
             return
         for node_id in node_ids:
             connection = self._connected.get(node_id)
@@ -126,17 +86,3 @@ class RequestQueue:
             self._budget -= 1
             if not self._budget:
                 return
-
-
-def dispatch_response(connection: PeerConnection, response: ResponseReceived, now: float) -> None:
-    """Pass a response to the handler of its request; an error of the handler is logged."""
-    pending = response.request.context
-    if pending is None:
-        return
-    connection.statistics.count_response(now - pending.requested_at, is_error=response.body is None)
-    try:
-        pending.on_response(
-            PeerResponse(connection.expected_node_id, response.body, response.error_code, response.error_message)
-        )
-    except Exception:
-        log.exception("internal error in a response handler")

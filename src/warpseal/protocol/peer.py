@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from warpseal.protocol import flood
 from warpseal.protocol.addresses import ClaimedIpPort, MalformedAddress, parse_claimed_ip_port
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate
 from warpseal.protocol.compression import Zstd
-from warpseal.protocol.errors import CloseReason, ProtocolError
-from warpseal.protocol.events import ConnectionClosed, Event, HandshakeCompleted, PeersGossiped, ResponseReceived
 from warpseal.protocol.framing import FrameDecoder
-from warpseal.protocol.handshake import OwnHandshake, PeerHandshake, check_handshake
+from warpseal.protocol.handshake import CloseReason, OwnHandshake, PeerHandshake, ProtocolError, check_handshake
 from warpseal.protocol.messages import (
     EMPTY_PEER_LIST_FRAME,
     PING_FRAME,
@@ -33,7 +30,7 @@ from warpseal.protocol.messages import (
     encode_app_error,
     open_envelope,
 )
-from warpseal.protocol.requests import PeerRequest, RequestLimits, RequestTable
+from warpseal.protocol.requests import PeerRequest, PeerResponse, RequestLimits, RequestTable
 from warpseal.warp.protobuf import DecodeError
 
 # The messages that this daemon reads are far smaller; longer frames within the protocol's limit are skipped.
@@ -41,6 +38,16 @@ _KEPT_FRAME_BYTES: Final = 256 * 1024
 _MAX_ADDRESSES: Final = 1_000
 # A late tick adds at most this fraction of the silence timeout: a stall of this process is not silence of the peer.
 _TICKS_PER_SILENCE: Final = 4
+
+# The flood rule of docs/protocol.md. Points stand for work: the cheapest frames cost one point.
+_FRAME_POINTS: Final = 1
+_REQUEST_POINTS: Final = 10
+_ENTRY_POINTS: Final = 1
+_MALFORMED_POINTS: Final = 100
+# One point for each whole KiB, useful or not, counted after decompression.
+_BULK_SHIFT: Final = 10
+_FLOOD_WINDOW_S: Final = 10.0
+_FLOOD_LIMIT_POINTS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,31 @@ class ProtocolSettings:
     silence_timeout_s: float = 30.0
     handshake_timeout_s: float = 30.0
     limits: RequestLimits = field(default_factory=RequestLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeCompleted:
+    """Both sides have accepted each other: requests may be sent."""
+
+    handshake: PeerHandshake
+
+
+@dataclass(frozen=True, slots=True)
+class PeersGossiped:
+    """The peer sent a peer list. The entries are well-formed, not verified, and may be of unknown nodes."""
+
+    addresses: tuple[ClaimedIpPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """The caller must close the connection; the protocol ignores all further input and writes nothing."""
+
+    reason: CloseReason
+    detail: str
+
+
+Event = HandshakeCompleted | PeersGossiped | PeerResponse | ConnectionClosed
 
 
 class PeerProtocol:
@@ -122,7 +154,7 @@ class PeerProtocol:
         self._started_at = self._ticked_at = now
         self._unix_offset_s = unix_s - now
         self._ping_at = now + self._settings.ping_interval_s
-        self._flood = flood.FloodMeter(now)
+        self._flood = _FloodMeter(now)
         return self._own.encode(unix_s, known_peers) + EMPTY_PEER_LIST_FRAME
 
     def send_request(self, request: PeerRequest, now: float) -> bytes | None:
@@ -200,7 +232,7 @@ class PeerProtocol:
     def _handle_frame(self, frame: bytes, now: float, events: list[Event]) -> None:
         try:
             number, body = open_envelope(frame, self._zstd)
-            bulk = len(body) >> flood.BULK_SHIFT
+            bulk = len(body) >> _BULK_SHIFT
             if bulk:
                 self._add_cost(bulk, now)
             if number == MessageType.APP_RESPONSE:
@@ -213,7 +245,7 @@ class PeerProtocol:
                 self._handle_message(number, body, now, events)
         except DecodeError:
             self.undecodable += 1
-            self._add_cost(flood.MALFORMED_POINTS, now)
+            self._add_cost(_MALFORMED_POINTS, now)
 
     def _on_response(
         self,
@@ -226,15 +258,15 @@ class PeerProtocol:
         request = self._requests.match_response(chain_id, request_id, now)
         if request is None:
             self._count_unexpected(now)
-        elif not request.is_cancelled:
-            events.append(ResponseReceived(request, *response))
+        elif request.on_response is not None:
+            events.append(PeerResponse(self._certificate.node_id, *response, request))
 
     def _handle_message(self, number: int, body: bytes, now: float, events: list[Event]) -> None:
         if number == MessageType.PING:
             self.pong_owed = True
-            self._add_cost(flood.FRAME_POINTS, now)
+            self._add_cost(_FRAME_POINTS, now)
         elif number == MessageType.PONG:
-            self._add_cost(flood.FRAME_POINTS, now)
+            self._add_cost(_FRAME_POINTS, now)
         elif number == MessageType.HANDSHAKE:
             self._on_handshake(body, now)
         elif number == MessageType.PEER_LIST and self.handshake is not None:
@@ -254,7 +286,7 @@ class PeerProtocol:
 
     def _on_peer_list(self, body: bytes, now: float, events: list[Event]) -> None:
         entries = decode_peer_list(body, _MAX_ADDRESSES)
-        self._add_cost(flood.FRAME_POINTS + flood.ENTRY_POINTS * len(entries), now)
+        self._add_cost(_FRAME_POINTS + _ENTRY_POINTS * len(entries), now)
         if not self._connected and self.handshake is not None:
             self._connected = True
             events.append(HandshakeCompleted(self.handshake))
@@ -263,19 +295,19 @@ class PeerProtocol:
             try:
                 addresses.append(parse_claimed_ip_port(entry))
             except MalformedAddress:
-                self._add_cost(flood.MALFORMED_POINTS, now)
+                self._add_cost(_MALFORMED_POINTS, now)
         if addresses:
             events.append(PeersGossiped(tuple(addresses)))
 
     def _refuse_request(self, body: bytes, now: float) -> None:
         chain_id, request_id = decode_app_request_ids(body)
-        self._add_cost(flood.REQUEST_POINTS, now)
+        self._add_cost(_REQUEST_POINTS, now)
         error = encode_app_error(chain_id, request_id, UNREGISTERED_HANDLER_CODE, UNREGISTERED_HANDLER_TEXT, self._zstd)
         self._out.append(error)
 
     def _count_unexpected(self, now: float) -> None:
         self.unexpected += 1
-        self._add_cost(flood.FRAME_POINTS, now)
+        self._add_cost(_FRAME_POINTS, now)
 
     def _add_cost(self, points: int, now: float) -> None:
         if not self._flood.add_cost(points, now):
@@ -284,7 +316,7 @@ class PeerProtocol:
     def _check_stream(self, now: float) -> None:
         if self._decoder.overflow is not None:
             raise ProtocolError(CloseReason.FRAME_TOO_LONG, f"{self._decoder.overflow} bytes announced")
-        skipped = self._decoder.skipped_bytes >> flood.BULK_SHIFT
+        skipped = self._decoder.skipped_bytes >> _BULK_SHIFT
         if skipped > self._skipped_points:
             self._add_cost(skipped - self._skipped_points, now)
             self._skipped_points = skipped
@@ -299,3 +331,23 @@ class PeerProtocol:
         self.closed = ConnectionClosed(error.reason, error.detail)
         self._out.clear()
         events.append(self.closed)
+
+
+class _FloodMeter:
+    """Counts the points of useless input in windows of ten seconds."""
+
+    __slots__ = ("_points", "_window_start")
+
+    def __init__(self, now: float) -> None:
+        self._window_start = now
+        self._points = 0
+
+    def add_cost(self, points: int, now: float) -> bool:
+        """Count `points`. Returns False if the peer has exceeded the limit of this window."""
+        self._points += points
+        if self._points <= _FLOOD_LIMIT_POINTS:
+            return True
+        if now < self._window_start + _FLOOD_WINDOW_S:
+            return False
+        self._window_start, self._points = now, points
+        return points <= _FLOOD_LIMIT_POINTS

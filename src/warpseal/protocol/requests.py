@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from warpseal.warp.ids import NodeID
 
 _RATE_WINDOW_S: Final = 1.0
 # A full queue is purged of expired and cancelled requests at most this often, because a purge reads all of it.
@@ -28,31 +31,65 @@ class RequestLimits:
 class PeerRequest:
     """One request, shared by all the peers to which its bytes are sent.
 
-    request_id: unique among the open requests of a connection. deadline: on the clock of `now`; later responses do not
-    count. is_reask: whether first asks overtake it in the queue. context: opaque here; None once it is cancelled.
+    request_id: unique among the open requests of a connection, and seen by the peers. deadline: on the clock of `now`;
+    later responses do not count. is_reask: whether first asks overtake it in the queue. on_response: called for each
+    response; None once the request is closed.
     """
 
-    __slots__ = ("chain_id", "context", "deadline", "frame", "is_reask", "request_id")
+    __slots__ = ("chain_id", "deadline", "frame", "is_reask", "on_response", "request_id", "requested_at")
 
     def __init__(
-        self, chain_id: bytes, request_id: int, frame: bytes, deadline: float, *, is_reask: bool, context: Any
+        self,
+        chain_id: bytes,
+        request_id: int,
+        frame: bytes,
+        deadline: float,
+        *,
+        is_reask: bool,
+        on_response: ResponseHandler,
+        requested_at: float,
     ) -> None:
         self.chain_id = chain_id
         self.request_id = request_id
         self.frame = frame
         self.deadline = deadline
         self.is_reask = is_reask
-        self.context = context
+        self.on_response: ResponseHandler | None = on_response
+        self.requested_at = requested_at
 
-    def cancel(self) -> None:
-        """Stop writing this request to any peer; its slots stay occupied until the response or the slot timeout."""
-        self.context = None
+    def extend(self, deadline: float) -> None:
+        """Accept responses until `deadline` if that is later than the current deadline."""
+        self.deadline = max(self.deadline, deadline)
+
+    def close(self) -> None:
+        """Accept no more responses and stop writing; slots of peers stay occupied until they respond or time out."""
+        self.on_response = None
         self.frame = b""
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the caller has cancelled the request."""
-        return self.context is None
+
+class PeerResponse:
+    """The response of one peer: app bytes (body), or an application error (error_code, error_message), never both.
+
+    This is not a frozen dataclass: a round makes a thousand of them, and a frozen dataclass takes three times as long.
+    """
+
+    __slots__ = ("body", "error_code", "error_message", "node_id", "request")
+
+    def __init__(
+        self, node_id: NodeID, body: bytes | None, error_code: int | None, error_message: str, request: PeerRequest
+    ) -> None:
+        self.node_id = node_id
+        self.body = body
+        self.error_code = error_code
+        self.error_message = error_message
+        self.request = request
+
+    def __repr__(self) -> str:
+        response = (self.body, self.error_code, self.error_message)
+        return f"PeerResponse({self.request.request_id}, {self.node_id.hex()}, {response})"
+
+
+ResponseHandler = Callable[[PeerResponse], None]
 
 
 class RequestTable:
@@ -115,7 +152,7 @@ class RequestTable:
         frames = []
         while (self._asks or self._reasks) and self._may_write(now):
             request = self._asks.popleft() if self._asks else self._reasks.popleft()
-            if request.context is not None and request.deadline > now:
+            if request.on_response is not None and request.deadline > now:
                 frames.append(self._register(request, now))
         return b"".join(frames)
 
@@ -184,5 +221,5 @@ class RequestTable:
 
     def _purge(self, now: float) -> None:
         self._purged_at = now
-        self._asks = deque(r for r in self._asks if r.context is not None and r.deadline > now)
-        self._reasks = deque(r for r in self._reasks if r.context is not None and r.deadline > now)
+        self._asks = deque(r for r in self._asks if r.on_response is not None and r.deadline > now)
+        self._reasks = deque(r for r in self._reasks if r.on_response is not None and r.deadline > now)
