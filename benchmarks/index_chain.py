@@ -16,19 +16,21 @@ from warpseal.chains.c_atomic import C_TX, AtomicEvmInput, encode_atomic_txs
 from warpseal.chains.c_atomic import ExportTx as CExportTx
 from warpseal.chains.components import (
     BaseFields,
+    BaseTx,
     Credential,
+    ExportTx,
     TransferableInput,
     TransferableOutput,
     TransferInput,
     TransferOutput,
 )
+from warpseal.chains.components import BaseTx as XBaseTx
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID
 from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_genesis
-from warpseal.chains.p_txs import P_TX, BaseTx, ExportTx
+from warpseal.chains.p_txs import P_TX
 from warpseal.chains.proposervm import ProposedBlock
 from warpseal.chains.x_blocks import XBlock
 from warpseal.chains.x_txs import X_TX
-from warpseal.chains.x_txs import BaseTx as XBaseTx
 from warpseal.ledger.params import find_primary_chains
 from warpseal.warp.ids import P_CHAIN, ChainID
 

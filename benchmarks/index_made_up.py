@@ -12,7 +12,10 @@ from typing import Any
 
 from warpseal.chains.components import (
     BaseFields,
+    BaseTx,
     Credential,
+    ExportTx,
+    ImportTx,
     Input,
     OutputOwners,
     TransferableInput,
@@ -22,18 +25,17 @@ from warpseal.chains.components import (
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID, utxo_id
 from warpseal.chains.p_blocks import PBlock
-from warpseal.chains.p_components import RewardKind, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     P_TX,
     AddPermissionlessDelegatorTx,
     AddValidatorTx,
-    BaseTx,
     CreateChainTx,
-    ExportTx,
-    ImportTx,
     IncreaseL1ValidatorBalanceTx,
     PSignedTx,
+    RewardKind,
     RewardValidatorTx,
+    StakingTerms,
+    SubnetValidator,
 )
 from warpseal.index.records import PRecord
 from warpseal.ledger.effects import (

@@ -33,7 +33,7 @@ from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
-from warpseal.metrics import Metrics
+from warpseal.metrics.registry import Metrics
 from warpseal.warp.ids import ChainID, NodeID
 
 TOKEN_KEY: Final = b"k" * 32

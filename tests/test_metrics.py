@@ -9,11 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests import paths
 from warpseal.errors import NodeUnavailable, QuorumNotReached, QuorumShortfall, UnknownChain, Verdict
-from warpseal.metrics import (
+from warpseal.metrics.registry import Metrics
+from warpseal.metrics.samples import (
     CacheSample,
     FollowerSample,
     IndexSample,
-    Metrics,
     MetricSources,
     NetworkSample,
     StoreSample,

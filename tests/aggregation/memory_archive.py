@@ -43,7 +43,7 @@ class MemoryArchive:
         kept = self.shares.get(message_id, {})
         return ArchiveEntry(tuple(reversed(self.signatures.get(message_id, []))), tuple(kept.values()))
 
-    def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
+    def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         handed = list(shares)
         self.lists.append(handed)
         kept = self._kept(message)
@@ -58,7 +58,7 @@ class MemoryArchive:
         if held is not None and held.signature == signature:
             del self.shares[message_id][public_key]
 
-    async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
         loop = asyncio.get_running_loop()
         if self.commit_s:
             loop.call_later(self.commit_s, self._commit, message, signed)
@@ -66,7 +66,7 @@ class MemoryArchive:
         else:
             self._commit(message, signed)
 
-    def keep_for_ever(self, message: UnsignedMessage) -> None:
+    def pin(self, message: UnsignedMessage) -> None:
         self.pinned.append(message.id)
         self.messages[message.id] = message
         self.pinned_ids.add(message.id)

@@ -49,7 +49,7 @@ def test_loading_leaves_half_of_the_time_to_ask_validators() -> None:
     assert load.until == 2.5
 
 
-def test_stored_shares_are_decoded_in_portions_before_validators_are_asked() -> None:
+def test_stored_shares_are_decoded_in_portions_before_validators_are_asked_and_not_stored_again() -> None:
     shares = tuple(StoredShare(public_key(number), b"%d" % number, False) for number in range(1, 101))
     driver = RoundDriver([1] * 100, stored=ArchiveEntry(shares=shares))
     goal = driver.join(90)
@@ -58,7 +58,6 @@ def test_stored_shares_are_decoded_in_portions_before_validators_are_asked() -> 
         Load,
         Decode,
         Decode,
-        StoreShares,
         Connect,
         Verify,
         StoreResult,

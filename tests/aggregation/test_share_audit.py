@@ -12,7 +12,7 @@ import pytest
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import InlineExecutor, now, run
 from tests.aggregation.world import World, members, message, public_key, request, signature, silent
-from warpseal.aggregation.archive_writer import ShareAuditor
+from warpseal.aggregation.pinned_messages import ShareAuditor
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool
 from warpseal.errors import QuorumNotReached
@@ -27,8 +27,8 @@ def share(number: int, text: bytes = MESSAGE.raw) -> StoredShare:
 
 def filled(*shares: StoredShare) -> MemoryArchive:
     archive = MemoryArchive()
-    archive.keep_shares(MESSAGE, shares)
-    archive.keep_for_ever(MESSAGE)
+    archive.store_shares(MESSAGE, shares)
+    archive.pin(MESSAGE)
     return archive
 
 
@@ -72,7 +72,7 @@ def test_right_shares_are_marked_and_wrong_ones_deleted(caplog: pytest.LogCaptur
 
 def test_shares_of_other_messages_are_left_alone() -> None:
     archive = MemoryArchive()
-    archive.keep_shares(MESSAGE, [share(1), share(2, b"lie")])
+    archive.store_shares(MESSAGE, [share(1), share(2, b"lie")])
 
     async def main() -> None:
         await audited(auditor_of(archive, CryptoPool(InlineExecutor()))[0], 100.0)
@@ -131,11 +131,11 @@ def test_new_shares_are_audited_at_once_or_within_a_minute() -> None:
         auditor, _ = auditor_of(archive, CryptoPool(InlineExecutor()))
         task = asyncio.create_task(auditor.run())
         await asyncio.sleep(5.0)
-        archive.keep_shares(MESSAGE, [share(1)])
+        archive.store_shares(MESSAGE, [share(1)])
         auditor.notify()
         await asyncio.sleep(1.5)
         assert archive.shares[MESSAGE.id][public_key(1)].verified
-        archive.keep_shares(MESSAGE, [share(2)])
+        archive.store_shares(MESSAGE, [share(2)])
         await asyncio.sleep(62.0)
         assert archive.shares[MESSAGE.id][public_key(2)].verified
         assert archive.questions < 10

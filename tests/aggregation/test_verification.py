@@ -7,7 +7,7 @@ import pytest
 from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
 from tests.aggregation.world import index_of, members, message, parsed_key, signature
 from warpseal import bls
-from warpseal.aggregation.verification import ParsedSet, combine, verify_signed_message
+from warpseal.aggregation.verification import CryptoPool, ShareVerifier
 from warpseal.bls import Share
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet
@@ -16,8 +16,9 @@ MEMBERS = members([10, 20, 30, 40])
 MESSAGE = message()
 
 
-def parsed_set(validators: CanonicalValidatorSet = MEMBERS) -> ParsedSet:
-    return ParsedSet(validators, [parsed_key(validator.public_key) for validator in validators.validators])
+def verifier(validators: CanonicalValidatorSet = MEMBERS) -> ShareVerifier:
+    keys = [parsed_key(validator.public_key) for validator in validators.validators]
+    return ShareVerifier(MESSAGE, validators, lambda _: keys, CryptoPool(None))
 
 
 def shares(*numbers: int, about: UnsignedMessage = MESSAGE) -> tuple[list[int], list[Share]]:
@@ -27,7 +28,7 @@ def shares(*numbers: int, about: UnsignedMessage = MESSAGE) -> tuple[list[int], 
 
 def test_right_shares_make_a_message_that_others_verify() -> None:
     indices, parts = shares(4, 2, 3)
-    answer = combine(MESSAGE, parsed_set(), indices, parts, 90)
+    answer = verifier().combine(indices, parts, 90)
     assert answer is not None
     assert (answer.weight, answer.signers) == (90, 3)
     judged = assert_valid(answer.signed_message, MESSAGE.raw, MEMBERS, 90)
@@ -38,23 +39,23 @@ def test_right_shares_make_a_message_that_others_verify() -> None:
 def test_a_sum_with_a_wrong_share_is_refused() -> None:
     indices, parts = shares(4, 2, 3)
     parts[1] = bls.decode_share(signature(2, b"something else"))
-    assert combine(MESSAGE, parsed_set(), indices, parts, 90) is None
+    assert verifier().combine(indices, parts, 90) is None
 
 
 def test_too_little_weight_is_refused() -> None:
     indices, parts = shares(4, 2, 3)
-    assert combine(MESSAGE, parsed_set(), indices, parts, 91) is None
+    assert verifier().combine(indices, parts, 91) is None
 
 
 def test_swapped_shares_of_two_validators_are_right_together() -> None:
     indices, parts = shares(4, 2)
-    assert combine(MESSAGE, parsed_set(), indices, parts[::-1], 60) is not None
+    assert verifier().combine(indices, parts[::-1], 60) is not None
 
 
 def test_a_sum_outside_of_the_subgroup_is_refused() -> None:
     indices, parts = shares(4, 2)
     stray = bls.decode_share(b"\x80" + bytes(94) + b"\x02")
-    assert combine(MESSAGE, parsed_set(), indices, [parts[0], bls.add_shares(parts[1], stray)], 60) is None
+    assert verifier().combine(indices, [parts[0], bls.add_shares(parts[1], stray)], 60) is None
 
 
 def signed(indices: list[int], about: UnsignedMessage = MESSAGE) -> bytes:
@@ -65,7 +66,7 @@ def signed(indices: list[int], about: UnsignedMessage = MESSAGE) -> bytes:
 
 def test_keys_and_weight_come_from_the_bytes_that_leave() -> None:
     raw = signed([0, 1, 2, 3])
-    answer = verify_signed_message(raw, MESSAGE, parsed_set(), 100)
+    answer = verifier().verify_signed_message(raw, 100)
     assert answer is not None
     assert answer.weight == 100
     assert answer.signed_message == raw
@@ -82,12 +83,12 @@ def test_keys_and_weight_come_from_the_bytes_that_leave() -> None:
     ids=["unknown signer", "another message", "no signer", "fewer bits than signatures"],
 )
 def test_bytes_that_do_not_hold_are_refused(raw: bytes) -> None:
-    assert verify_signed_message(raw, MESSAGE, parsed_set(), 1) is None
+    assert verifier().verify_signed_message(raw, 1) is None
 
 
 def test_keyless_weight_counts_in_the_total_only() -> None:
     validators = members([10, 20, 30, 40], keyless=900)
     indices, parts = shares(1, 2, 3, 4)
-    answer = combine(MESSAGE, parsed_set(validators), indices, parts, 100)
+    answer = verifier(validators).combine(indices, parts, 100)
     assert answer is not None
     assert answer.weight == 100

@@ -396,16 +396,16 @@ class EmptyArchive:
     async def load(self, message_id: MessageID) -> ArchiveEntry:
         return ArchiveEntry()
 
-    def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
+    def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         pass
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         pass
 
-    async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
         pass
 
-    def keep_for_ever(self, message: UnsignedMessage) -> None:
+    def pin(self, message: UnsignedMessage) -> None:
         pass
 
     async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:

@@ -11,7 +11,8 @@ import aiohttp
 from tests.api.world import World, client_of, serving
 from warpseal.api.probes import MetricsPage
 from warpseal.api.routes import metrics_app
-from warpseal.metrics import Metrics, MetricSources, SubnetSample, ValidatorSample
+from warpseal.metrics.registry import Metrics
+from warpseal.metrics.samples import MetricSources, SubnetSample, ValidatorSample
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import MissingValidator, QuorumShortfall, Verdict, WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
-from warpseal.metrics import Metrics
+from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage

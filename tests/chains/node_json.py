@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
-from warpseal.chains import p_txs
+from warpseal.chains import components, p_txs
 from warpseal.chains.components import (
     BaseFields,
     Credential,
@@ -22,8 +22,7 @@ from warpseal.chains.components import (
     TransferableOutput,
 )
 from warpseal.chains.ids import address_text
-from warpseal.chains.p_components import InitialValidator
-from warpseal.chains.p_txs import PSignedTx
+from warpseal.chains.p_txs import InitialValidator, PSignedTx
 from warpseal.warp.ids import cb58_encode, id_text, node_id_text
 from warpseal.warp.l1_messages import PChainOwner
 
@@ -41,11 +40,11 @@ def node_json(tx: PSignedTx) -> dict[str, Any]:
 
 def _unsigned(tx: PSignedTx) -> dict[str, Any]:
     match tx.unsigned:
-        case p_txs.BaseTx(base):
+        case components.BaseTx(base):
             return _base(base)
-        case p_txs.ImportTx(base, source, inputs):
+        case components.ImportTx(base, source, inputs):
             return _base(base) | {"sourceChain": id_text(source), "importedInputs": [_input(i) for i in inputs]}
-        case p_txs.ExportTx(base, destination, outputs):
+        case components.ExportTx(base, destination, outputs):
             exported = [_output(output, base.network_id) for output in outputs]
             return _base(base) | {"destinationChain": id_text(destination), "exportedOutputs": exported}
         case p_txs.CreateSubnetTx(base, owner):

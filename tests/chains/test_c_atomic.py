@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.chains import x_values as values
 from tests.chains.exchanges import WALLET, checked, lines, results, vector
 from tests.chains.hostile import damaged, refusal
-from warpseal.chains import x_txs
+from warpseal.chains import components
 from warpseal.chains.c_atomic import (
     C_TX,
     AtomicEvmInput,
@@ -88,7 +88,7 @@ def test_an_export_to_x_is_what_the_x_chain_imports() -> None:
     (exported,) = exported_outputs(parse_atomic_tx(checked(result["tx"])))
     ((_, result),) = results("avm.jsonl", "avm.getTx", txID=WALLET["x_import_c"], encoding="hex")
     tx = parse_x_tx(checked(result["tx"]))
-    assert isinstance(tx.unsigned, x_txs.ImportTx)
+    assert isinstance(tx.unsigned, components.ImportTx)
     (imported,) = tx.unsigned.imported_inputs
     assert imported.utxo_id == exported.id
     assert (imported.asset_id, imported.input.amount) == (exported.asset_id, exported.output.amount)

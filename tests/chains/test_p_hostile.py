@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.chains.p_vectors import BLOCKS, TRANSACTIONS, Vector, genesis_bytes, transaction
 from tests.chains.strategies import spoiled, values_of
 from warpseal.chains.codec import ChainReader, MalformedChainBytes, UnknownType
-from warpseal.chains.components import CREDENTIAL
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import P_TX, parse_p_tx
@@ -21,7 +20,7 @@ from warpseal.warp.codec import MalformedMessage
 
 KINDS = {layout.name: layout for layout in P_TX.unsigned.members.values()}
 TXS = [parse_p_tx(vector.raw) for vector in TRANSACTIONS]
-CREDENTIALS = st.lists(values_of(CREDENTIAL), max_size=2).map(tuple)
+CREDENTIALS = st.lists(values_of(P_TX.credential), max_size=2).map(tuple)
 DECODERS: list[Callable[[bytes], Any]] = [parse_p_tx, parse_p_block, parse_p_genesis]
 
 

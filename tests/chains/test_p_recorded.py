@@ -9,10 +9,11 @@ import pytest
 
 from tests.chains.node_json import node_json
 from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
+from warpseal.chains.components import Output, Utxo
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
-from warpseal.chains.p_components import UTXO
 from warpseal.chains.p_txs import (
+    P_TYPES,
     ConvertSubnetToL1Tx,
     DisableL1ValidatorTx,
     PSignedTx,
@@ -77,7 +78,7 @@ def test_recorded_unspent_outputs_are_outputs_of_the_recorded_transactions() -> 
         utxo.id: utxo
         for params, result in recorded("getUTXOs", "hex")
         if "sourceChain" not in params
-        for utxo in (UTXO.parse(unchecked(text)) for text in result["utxos"])
+        for utxo in (P_TYPES.struct(Utxo[Output]).parse(unchecked(text)) for text in result["utxos"])
     }
     transactions = {tx.id: tx for tx in map(parse_p_tx, TRANSACTIONS.values())}
     made = [utxo for utxo in utxos.values() if utxo.tx_id in transactions]

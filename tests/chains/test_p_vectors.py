@@ -7,7 +7,6 @@ import pytest
 from tests.chains.p_vectors import BLOCKS, TRANSACTIONS, Vector, transaction
 from warpseal.chains.components import LockIn, LockOut
 from warpseal.chains.p_blocks import parse_p_block
-from warpseal.chains.p_components import NoSigner, ProofOfPossession
 from warpseal.chains.p_txs import (
     P_TX,
     AddAutoRenewedValidatorTx,
@@ -17,6 +16,8 @@ from warpseal.chains.p_txs import (
     AdvanceTimeTx,
     ConvertSubnetToL1Tx,
     CreateChainTx,
+    NoSigner,
+    ProofOfPossession,
     RegisterL1ValidatorTx,
     RewardAutoRenewedValidatorTx,
     SetL1ValidatorWeightTx,

@@ -10,13 +10,12 @@ from tests.chains import x_values as values
 from tests.chains.exchanges import checked, results
 from tests.chains.hostile import damaged, refusal
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
-from warpseal.chains.components import BaseFields
+from warpseal.chains.components import BaseFields, ExportTx
 from warpseal.chains.x_blocks import GenesisAsset, XBlock, XGenesis, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import (
     X_TX,
     AssetOperation,
     CreateAssetTx,
-    ExportTx,
     OperationTx,
     XTx,
     exported_outputs,

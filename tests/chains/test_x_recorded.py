@@ -8,16 +8,14 @@ import pytest
 import zstandard
 
 from tests.chains.exchanges import VECTORS, WALLET, checked, results, vector
-from warpseal.chains.components import Credential, TransferOutput, utxo_struct
+from warpseal.chains.components import Credential, ExportTx, ImportTx, TransferOutput, Utxo
 from warpseal.chains.ids import AssetID, UtxoID
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import (
-    X_OUTPUT,
+    X_TYPES,
     CreateAssetTx,
-    ExportTx,
-    ImportTx,
     MintOperation,
     MintOutput,
     NftCredential,
@@ -29,6 +27,7 @@ from warpseal.chains.x_txs import (
     PropertyMintOperation,
     PropertyMintOutput,
     PropertyOwnedOutput,
+    XOutput,
     XTx,
     XUtxo,
     exported_outputs,
@@ -188,7 +187,7 @@ def test_outputs_left_after_all_transactions_are_the_nodes_utxos() -> None:
             del left[utxo_id]
         left |= {utxo.id: utxo for utxo in produced_outputs(tx)}
     unspent = [
-        utxo_struct(X_OUTPUT).parse(checked(raw))
+        X_TYPES.struct(Utxo[XOutput]).parse(checked(raw))
         for _, answer in results("avm.jsonl", "avm.getUTXOs")
         for raw in answer["utxos"]
     ]

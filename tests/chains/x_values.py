@@ -65,14 +65,14 @@ creations = st.builds(
     some(st.builds(x_txs.InitialState, u32, some(outputs)), 2),
 )
 unsigned = st.one_of(
-    st.builds(x_txs.BaseTx, bases),
+    st.builds(shared.BaseTx, bases),
     creations,
     st.builds(
         x_txs.OperationTx,
         bases,
         some(st.builds(x_txs.AssetOperation, ids, some(st.builds(x_txs.UtxoReference, ids, u32)), operations)),
     ),
-    st.builds(x_txs.ImportTx, bases, ids, some(transferable_inputs)),
-    st.builds(x_txs.ExportTx, bases, ids, some(transferable_outputs)),
+    st.builds(shared.ImportTx, bases, ids, some(transferable_inputs)),
+    st.builds(shared.ExportTx, bases, ids, some(transferable_outputs)),
 )
 txs: st.SearchStrategy[x_txs.XTx] = st.builds(x_txs.X_TX.build, unsigned, some(credentials))

@@ -179,7 +179,7 @@ def test_the_write_ahead_log_of_a_killed_daemon_is_read(tmp_path: Path) -> None:
     writer = HOLDER.replace(
         'print("held", flush=True)',
         "from tests.store.signed import FIRST_SIGNED; message, signed = FIRST_SIGNED;"
-        'await store.archive.keep_signature(message, signed); print("held", flush=True)',
+        'await store.archive.store_signature(message, signed); print("held", flush=True)',
     ).replace("None):", "None) as store:")
     with subprocess.Popen([sys.executable, "-c", writer, url], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

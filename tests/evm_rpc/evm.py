@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from tests import paths
+from tests.eventually import until
 from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains
 from warpseal.evm_rpc.chain_config import ChainConfig, chain_config
 from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver
@@ -32,6 +33,8 @@ GENESIS_HASH = "0x" + "11" * 32
 SETTINGS = EvmRpcSettings(connect_timeout_s=2.0, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2)
 HALTS = object()
 """The result that makes a node drop the connection after it has read the call."""
+HANGS = object()
+"""The result that makes a node answer only when its client has given up."""
 
 
 @cache
@@ -139,7 +142,7 @@ class Node:
             result = self.answer(call["method"], call.get("params") or [])
         except Refusal as refusal:
             return {"jsonrpc": "2.0", "id": call.get("id"), "error": refusal.error}
-        return result if result is HALTS else {"jsonrpc": "2.0", "id": call.get("id"), "result": result}
+        return result if result in (HALTS, HANGS) else {"jsonrpc": "2.0", "id": call.get("id"), "result": result}
 
     async def serve_http(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(request.headers)
@@ -152,6 +155,10 @@ class Node:
         if HALTS in replies:
             assert request.transport is not None
             request.transport.abort()
+            return web.Response()
+        if HANGS in replies:
+            assert request.transport is not None
+            await until(request.transport.is_closing)
             return web.Response()
         replies = [reply for reply in replies if reply["id"] is not None]
         response = replies if isinstance(given, list) else (replies[0] if replies else None)

@@ -36,7 +36,7 @@ from warpseal.errors import ApiKeyRequired, RateLimited
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.chain_config import ChainConfig
 from warpseal.evm_rpc.forwarder import ForwardingObserver
-from warpseal.metrics import Metrics
+from warpseal.metrics.registry import Metrics
 from warpseal.warp.ids import id_text
 
 PATH = f"/ext/bc/{id_text(CHAIN)}"

@@ -34,7 +34,7 @@ from tests.index.world import network_text
 from tests.ledger.plain_recovery import plain_public_key
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
-from warpseal.chains.p_components import ProofOfPossession
+from warpseal.chains.p_txs import ProofOfPossession
 from warpseal.history.blocks import Blockchain, Vertex
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.outputs import Amount, Asset

@@ -24,10 +24,10 @@ from tests.index.world import (
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import params, x_blocks
 from tests.ledger.world import AVAX, NETWORK_ID
-from warpseal.chains.components import BaseFields
+from warpseal.chains.components import BaseFields, BaseTx
 from warpseal.chains.ids import Address, BlockID, utxo_id
 from warpseal.chains.p_blocks import PBlock
-from warpseal.chains.p_txs import P_TX, BaseTx
+from warpseal.chains.p_txs import P_TX
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, TransactionQuery
 from warpseal.history.resources import UNSET

@@ -10,7 +10,7 @@ from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
-from warpseal.metrics import IndexSample
+from warpseal.metrics.samples import IndexSample
 
 X_CHAIN_STOPPED = "indexing the x-chain stopped at block 0: wrong_genesis"
 

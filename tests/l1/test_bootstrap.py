@@ -13,7 +13,6 @@ import pytest
 from warpseal.errors import NodeUnavailable
 from warpseal.l1.bootstrap import BootstrapSearch, search_initial_validators
 from warpseal.l1.settings import L1Settings
-from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import BootstrapOrigin
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, parse_id
 from warpseal.warp.l1_messages import bootstrap_validation_id
@@ -45,15 +44,6 @@ class SubnetListing:
             raise NodeUnavailable("platform.getSubnets")
         return (PRIMARY_NETWORK, *self.ids)
 
-    async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
-        raise NotImplementedError
-
-    async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
-        raise NotImplementedError
-
-    async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
-        raise NotImplementedError
-
 
 class Clock:
     def __init__(self) -> None:
@@ -77,7 +67,7 @@ def test_known_initial_validations_of_fuji_are_found() -> None:
 
 async def test_the_list_of_subnets_is_requested_once_in_ten_minutes() -> None:
     platform, clock = SubnetListing([subnet(n) for n in range(50)]), Clock()
-    search = BootstrapSearch(platform, FEW, now=clock)
+    search = BootstrapSearch(platform.subnets, FEW, now=clock)
     for number in (3, 40):
         wanted = bootstrap_validation_id(subnet(number), 7)
         assert await search.find(wanted, ()) == BootstrapOrigin(subnet(number), 7)
@@ -93,7 +83,7 @@ async def test_the_list_of_subnets_is_requested_once_in_ten_minutes() -> None:
 
 async def test_likely_subnets_are_searched_without_the_list_of_subnets() -> None:
     platform = SubnetListing([subnet(1)])
-    search = BootstrapSearch(platform, FEW)
+    search = BootstrapSearch(platform.subnets, FEW)
     assert await search.find(bootstrap_validation_id(FUJI, 3), (FUJI,)) == BootstrapOrigin(FUJI, 3)
     search.add_likely(subnet(8))
     assert await search.find(bootstrap_validation_id(subnet(8), 3), ()) == BootstrapOrigin(subnet(8), 3)
@@ -109,7 +99,7 @@ async def test_concurrent_searches_share_one_pass(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", count_hashed)
     platform = SubnetListing([subnet(n) for n in range(320)])
-    search = BootstrapSearch(platform, FEW)
+    search = BootstrapSearch(platform.subnets, FEW)
     wanted = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
     found = await asyncio.gather(*(search.find(item, ()) for item in wanted), search.find(ValidationID(bytes(32)), ()))
     assert [origin.validation_id for origin in found[:-1] if origin is not None] == wanted
@@ -126,7 +116,7 @@ async def test_a_repeated_search_does_not_hash_subnets_again(monkeypatch: pytest
         return search_initial_validators(subnets, suffixes, targets)
 
     monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", count_hashed)
-    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(100)]), FEW)
+    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(100)]).subnets, FEW)
     for _ in range(3):
         assert await search.find(ValidationID(bytes(32)), (subnet(1),)) is None
     assert sum(hashed) == 101
@@ -142,7 +132,7 @@ async def test_an_abandoned_pass_stops_and_the_next_search_continues_it(monkeypa
         return search_initial_validators(subnets, suffixes, targets)
 
     monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", hash_after_gate)
-    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(96)]), FEW)
+    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(96)]).subnets, FEW)
     wanted = bootstrap_validation_id(subnet(95), 2)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -154,7 +144,7 @@ async def test_an_abandoned_pass_stops_and_the_next_search_continues_it(monkeypa
 
 async def test_a_search_fails_without_a_list_of_subnets_and_uses_an_old_one_if_it_has_it() -> None:
     platform, clock = SubnetListing([subnet(1)], is_away=True), Clock()
-    search = BootstrapSearch(platform, FEW, now=clock)
+    search = BootstrapSearch(platform.subnets, FEW, now=clock)
     with pytest.raises(NodeUnavailable):
         await search.find(bootstrap_validation_id(subnet(1), 1), ())
     platform.is_away = False
@@ -164,7 +154,7 @@ async def test_a_search_fails_without_a_list_of_subnets_and_uses_an_old_one_if_i
 
 
 async def test_the_event_loop_is_not_blocked_by_hashing() -> None:
-    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(200)]), L1Settings())
+    search = BootstrapSearch(SubnetListing([subnet(n) for n in range(200)]).subnets, L1Settings())
     finding = asyncio.create_task(search.find(ValidationID(bytes(32)), ()))
     turns = 0
     while not finding.done():

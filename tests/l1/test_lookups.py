@@ -14,12 +14,17 @@ from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNo
 from warpseal.l1.heights import PROPOSED, HeightChooser
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import TransactionFinder
-from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
-from warpseal.l1.validity_cache import ValidityLookup, cancel_when_superseded
-from warpseal.node.limits import CallOrigin
+from warpseal.l1.validity import (
+    Superseded,
+    Unknown,
+    Valid,
+    Validity,
+    ValidityLookup,
+    cancel_when_superseded,
+)
 from warpseal.node.p_chain import FoundTransaction, TxStatus, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
-from warpseal.warp.ids import ChainID, SubnetID, ValidationID
+from warpseal.warp.ids import ChainID, ValidationID
 
 CHAIN = ChainID(b"\x07" * 32)
 SETTINGS = L1Settings(lookup_timeout_s=0.05)
@@ -63,9 +68,6 @@ class PChainNodes:
         await self._called()
         return self.validations
 
-    async def subnets(self) -> tuple[SubnetID, ...]:
-        return ()
-
 
 @dataclass
 class XChainNodes:
@@ -99,7 +101,7 @@ class MemoryIndex:
         self._check()
         return None
 
-    async def keep_origin(self, origin: Origin, source: str) -> None:
+    async def store_origin(self, origin: Origin, source: str) -> None:
         self._check()
 
     def _check(self) -> None:
@@ -111,7 +113,7 @@ def build_finder(
     nodes: PChainNodes, rows: MemoryIndex | None = None, x_chain: XChainNodes | None = None, clock: Clock | None = None
 ) -> TransactionFinder:
     return TransactionFinder(
-        nodes, x_chain or XChainNodes(), rows or MemoryIndex(), NETWORK_ID, SETTINGS, now=clock or Clock()
+        nodes, (x_chain or XChainNodes()).transaction, rows or MemoryIndex(), NETWORK_ID, SETTINGS, now=clock or Clock()
     )
 
 
@@ -248,7 +250,7 @@ class ChainEpochs:
     slow_s: float = 0.0
     calls: int = 0
 
-    async def height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+    async def height(self, chain_id: ChainID) -> int | None:
         self.calls += 1
         await asyncio.sleep(60 if self.hangs else self.slow_s)
         if self.is_away:
@@ -257,24 +259,24 @@ class ChainEpochs:
 
 
 async def test_the_height_comes_from_the_request_then_the_epoch_then_the_proposed_height() -> None:
-    chooser = HeightChooser(ChainEpochs(77), SETTINGS, now=Clock())
+    chooser = HeightChooser(ChainEpochs(77).height, SETTINGS, now=Clock())
     assert await chooser.choose(0, CHAIN) == PROPOSED
     chosen = await chooser.choose(5, CHAIN)
     assert (chosen.height, chosen.source, chosen.is_epoch) == (5, "request", False)
     chosen = await chooser.choose(None, CHAIN)
     assert (chosen.height, chosen.source, chosen.is_epoch) == (77, "epoch", True)
-    assert await HeightChooser(ChainEpochs(), SETTINGS, now=Clock()).choose(None, CHAIN) == PROPOSED
+    assert await HeightChooser(ChainEpochs().height, SETTINGS, now=Clock()).choose(None, CHAIN) == PROPOSED
 
 
 async def test_an_unavailable_epoch_is_requested_once_a_second() -> None:
     for epochs in (ChainEpochs(is_away=True), ChainEpochs(hangs=True)):
         clock = Clock()
-        chooser = HeightChooser(epochs, SETTINGS, now=clock)
+        chooser = HeightChooser(epochs.height, SETTINGS, now=clock)
         for _ in range(3):
             assert await chooser.choose(None, CHAIN) == PROPOSED
         assert epochs.calls == 1
     clock, epochs = Clock(), ChainEpochs(is_away=True)
-    chooser = HeightChooser(epochs, SETTINGS, now=clock)
+    chooser = HeightChooser(epochs.height, SETTINGS, now=clock)
     await chooser.choose(None, CHAIN)
     clock.now, epochs.is_away, epochs.answer = 1.1, False, 5
     assert (await chooser.choose(None, CHAIN)).height == 5
@@ -282,7 +284,7 @@ async def test_an_unavailable_epoch_is_requested_once_a_second() -> None:
 
 async def test_a_slow_epoch_request_continues_and_serves_the_next_request() -> None:
     clock, epochs = Clock(), ChainEpochs(answer=7, slow_s=0.2)
-    chooser = HeightChooser(epochs, SETTINGS, now=clock)
+    chooser = HeightChooser(epochs.height, SETTINGS, now=clock)
     assert await chooser.choose(None, CHAIN) == PROPOSED
     await asyncio.sleep(0.4)
     clock.now = 0.1

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from tests import paths
 from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.manager_logs import ManagerLogs, parse_registration_log
 from warpseal.l1.settings import L1Settings
-from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, parse_id
 from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
 from warpseal.warp.message import AddressedCall, UnsignedMessage

@@ -124,7 +124,13 @@ async def run_signer(
         running = RunningSigner(
             store, messages or ScriptedMessages(), ManagerSubnet(signing), Follower(), clock or Clock()
         )
-        deps = EagerDeps(running.messages, store.l1, lead or Leadership(), running.chains, running.follower.subscribe)
+        deps = EagerDeps(
+            running.messages.get,
+            store.l1,
+            lead or Leadership(),
+            running.chains.subnet_of,
+            running.follower.subscribe,
+        )
         work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=running.clock)
         task = asyncio.create_task(work.run())
         try:
@@ -179,7 +185,7 @@ async def test_transactions_of_a_tracked_l1_are_signed_if_its_manager_is_on_anot
         # A weight change names only the validation; the origin of the validation names the L1.
         registered = derive_attestation(parse_p_tx(HISTORY.registration.raw), NETWORK_ID).registration
         assert registered is not None
-        await running.store.l1.keep_origin(RegistrationOrigin(registered.encode()), "caller")
+        await running.store.l1.store_origin(RegistrationOrigin(registered.encode()), "caller")
         running.follower.publish(HISTORY.second)
         await running.until_requested(2)
 
@@ -271,8 +277,11 @@ async def test_a_request_is_served_by_an_eager_signature(tmp_path: Path) -> None
     async with world(tmp_path) as running:
         follower = Follower()
         registration = running.network.p_chain.register(running.l1)
-        chains = AnyChain(running.l1)
-        deps = EagerDeps(running.messages, running.store.l1, Leadership(), chains, follower.subscribe)
+
+        async def find_subnet(chain_id: ChainID) -> SubnetID:
+            return running.l1
+
+        deps = EagerDeps(running.messages.get, running.store.l1, Leadership(), find_subnet, follower.subscribe)
         task = asyncio.create_task(EagerSigner(deps, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
         await until(lambda: bool(follower.listeners))
         follower.publish(registration)
@@ -289,13 +298,3 @@ async def test_a_request_is_served_by_an_eager_signature(tmp_path: Path) -> None
         assert running.count_signature_requests() == before
         task.cancel()
         await asyncio.wait((task,))
-
-
-class AnyChain:
-    """One subnet validates every chain."""
-
-    def __init__(self, subnet_id: SubnetID) -> None:
-        self._subnet_id = subnet_id
-
-    async def subnet_of(self, chain_id: ChainID) -> SubnetID:
-        return self._subnet_id

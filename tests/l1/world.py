@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -13,11 +13,15 @@ from typing import Any
 from tests.integration.daemon import build_config, run_network
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
+from warpseal.evm_rpc.build import open_forwarded_chains
+from warpseal.evm_rpc.forwarder import LoadChainConfig
+from warpseal.evm_rpc.logs import EvmLogClient
 from warpseal.l1.context import L1Deps
 from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1MessageService
 from warpseal.l1.settings import L1Settings
 from warpseal.metrics.registry import Metrics
+from warpseal.node.endpoint import EvmChain
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import lock_identity
@@ -31,7 +35,7 @@ from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.subnet_tracker import SubnetTracker, TrackerSources
-from warpseal.warp.ids import SubnetID, id_text
+from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
 
@@ -86,10 +90,14 @@ async def run_service(
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(config.node, session)
         store = await stack.enter_async_context(open_store(config.store, folder))
+        forwarded = await stack.enter_async_context(
+            open_forwarded_chains(config.node.evm_chains, config.evm_rpc, _no_chain_config)
+        )
         claim = stack.enter_context(lock_identity(config.peers, network.network_id))
         executor = stack.enter_context(ThreadPoolExecutor(1, "verify"))
         peers = PeerNetwork(config.peers, claim, network.network_id)
-        built = _build(config, upstream, store, peers, executor, settings or L1Settings())
+        evm_logs = {chain.chain_id: EvmLogClient(chain.forwarder, timeout_s=5.0) for chain in forwarded}
+        built = _build(config, upstream, evm_logs, store, peers, executor, settings or L1Settings())
         tasks = await stack.enter_async_context(_background())
         for service in (built.heights, peers, built.tracker, store):
             tasks.create_task(service.run())
@@ -104,6 +112,13 @@ def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
     return [{"blockchain-id": raw_id, "rpc": [f"{network.node_uri}/ext/bc/{raw_id}/rpc"]} for raw_id in ids]
 
 
+def _no_chain_config(_: EvmChain) -> LoadChainConfig:
+    async def load() -> None:
+        return None
+
+    return load
+
+
 @dataclass
 class _Built:
     heights: ProposedHeight
@@ -116,6 +131,7 @@ class _Built:
 def _build(
     config: Config,
     upstream: Upstream,
+    evm_logs: Mapping[ChainID, EvmLogClient],
     store: Store,
     peers: PeerNetwork,
     executor: ThreadPoolExecutor,
@@ -133,12 +149,13 @@ def _build(
     follower: dict[str, Any] = {}
     l1_deps = L1Deps(
         platform=platform,
-        x_chain=upstream.x_chain,
-        evm=upstream.evm,
+        list_subnets=platform.subnets,
+        read_x_chain_tx=upstream.x_chain.transaction,
+        evm=evm_logs,
         index=store.l1,
         archive=store.archive,
-        chains=chains,
-        epochs=epochs,
+        find_subnet=chains.subnet_of,
+        find_epoch_height=epochs.height,
         heights=heights,
         sets=sets,
         aggregator=aggregator,

@@ -7,11 +7,11 @@ from typing import Any
 from tests.ledger.purse import Purse
 from tests.ledger.world import AVAX, C_CHAIN, bls_key, l1_owner, warp
 from warpseal.chains.components import Input
-from warpseal.chains.p_components import InitialValidator
 from warpseal.chains.p_txs import (
     ConvertSubnetToL1Tx,
     DisableL1ValidatorTx,
     IncreaseL1ValidatorBalanceTx,
+    InitialValidator,
     PSignedTx,
     RegisterL1ValidatorTx,
     SetL1ValidatorWeightTx,

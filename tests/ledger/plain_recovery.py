@@ -8,8 +8,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from warpseal.chains.components import SIGNATURE_BYTES
-
 _P: Final = 2**256 - 2**32 - 977
 _N: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 _G: Final = (
@@ -24,7 +22,7 @@ _INFINITY: Final = (0, 1, 0)
 @lru_cache(maxsize=1024)
 def plain_public_key(digest: bytes, signature: bytes) -> bytes | None:
     """Return the 33-byte compressed key that signed the 32-byte `digest`; None where no key did."""
-    if len(signature) != SIGNATURE_BYTES:
+    if len(signature) != 65:
         return None
     r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big")
     nonce_point = _lift(r + (_N if signature[64] & 2 else 0), signature[64] & 1)

@@ -11,13 +11,16 @@ from tests.ledger.small import OTHER_OWNER, OWNER, Chain, output, spending
 from tests.ledger.world import BEGIN_S, NAVAX, PARAMS, REWARDS
 from warpseal.chains.components import Input
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_components import NoSigner, RewardKind, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     P_TX,
     AddAutoRenewedValidatorTx,
     AddPermissionlessDelegatorTx,
+    NoSigner,
     RewardAutoRenewedValidatorTx,
+    RewardKind,
     SetAutoRenewedValidatorConfigTx,
+    StakingTerms,
+    SubnetValidator,
 )
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import TxEffects

@@ -11,9 +11,10 @@ from tests.ledger.model_parts import DAY_S
 from tests.ledger.recorded import GENESIS, moves, params
 from tests.ledger.small import COIN, OWNER, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, PARAMS
+from warpseal.chains.components import BaseTx
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_blocks import PBlock, parse_p_genesis
-from warpseal.chains.p_txs import P_TX, AddValidatorTx, BaseTx, RewardValidatorTx
+from warpseal.chains.p_txs import P_TX, AddValidatorTx, RewardValidatorTx
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.genesis import state_from_genesis, state_without_genesis

@@ -11,25 +11,26 @@ import pytest
 from tests.ledger.model_parts import DAY_S
 from tests.ledger.small import COIN, OTHER_OWNER, OWNER, Chain, output, spending
 from tests.ledger.world import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bls_key, l1_owner, warp
-from warpseal.chains.components import Input, TransferableInput, TransferInput
+from warpseal.chains.components import BaseTx, ImportTx, Input, TransferableInput, TransferInput
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_components import InitialValidator, NoSigner, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     P_TX,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
     AdvanceTimeTx,
-    BaseTx,
     ConvertSubnetToL1Tx,
     CreateChainTx,
     CreateSubnetTx,
     DisableL1ValidatorTx,
-    ImportTx,
     IncreaseL1ValidatorBalanceTx,
+    InitialValidator,
+    NoSigner,
     RegisterL1ValidatorTx,
     RemoveSubnetValidatorTx,
     RewardValidatorTx,
     SetL1ValidatorWeightTx,
+    StakingTerms,
+    SubnetValidator,
     TransferSubnetOwnershipTx,
 )
 from warpseal.ledger.checkpoint import UnusableCheckpoint, encode_checkpoint

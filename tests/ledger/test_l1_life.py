@@ -9,15 +9,14 @@ import pytest
 
 from tests.ledger.small import ALL_ACTIVE, OWNER, Chain, output, spending
 from tests.ledger.world import BEGIN_S, C_CHAIN, FEE, bls_key, l1_owner, warp
-from warpseal.chains.components import Input
-from warpseal.chains.p_components import InitialValidator
+from warpseal.chains.components import BaseTx, Input
 from warpseal.chains.p_txs import (
     P_TX,
-    BaseTx,
     ConvertSubnetToL1Tx,
     CreateSubnetTx,
     DisableL1ValidatorTx,
     IncreaseL1ValidatorBalanceTx,
+    InitialValidator,
     SetL1ValidatorWeightTx,
 )
 from warpseal.ledger.effects import BlockEffects, TxEffects

@@ -10,10 +10,10 @@ import pytest
 from tests.chains.exchanges import LOCALNET, WALLET, results
 from tests.chains.p_vectors import recorded, unchecked
 from tests.ledger.recorded import GENESIS, answer, answers, beginning, p_blocks, params, replayed
-from warpseal.chains.components import LockOut, TransferOutput, Utxo, utxo_struct
+from warpseal.chains.components import LockOut, Output, TransferOutput, Utxo
 from warpseal.chains.ids import address_text, parse_address
-from warpseal.chains.p_components import UTXO
-from warpseal.chains.x_txs import X_OUTPUT, NftMintOutput, NftTransferOutput
+from warpseal.chains.p_txs import P_TYPES
+from warpseal.chains.x_txs import X_TYPES, NftMintOutput, NftTransferOutput, XOutput
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import TxOutcome
@@ -72,14 +72,18 @@ def describe_utxo(utxo: Utxo[Any]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("call", recorded("getUTXOs", "hex"), ids=lambda call: str(call[0].get("sourceChain")))
 def test_unspent_outputs_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     asked, result = call
-    utxos = sorted((UTXO.parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id)
+    utxos = sorted(
+        (P_TYPES.struct(Utxo[Output]).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id
+    )
     assert [looks(output) for output in held(P_CHAIN, asked)] == [describe_utxo(utxo) for utxo in utxos]
 
 
 @pytest.mark.parametrize("call", answers("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain")))
 def test_unspent_outputs_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     asked, result = call
-    utxos = sorted((utxo_struct(X_OUTPUT).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id)
+    utxos = sorted(
+        (X_TYPES.struct(Utxo[XOutput]).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id
+    )
     assert [looks(output) for output in held(CHAINS["X"], asked)] == [describe_utxo(utxo) for utxo in utxos]
 
 

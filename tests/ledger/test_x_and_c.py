@@ -13,15 +13,21 @@ from tests.ledger.world import AVAX, C_CHAIN, TOKEN, X_CHAIN
 from warpseal.chains.c_atomic import C_TX, AtomicEvmInput, AtomicEvmOutput, parse_atomic_tx
 from warpseal.chains.c_atomic import ExportTx as CExportTx
 from warpseal.chains.c_atomic import ImportTx as CImportTx
-from warpseal.chains.components import BaseFields, Input, TransferableInput, TransferInput, TransferOutput
+from warpseal.chains.components import (
+    BaseFields,
+    BaseTx,
+    ImportTx,
+    Input,
+    TransferableInput,
+    TransferInput,
+    TransferOutput,
+)
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID
 from warpseal.chains.x_blocks import XBlock
 from warpseal.chains.x_txs import (
     X_TX,
     AssetOperation,
-    BaseTx,
     CreateAssetTx,
-    ImportTx,
     InitialState,
     MintOperation,
     MintOutput,

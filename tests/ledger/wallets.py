@@ -21,6 +21,9 @@ from tests.ledger.world import (
 )
 from warpseal.chains.components import (
     BaseFields,
+    BaseTx,
+    ExportTx,
+    ImportTx,
     Input,
     LockOut,
     Output,
@@ -29,20 +32,19 @@ from warpseal.chains.components import (
     TransferInput,
 )
 from warpseal.chains.ids import AssetID, TxID
-from warpseal.chains.p_components import NoSigner, StakingTerms, SubnetValidator
 from warpseal.chains.p_txs import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
     AddSubnetValidatorTx,
     AddValidatorTx,
-    BaseTx,
     CreateChainTx,
     CreateSubnetTx,
-    ExportTx,
-    ImportTx,
+    NoSigner,
     PSignedTx,
     RemoveSubnetValidatorTx,
+    StakingTerms,
+    SubnetValidator,
     TransferSubnetOwnershipTx,
     TransformSubnetTx,
 )

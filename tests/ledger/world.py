@@ -17,8 +17,7 @@ from warpseal.chains.components import (
 )
 from warpseal.chains.ids import Address, AssetID, TxID
 from warpseal.chains.p_blocks import GenesisUtxo, PGenesis, parse_p_genesis
-from warpseal.chains.p_components import ProofOfPossession, StakingTerms
-from warpseal.chains.p_txs import P_TX, AddValidatorTx, CreateChainTx, PSignedTx
+from warpseal.chains.p_txs import P_TX, AddValidatorTx, CreateChainTx, ProofOfPossession, PSignedTx, StakingTerms
 from warpseal.ledger.params import L1FeeConfig, Parameters, RewardConfig, UpgradeTimes
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID
 from warpseal.warp.l1_messages import PChainOwner

@@ -76,6 +76,21 @@ async def test_logs_are_chosen_by_blocks_addresses_and_topics(network: Simulated
     assert await ask(network, chain, "eth_getLogs", {}) == []
 
 
+async def test_blocks_have_the_hashes_that_logs_name_and_the_first_one_is_that_of_the_chain(
+    network: SimulatedNetwork,
+) -> None:
+    network.p_chain.register(network.subnets[1].subnet_id)
+    chain = chain_of(network, 1)
+    log, *_ = await ask(network, chain, "eth_getLogs", {"fromBlock": "earliest"})
+    block = await ask(network, chain, "eth_getBlockByNumber", log["blockNumber"], False)
+    assert (block["number"], block["hash"]) == ("0xa", log["blockHash"])
+    genesis = [(await ask(network, name, "eth_getBlockByNumber", "0x0", False))["hash"] for name in ("C", chain)]
+    assert len({len(text) for text in genesis}) == 1
+    assert len(set(genesis)) == 2
+    missing = await ask(network, chain, "eth_getBlockByNumber", "0xffff", False)
+    assert missing == {"code": -32000, "message": "cannot query unfinalized data"}
+
+
 async def test_messages_of_a_manager_are_signed_by_its_chains_validators(network: SimulatedNetwork) -> None:
     network.p_chain.register(network.subnets[1].subnet_id)
     chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]

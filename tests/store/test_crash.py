@@ -31,9 +31,9 @@ async def _write_forever(url: str, first: int, pipe: Connection) -> None:
         pipe.send("open")
         number = first
         while True:
-            store.archive.keep_for_ever(message(number))
-            store.archive.keep_shares(message(number), [share(number), share(number + 1)])
-            await store.archive.keep_signature(message(number), signature(number))
+            store.archive.pin(message(number))
+            store.archive.store_shares(message(number), [share(number), share(number + 1)])
+            await store.archive.store_signature(message(number), signature(number))
             pipe.send(number)
             number += 1
 

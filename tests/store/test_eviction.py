@@ -30,8 +30,8 @@ async def age(store: Store, number: int, seconds: float) -> None:
 async def keep(store: Store, *numbers: int) -> None:
     """Keep messages with two shares and a signature each."""
     for number in numbers:
-        store.archive.keep_shares(message(number), [share(1), share(2)])
-    await asyncio.gather(*(store.archive.keep_signature(message(number), signature(number)) for number in numbers))
+        store.archive.store_shares(message(number), [share(1), share(2)])
+    await asyncio.gather(*(store.archive.store_signature(message(number), signature(number)) for number in numbers))
     await until(lambda: store.status().waiting_writes == 0)
 
 
@@ -65,7 +65,7 @@ async def test_a_loaded_message_counts_as_used(any_store_url: str) -> None:
 
 async def test_permanent_messages_and_their_candidates_are_never_evicted(any_store_url: str) -> None:
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
-        store.archive.keep_for_ever(message(1))
+        store.archive.pin(message(1))
         await keep(store, 1, 2)
         await age(store, 1, 1000 * DAY_S)
     async with store_at(any_store_url, max_age_s=DAY_S, max_bytes=1) as store:
@@ -78,7 +78,7 @@ async def test_permanent_messages_and_their_candidates_are_never_evicted(any_sto
 async def test_a_stored_message_can_become_permanent(any_store_url: str) -> None:
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         await keep(store, 1)
-        store.archive.keep_for_ever(message(1))
+        store.archive.pin(message(1))
     async with store_at(any_store_url, max_bytes=1) as store:
         await until(lambda: store.status().size_bytes > 0)
         assert len((await store.archive.load(message(1).id)).shares) == 2

@@ -68,8 +68,8 @@ async def test_the_first_origin_of_a_validation_is_kept_with_its_proof(any_store
     bootstrap, registration = BootstrapOrigin(SUBNET, 3), RegistrationOrigin(REGISTRATION.encode())
     async with store_at(any_store_url) as store:
         await store.l1.append(P_CHAIN, blocks(1, 2), [], [bootstrap])
-        await store.l1.keep_origin(registration, "caller")
-        await store.l1.keep_origin(registration, "manager_chain")
+        await store.l1.store_origin(registration, "caller")
+        await store.l1.store_origin(registration, "manager_chain")
     async with store_at(any_store_url) as store:
         assert await store.l1.origin(bootstrap.validation_id) == bootstrap
         assert await store.l1.origin(registration.validation_id) == registration
@@ -85,7 +85,7 @@ def test_an_origin_names_its_validation_and_proves_it() -> None:
 async def test_a_malformed_registration_is_no_origin(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         with pytest.raises(MalformedMessage):
-            await store.l1.keep_origin(RegistrationOrigin(b"\x00\x01"), "caller")
+            await store.l1.store_origin(RegistrationOrigin(b"\x00\x01"), "caller")
 
 
 async def test_ranges_that_touch_become_one_and_others_stay_apart_newest_first(any_store_url: str) -> None:

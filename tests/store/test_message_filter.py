@@ -17,7 +17,7 @@ def test_the_filter_has_all_added_ids_and_few_false_positives() -> None:
 
 async def test_the_filter_has_the_stored_messages_after_a_restart(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
-        await store.archive.keep_signature(message(1), signature(1))
+        await store.archive.store_signature(message(1), signature(1))
         assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).signatures == (signature(1),)

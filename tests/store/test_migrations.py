@@ -133,7 +133,7 @@ async def test_a_process_killed_half_way_through_an_upgrade_leaves_the_old_versi
     any_store_url: str, engine: Engine, tmp_path: Path
 ) -> None:
     async with store_at(any_store_url) as store:
-        await store.archive.keep_signature(message(1), signature(1))
+        await store.archive.store_signature(message(1), signature(1))
     before = tables(engine)
     engine.dispose()
     migrations_with(tmp_path, QUICK, then="os.kill(os.getpid(), signal.SIGKILL)")

@@ -35,8 +35,8 @@ async def test_a_second_daemon_is_refused_with_the_pid_of_the_first(tmp_path: Pa
 
 async def test_daemons_that_share_a_server_read_each_others_messages(postgres_url: str) -> None:
     async with store_at(postgres_url) as first, store_at(postgres_url) as second:
-        await first.archive.keep_signature(message(1), signature(1))
-        await second.archive.keep_signature(message(1), signature(2))
+        await first.archive.store_signature(message(1), signature(1))
+        await second.archive.store_signature(message(1), signature(2))
         assert set((await first.archive.load(message(1).id)).signatures) == {signature(1), signature(2)}
 
 
@@ -84,12 +84,12 @@ async def test_a_killed_daemon_releases_the_store(any_store_url: str) -> None:
 
 async def test_a_reader_beside_a_running_daemon_writes_nothing(any_store_url: str) -> None:
     async with store_at(any_store_url) as daemon:
-        await daemon.archive.keep_signature(message(1), signature(1))
+        await daemon.archive.store_signature(message(1), signature(1))
         async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
             assert reader.is_up
             assert (await reader.archive.load(message(1).id)).signatures == (signature(1),)
-            reader.archive.keep_shares(message(1), [share(1)])
-            await reader.archive.keep_signature(message(2), signature(2))
+            reader.archive.store_shares(message(1), [share(1)])
+            await reader.archive.store_signature(message(2), signature(2))
             with pytest.raises(StoreDown, match="reading only"):
                 await reader.l1.eager_done(bytes(32))
             assert await reader.l1.ranges(P_CHAIN) == ()
@@ -99,7 +99,7 @@ async def test_a_reader_beside_a_running_daemon_writes_nothing(any_store_url: st
 
 async def test_a_store_that_was_closed_can_be_read(any_store_url: str) -> None:
     async with store_at(any_store_url) as daemon:
-        await daemon.archive.keep_signature(message(1), signature(1))
+        await daemon.archive.store_signature(message(1), signature(1))
     async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
         assert (await reader.archive.load(message(1).id)).signatures == (signature(1),)
 
@@ -113,7 +113,7 @@ async def test_reading_a_missing_store_is_an_error(tmp_path: Path) -> None:
 
 async def test_without_a_url_the_store_is_a_private_file_in_the_folder(tmp_path: Path) -> None:
     async with open_store(settings_of(""), tmp_path / "5") as store:
-        await store.archive.keep_signature(message(1), signature(1))
+        await store.archive.store_signature(message(1), signature(1))
     assert stat.S_IMODE((tmp_path / "5" / "store.db").stat().st_mode) == 0o600
     async with open_store(settings_of(""), None) as store:
         assert store.status().url == "off"
@@ -147,7 +147,7 @@ async def test_a_daemon_starts_while_the_server_does_not_answer(
         await store.__aenter__()
         assert not store.is_up
         assert store.status().reason
-        await store.archive.keep_signature(message(1), signature(1))
+        await store.archive.store_signature(message(1), signature(1))
         assert await store.archive.load(message(1).id) == ArchiveEntry(is_incomplete=True)
         with pytest.raises(StoreDown):
             await store.l1.eager_schedule(bytes(32), 1.0, 0)

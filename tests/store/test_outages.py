@@ -42,14 +42,14 @@ def outage(request: pytest.FixtureRequest, any_store_url: str) -> Outage:
 
 async def test_writes_during_an_outage_are_committed_after_it(any_store_url: str, outage: Outage) -> None:
     async with store_at(any_store_url) as store:
-        await store.archive.keep_signature(message(1), signature(1))
+        await store.archive.store_signature(message(1), signature(1))
         with outage():
-            store.archive.keep_shares(message(1), [share(1), share(2)])
-            await store.archive.keep_signature(message(1), signature(2))
+            store.archive.store_shares(message(1), [share(1), share(2)])
+            await store.archive.store_signature(message(1), signature(2))
             assert not store.is_up
             store.archive.reject_share(message(1).id, share(2).public_key, share(2).signature)
-            store.archive.keep_for_ever(message(2))
-            await store.archive.keep_signature(message(2), signature(3))
+            store.archive.pin(message(2))
+            await store.archive.store_signature(message(2), signature(3))
             assert store.status().waiting_writes >= 4
         await until(lambda: store.is_up and store.status().waiting_writes == 0)
         found = await store.archive.load(message(1).id)
@@ -63,10 +63,10 @@ async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raise
 ) -> None:
     async with store_at(any_store_url) as store:
         with outage():
-            await store.archive.keep_signature(message(1), signature(1))
+            await store.archive.store_signature(message(1), signature(1))
             began = time.monotonic()
             for number in range(50):
-                await store.archive.keep_signature(message(number), signature(number))
+                await store.archive.store_signature(message(number), signature(number))
                 assert await store.archive.load(message(number).id) == ArchiveEntry(is_incomplete=True)
             assert time.monotonic() - began < 5
             row = AddressRow(NodeID(bytes(20)), AddressKind.WORKED, "203.0.113.1", 9651, 1.0, 0)
@@ -87,7 +87,7 @@ async def test_an_outage_is_logged_once_with_its_reason_and_its_end(
     async with store_at(any_store_url) as store:
         with outage():
             for number in range(5):
-                await store.archive.keep_signature(message(number), signature(number))
+                await store.archive.store_signature(message(number), signature(number))
             status = store.status()
             assert status.reason
             assert status.down_since_unix_s is not None
@@ -114,11 +114,11 @@ async def test_a_server_restart_between_two_calls_is_no_outage(
     postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with store_at(postgres_url, first_prune_s=3600.0, gather_s=3600.0) as store:
-        await store.archive.keep_signature(message(1), signature(1))
+        await store.archive.store_signature(message(1), signature(1))
         with postgres_server.stopped():
             pass
         assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
-        await store.archive.keep_signature(message(2), signature(2))
+        await store.archive.store_signature(message(2), signature(2))
         assert (await store.archive.load(message(2).id)).signatures == (signature(2),)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
@@ -127,12 +127,12 @@ async def test_a_hanging_server_delays_calls_for_a_limited_time(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with store_at(postgres_url, commit_timeout_s=0.2, load_timeout_s=0.2) as store:
-        await store.archive.keep_signature(message(1), signature(1))
+        await store.archive.store_signature(message(1), signature(1))
         with postgres_server.paused():
-            await store.archive.keep_signature(message(2), signature(2))
+            await store.archive.store_signature(message(2), signature(2))
             began = time.monotonic()
             for number in range(3, 60):
-                await store.archive.keep_signature(message(number), signature(number))
+                await store.archive.store_signature(message(number), signature(number))
                 assert await store.archive.load(message(number).id) == ArchiveEntry(is_incomplete=True)
             assert time.monotonic() - began < 5
             assert not store.is_up
@@ -144,7 +144,7 @@ async def test_the_daemon_can_stop_while_the_store_is_down(any_store_url: str, o
     async with store_at(any_store_url, stop_timeout_s=0.2) as store:
         context = outage()
         context.__enter__()
-        await store.archive.keep_signature(message(1), signature(1))
+        await store.archive.store_signature(message(1), signature(1))
     context.__exit__(None, None, None)
     async with store_at(any_store_url) as store:
         assert await store.archive.load(message(1).id) == ArchiveEntry()
@@ -155,11 +155,11 @@ async def test_an_entry_that_the_database_rejects_is_dropped_and_others_are_writ
 ) -> None:
     nameless = StoredShare(b"", None, False)  # type: ignore[arg-type]
     async with store_at(any_store_url) as store:
-        store.archive.keep_shares(message(1), [share(1)])
-        store.archive.keep_shares(message(1), [nameless])
-        store.archive.keep_shares(message(2), [share(2)])
-        store.archive.keep_for_ever(message(3))
-        await store.archive.keep_signature(message(2), signature(2))
+        store.archive.store_shares(message(1), [share(1)])
+        store.archive.store_shares(message(1), [nameless])
+        store.archive.store_shares(message(2), [share(2)])
+        store.archive.pin(message(3))
+        await store.archive.store_signature(message(2), signature(2))
         await until(lambda: store.status().waiting_writes == 0)
         assert store.is_up
         assert store.status().dropped_writes == 1

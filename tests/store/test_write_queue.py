@@ -46,7 +46,7 @@ def test_a_signature_is_due_at_once_and_gathering_entries_stay() -> None:
     queue = queue_of(gather_s=AN_HOUR_S)
     queue.update_shares(shares(1))
     queue.mark_used(message(2).id)
-    queue.keep_for_ever(message(3))
+    queue.pin(message(3))
     queue.add_signature(new_signature(4))
     batch = queue.take(later())
     assert (len(batch.signatures), batch.updates, batch.used, list(batch.for_ever)) == (1, [], set(), [message(3).id])
@@ -83,7 +83,7 @@ def test_entries_that_were_put_back_come_before_newer_ones() -> None:
 
 def test_beyond_the_bound_the_oldest_evictable_shares_are_dropped_and_counted() -> None:
     queue = queue_of(max_bytes=20_000)
-    queue.keep_for_ever(message(1))
+    queue.pin(message(1))
     queue.update_shares(shares(1))
     for number in range(2, 200):
         queue.update_shares(shares(number))
@@ -108,7 +108,7 @@ def test_a_batch_is_split_into_its_entries() -> None:
     queue = queue_of()
     queue.update_shares(shares(1))
     queue.add_signature(new_signature(2))
-    queue.keep_for_ever(message(3))
+    queue.pin(message(3))
     batch = queue.take(later())
     pieces = batch.split()
     assert [piece.writes for piece in pieces] == [1, 1, 1]

@@ -149,22 +149,22 @@ class ShareArchive(Protocol):
         """Return what is stored of a message; after a second at most, and nothing while the store is down."""
         ...
 
-    def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
+    def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, soon.
 
         The first share of a key stays until it is rejected; a verified one marks its equal and replaces a candidate.
         """
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Delete a share that was found bad, if it is exactly these bytes; in order with `keep_shares`."""
+        """Delete a share that was found bad, if it is exactly these bytes; in order with `store_shares`."""
 
-    async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
         """Return when it is committed; after a second at most, at once while the store is down.
 
         It is stored though the wait is cancelled.
         """
 
-    def keep_for_ever(self, message: UnsignedMessage) -> None:
+    def pin(self, message: UnsignedMessage) -> None:
         """Never evict what is stored of a message, now and later."""
 
     async def unverified(self, limit: int) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]:

@@ -70,10 +70,16 @@ class ResolvedRequest:
     """A message and the set that is to sign it. hints: advice for the caller if it fails."""
 
     message: UnsignedMessage
+    justification: bytes
     subnet_id: SubnetID
     height: int
     validators: CanonicalValidatorSet
     hints: tuple[str, ...]
+
+    @property
+    def round_key(self) -> tuple[bytes, bytes, bytes]:
+        """Equal for requests that share one round."""
+        return self.message.raw, self.justification, self.validators.digest
 
 
 @dataclass(slots=True)
@@ -122,7 +128,7 @@ class Resolver:
             height, validators = request.height, await self._named_set(request, subnet_id, request.height, message)
         is_default = request.message is not None and request.signing_subnet_id is None
         hints = (L1_MAY_VERIFY_HINT,) if is_default and subnet_id == PRIMARY_NETWORK else ()
-        return ResolvedRequest(message, subnet_id, height, validators, hints)
+        return ResolvedRequest(message, request.justification, subnet_id, height, validators, hints)
 
     async def _message_and_subnet(self, request: AggregationRequest) -> tuple[UnsignedMessage, SubnetID]:
         if request.message is None:

@@ -111,9 +111,9 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class StoreShares:
-    """Store shares, each with its public key."""
+    """Store shares, in one list: single calls would cost as much as the shares."""
 
-    shares: Sequence[tuple[bytes, CachedShare]]
+    shares: Sequence[StoredShare]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class RoundEnd:
     unresolved: at least one of these shares is bad, and all of them would be in the next sum.
     """
 
-    shares: Sequence[tuple[bytes, CachedShare]]
+    shares: Sequence[StoredShare]
     unresolved: Sequence[tuple[MemberRecord, CachedShare]]
     malformed_nodes: Sequence[NodeID]
 
@@ -183,7 +183,12 @@ class RoundShares:
         self._schedule = schedule
         self._offenders = offenders
         self._partial: PartialAggregate | None = None
+        self._stored: dict[bytes, bytes] = {}
         self._unstored: dict[bytes, CachedShare] = {}
+
+    def loaded(self, shares: Iterable[StoredShare]) -> None:
+        """Take what the archive holds: it is not stored again."""
+        self._stored = {share.public_key: share.signature for share in shares}
 
     def add(self, member: MemberRecord, share: CachedShare, sender: NodeID | None) -> bool:
         """Take a share; return whether it may ask for an action: the first one, and each from `wake_weight` on.
@@ -233,9 +238,9 @@ class RoundShares:
 
     def remove(self, member: MemberRecord) -> None:
         """Drop a share that was found bad: its weight is lost only if a node sent it in this round."""
-        share, sender, member.share, member.sender = member.share, member.sender, None, None
-        if self._unstored.get(member.public_key) is share:
-            del self._unstored[member.public_key]
+        sender, member.share, member.sender = member.sender, None, None
+        self._stored.pop(member.public_key, None)
+        self._unstored.pop(member.public_key, None)
         self.search.drop(member)
         self._table.set_status(member, PENDING)
         if sender is not None:
@@ -278,11 +283,15 @@ class RoundShares:
             self.remove(member)
         return rejected
 
-    def take_unstored(self) -> list[tuple[bytes, CachedShare]]:
+    def take_unstored(self) -> list[StoredShare]:
         """Return the shares that are to be stored, each once."""
-        shares = list(self._unstored.items())
-        self._unstored.clear()
-        return shares
+        unstored, self._unstored = self._unstored, {}
+        stored = self._stored
+        return [
+            StoredShare(public_key, share.raw, share.is_verified)
+            for public_key, share in unstored.items()
+            if share.is_verified or stored.get(public_key) != share.raw
+        ]
 
 
 class AggregationRound:
@@ -401,6 +410,7 @@ class AggregationRound:
     def loaded(self, stored: ArchiveEntry) -> None:
         """Take what the archive holds of the message."""
         self._signatures = stored.signatures
+        self._shares.loaded(stored.shares)
         self._undecoded.extend(stored.shares)
         self._has_loaded, self._is_loading = True, False
         self.needs_tick = True

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Final
 
-from warpseal.aggregation.archive_writer import ArchiveWriter
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.members import NO_RETRY, MemberRecord, Unreachable
 from warpseal.aggregation.ports import AggregationDeps, SentRequest
 from warpseal.aggregation.refusals import RefusalRules
+from warpseal.aggregation.resolve import ResolvedRequest
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
 from warpseal.aggregation.round import (
     AggregationRound,
@@ -38,16 +39,22 @@ from warpseal.aggregation.round import (
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import CachedShare, ShareCache
 from warpseal.aggregation.shortfall import explain
-from warpseal.aggregation.verification import CryptoPool, ShareVerifier
+from warpseal.aggregation.verification import CryptoPool, ShareVerifier, stored_signature
 from warpseal.bls import MalformedShare
-from warpseal.errors import InternalError, QuorumShortfall
+from warpseal.errors import (
+    InternalError,
+    QuorumImpossible,
+    QuorumNotReached,
+    QuorumShortfall,
+    StoreDown,
+    Verdict,
+    WarpsealError,
+)
 from warpseal.peers.reachability import ReachState
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
 from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare
-from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.validator_set import CanonicalValidatorSet
+from warpseal.warp.ids import NodeID, id_text, node_id_text
 
 log = logging.getLogger("warpseal.aggregation")
 
@@ -56,21 +63,6 @@ _MIN_SLEEP_S: Final = 0.002
 _MAX_LOGGED_NODES: Final = 20
 # Decoding this many shares takes two milliseconds; then other callbacks of the loop have their turn.
 _SHARES_PER_TURN: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class RoundKey:
-    """What the callers of one round have in common."""
-
-    message: UnsignedMessage
-    justification: bytes
-    subnet_id: SubnetID
-    validators: CanonicalValidatorSet
-
-    @property
-    def digest(self) -> tuple[bytes, bytes, bytes]:
-        """Equal for requests that share one round."""
-        return self.message.raw, self.justification, self.validators.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,44 +78,25 @@ class RoundDeps:
     random: Random
 
 
-@dataclass(frozen=True, slots=True)
-class CollectedResult:
-    """A caller's result. stages: seconds spent on connecting, collecting, verifying."""
-
-    result: SignedResult
-    stages: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class MissedQuorum:
-    """Why a caller gets no result. is_late: its deadline has passed. is_incomplete: the archive could not be read."""
-
-    shortfall: QuorumShortfall
-    is_late: bool
-    stages: Mapping[str, float]
-    is_incomplete: bool
-
-
 @dataclass(slots=True, eq=False)
 class Caller:
-    """A caller that waits. height and hints are its own and are part of the explanation of a failure.
+    """A caller that waits, and what its round reports: outcome, stages (seconds), what a failure lacked.
 
-    entered_at, loaded_at (from the archive), connected_at (the required weight), ready_at: times of `clock`, which
-    measures what the event loop's clock may be too coarse for.
+    Height and hints of its request are its own and are part of the explanation of a failure. entered_at, loaded_at
+    (from the archive), connected_at (the required weight), ready_at: times of `clock`, which measures what the
+    event loop's clock may be too coarse for.
     """
 
+    request: ResolvedRequest
     goal: QuorumGoal
-    height: int
-    hints: tuple[str, ...]
     clock: Callable[[], float]
-    outcome: asyncio.Future[CollectedResult | MissedQuorum]
-    entered_at: float = field(init=False)
+    outcome: asyncio.Future[SignedResult] = field(init=False)
+    stages: dict[str, float] = field(default_factory=dict)
+    shortfall: QuorumShortfall | None = None
+    entered_at: float = 0.0
     loaded_at: float | None = None
     connected_at: float | None = None
     ready_at: float | None = None
-
-    def __post_init__(self) -> None:
-        self.entered_at = self.clock()
 
     def update_stages(self) -> None:
         """Note the time at which the goal has come to its next stage."""
@@ -132,25 +105,19 @@ class Caller:
         if self.ready_at is None and self.goal.was_ready:
             self.ready_at = self.clock()
 
-    def stages(self) -> dict[str, float]:
-        """Return seconds by stage, up to now."""
+    def settle(self, outcome: SignedResult | WarpsealError) -> None:
+        """Set the outcome and the stages up to now, unless the caller has left."""
+        if self.outcome.done():
+            return
         now = self.clock()
         connected_at = now if self.connected_at is None else self.connected_at
         ready_at = now if self.ready_at is None else self.ready_at
-        return {
-            "connect": connected_at - self.entered_at,
-            "collect": max(0.0, ready_at - connected_at),
-            "verify": now - ready_at,
-        }
-
-    def settle(self, outcome: CollectedResult | MissedQuorum | InternalError) -> None:
-        """Set the outcome, unless the caller has left."""
-        if self.outcome.done():
-            return
-        if isinstance(outcome, InternalError):
-            self.outcome.set_exception(outcome)
-        else:
+        collect_s = max(0.0, ready_at - connected_at)
+        self.stages = {"connect": connected_at - self.entered_at, "collect": collect_s, "verify": now - ready_at}
+        if isinstance(outcome, SignedResult):
             self.outcome.set_result(outcome)
+        else:
+            self.outcome.set_exception(outcome)
 
 
 class OpenRounds:
@@ -159,74 +126,66 @@ class OpenRounds:
     def __init__(self, deps: RoundDeps) -> None:
         self._deps = deps
         self._open: dict[tuple[bytes, bytes, bytes], RoundRunner] = {}
+        # A task belongs to all callers of its round together, so no task group of one of them can own it.
         self._tasks: dict[RoundRunner, asyncio.Task[None]] = {}
 
-    def __len__(self) -> int:
-        return len(self._tasks)
+    async def collect(self, caller: Caller) -> SignedResult:
+        """Return the result for a caller; its cancellation ends the round only if no other caller waits.
 
-    async def collect(self, key: RoundKey, caller: Caller) -> CollectedResult | MissedQuorum:
-        """Return the outcome for a caller. Its cancellation ends the round only if no other caller waits."""
-        runner = self._find_or_start(key)
+        Raises QuorumNotReached, QuorumImpossible, StoreDown.
+        """
+        key = caller.request.round_key
+        runner = self._open.get(key)
+        if runner is None or runner.is_over:
+            runner = self._open[key] = RoundRunner(caller.request, self._deps)
+            self._tasks[runner] = asyncio.create_task(runner.run())
+            self._tasks[runner].add_done_callback(partial(self._on_done, runner))
+        caller.outcome = asyncio.get_running_loop().create_future()
         runner.enter(caller)
         try:
             return await caller.outcome
         finally:
             runner.leave(caller)
             if runner.is_idle:
-                self._stop(key, runner)
+                self._forget(runner)
+                if runner in self._tasks:
+                    self._tasks[runner].cancel()
 
-    def _find_or_start(self, key: RoundKey) -> RoundRunner:
-        known = self._open.get(key.digest)
-        if known is not None and not known.is_over:
-            return known
-        runner = self._open[key.digest] = RoundRunner(key, self._deps)
-        # The task belongs to all callers together, so no task group of one of them can own it.
-        task = self._tasks[runner] = asyncio.create_task(runner.run())
-        task.add_done_callback(lambda done: self._on_done(key, runner, done))
-        return runner
+    def _forget(self, runner: RoundRunner) -> None:
+        if self._open.get(runner.request.round_key) is runner:
+            del self._open[runner.request.round_key]
 
-    def _stop(self, key: RoundKey, runner: RoundRunner) -> None:
-        if self._open.get(key.digest) is runner:
-            del self._open[key.digest]
-        task = self._tasks.get(runner)
-        if task is not None:
-            task.cancel()
-
-    def _on_done(self, key: RoundKey, runner: RoundRunner, task: asyncio.Task[None]) -> None:
+    def _on_done(self, runner: RoundRunner, task: asyncio.Task[None]) -> None:
         del self._tasks[runner]
-        if self._open.get(key.digest) is runner:
-            del self._open[key.digest]
+        self._forget(runner)
         if not task.cancelled() and task.exception() is not None:
             log.error("round failed", exc_info=task.exception())
         for caller in tuple(runner.callers.values()):
             runner.leave(caller)
-            caller.settle(InternalError("the aggregation failed for a fault of the daemon's own"))
+            if not caller.outcome.done():
+                error = InternalError("the aggregation failed for a fault of the daemon's own")
+                caller.outcome.set_exception(error)
 
 
 class RoundRunner:
-    """Drives one round until no caller waits."""
+    """Drives one round until no caller waits. request: of its first caller."""
 
-    def __init__(self, key: RoundKey, deps: RoundDeps) -> None:
+    def __init__(self, request: ResolvedRequest, deps: RoundDeps) -> None:
+        self.request: Final = request
+        self.callers: Final[dict[QuorumGoal, Caller]] = {}
         self.is_over = False
         self._loop = asyncio.get_running_loop()
-        self._key = key
         self._deps = deps
-        self._round = AggregationRound(
-            key.validators,
-            RefusalRules.of(key.message),
-            deps.settings,
-            deps.random,
-            deps.offenders,
-            self._loop.time(),
-        )
+        message, validators = request.message, request.validators
+        rules = RefusalRules.of(message)
+        self._round = AggregationRound(validators, rules, deps.settings, deps.random, deps.offenders, self._loop.time())
         self._nodes = self._round.table.nodes
         self._cache = deps.shares
-        self._message_id = key.message.id
+        self._archive = deps.ports.archive
+        self._message_id = message.id
         self._wake = asyncio.Event()
-        self._verifier = ShareVerifier(key.message, key.validators, deps.ports.sets.keys_of, deps.pool)
-        self._writer = ArchiveWriter(key.message, key.validators, deps.ports.archive)
-        self._peers = PeerRequests(key, self._round, deps, self._wake)
-        self.callers: dict[QuorumGoal, Caller] = {}
+        self._verifier = ShareVerifier(message, validators, deps.ports.sets.keys_of, deps.pool)
+        self._peers = PeerRequests(request, self._round, deps, self._wake)
         self._responses: deque[PeerResponse] = deque()
         self._is_draining = False
         self._loaded = ArchiveEntry()
@@ -239,6 +198,7 @@ class RoundRunner:
     def enter(self, caller: Caller) -> None:
         """Add a caller; its outcome will be set."""
         self.callers[caller.goal] = caller
+        caller.entered_at = caller.clock()
         self._round.join(caller.goal)
         # A node that was asked for a caller with less time is not asked again: its response must count for this one.
         self._peers.extend(caller.goal.deadline)
@@ -255,18 +215,15 @@ class RoundRunner:
         for public_key, share in self._cache.subscribe(self._message_id, self).items():
             self._round.share_added(public_key, share)
         found = sum(member.share is not None for member in self._round.table.members)
-        self._cache.count_lookups(found, len(self._key.validators) - found)
-        with ExitStack() as stack:
-            async with asyncio.TaskGroup() as tasks:
-                try:
-                    while not self.is_idle:
-                        self._peers.refresh()
-                        await self._execute_due(tasks, stack)
-                        if not self.is_idle:
-                            await self._sleep()
-                finally:
-                    self._close()
-                    self._peers.cancel()
+        self._cache.count_lookups(found, len(self.request.validators) - found)
+        async with asyncio.TaskGroup() as tasks:
+            with ExitStack() as stack:
+                stack.callback(self._close)
+                while not self.is_idle:
+                    self._peers.refresh()
+                    await self._execute_due(tasks, stack)
+                    if not self.is_idle:
+                        await self._sleep()
 
     def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
         """Take a share that came to another round of the message."""
@@ -291,7 +248,7 @@ class RoundRunner:
                     case Ask():
                         self._peers.ask(action, self._on_response)
                     case StoreShares(shares=shares):
-                        self._writer.store_shares(shares)
+                        self._archive.store_shares(self.request.message, shares)
                     case Verify(check=check):
                         self._round.verified(await self._verifier.run(check))
                     case StoreResult(result=result):
@@ -369,13 +326,12 @@ class RoundRunner:
     async def _load(self, until: float | None) -> None:
         try:
             async with asyncio.timeout_at(until):
-                stored = await self._deps.ports.archive.load(self._message_id)
+                stored = await self._archive.load(self._message_id)
         except TimeoutError:
             stored = ArchiveEntry(is_incomplete=True)
         self._loaded = stored
         for caller in self.callers.values():
             caller.loaded_at = caller.clock()
-        self._writer.set_stored(stored)
         self._round.loaded(stored)
 
     def _decode(self, stored_shares: Sequence[StoredShare]) -> None:
@@ -384,7 +340,7 @@ class RoundRunner:
             try:
                 share = self._cache.get_or_add(self._message_id, stored.public_key, stored.signature, sender=self)
             except MalformedShare:
-                self._writer.delete_share(stored.public_key, stored.signature)
+                self._archive.reject_share(self._message_id, stored.public_key, stored.signature)
             else:
                 decoded.append((stored, share))
         self._round.decoded(decoded)
@@ -396,7 +352,7 @@ class RoundRunner:
             bad_nodes += node_ids
             self._deps.ports.metrics.count_bad_share(node_ids)
             self._deps.offenders[member.public_key] = True
-            self._writer.delete_share(member.public_key, share.raw)
+            self._archive.reject_share(self._message_id, member.public_key, share.raw)
             self._cache.reject(self._message_id, member.public_key, share)
         fields = {"message_id": id_text(self._message_id), "node_ids": bad_nodes[:_MAX_LOGGED_NODES]}
         log.warning("rejected %d bad shares", len(shares), extra=fields)
@@ -405,38 +361,48 @@ class RoundRunner:
 
     async def _commit(self, result: SignedResult) -> None:
         """Store a result before it leaves; the round goes on meanwhile."""
-        await self._writer.store_result(result)
+        signature = stored_signature(result, self.request.validators)
+        if signature not in self._loaded.signatures:
+            await self._archive.store_signature(self.request.message, signature)
         self._complete(self._round.stored(result))
         self._wake.set()
 
     def _complete(self, action: Complete) -> None:
-        result, now = action.result, self._loop.time()
-        self._deps.results.put(self._message_id, self._key.validators.digest, result, action.made_for, now)
+        digest, now = self.request.validators.digest, self._loop.time()
+        self._deps.results.put(self._message_id, digest, action.result, action.made_for, now)
         for goal in action.goals:
             caller = self.callers.pop(goal)
             if action.is_stored:
                 caller.connected_at, caller.ready_at = caller.entered_at, caller.loaded_at
-            caller.settle(CollectedResult(result, caller.stages()))
+            caller.settle(action.result)
 
     def _fail(self, action: Fail, shortfalls: dict[tuple[object, ...], QuorumShortfall]) -> None:
         """Explain a failure; equal explanations are made once."""
-        caller = self.callers.pop(action.goal)
-        goal = action.goal
-        key = (goal.required_weight, goal.stored_only, caller.height, caller.hints)
+        goal, caller = action.goal, self.callers.pop(action.goal)
+        height, hints = caller.request.height, caller.request.hints
+        key = (goal.required_weight, goal.stored_only, height, hints)
         if key not in shortfalls:
-            shortfall = explain(self._round, goal, caller.height, self._key.subnet_id, caller.hints)
+            shortfall = explain(self._round, goal, height, self.request.subnet_id, hints)
             next_at = self._deps.ports.peers.redial_soon(action.blockers) if action.blockers else None
             if next_at is not None:
                 shortfall = replace(shortfall, retry_after_s=max(0.0, next_at - self._loop.time()))
             shortfalls[key] = shortfall
-        caller.settle(MissedQuorum(shortfalls[key], action.is_late, caller.stages(), self._loaded.is_incomplete))
+        shortfall = caller.shortfall = shortfalls[key]
+        if goal.stored_only and (self._loaded.is_incomplete or action.is_late):
+            # The store may hold more than was read, so the answer says nothing about it.
+            caller.settle(StoreDown("what was signed earlier cannot be read now"))
+        elif shortfall.verdict is Verdict.NEVER and not goal.stored_only:
+            caller.settle(QuorumImpossible(shortfall))
+        else:
+            caller.settle(QuorumNotReached(shortfall, at_deadline=action.is_late))
 
     def _close(self) -> None:
         self.is_over = True
         self._responses.clear()
         self._cache.unsubscribe(self._message_id, self)
         last = self._round.close()
-        self._writer.store_shares(last.shares)
+        if last.shares:
+            self._archive.store_shares(self.request.message, last.shares)
         for node_id in last.malformed_nodes:
             self._deps.ports.metrics.count_bad_share((node_id_text(node_id),))
         for member, share in last.unresolved:
@@ -446,62 +412,55 @@ class RoundRunner:
 class PeerRequests:
     """Connections and requests of one round. next_refresh_at: when `refresh` does something again."""
 
-    def __init__(self, key: RoundKey, round_: AggregationRound, deps: RoundDeps, wake: asyncio.Event) -> None:
+    def __init__(
+        self, request: ResolvedRequest, round_: AggregationRound, deps: RoundDeps, wake: asyncio.Event
+    ) -> None:
         self.next_refresh_at = _NEVER
         self._loop = asyncio.get_running_loop()
-        self._key = key
+        self._subnet_id = request.subnet_id
+        self._validators = request.validators
+        self._chain_id = request.message.source_chain_id
+        self._app_bytes = encode_signature_request(request.message.raw, request.justification)
         self._round = round_
-        self._deps = deps
+        self._ports = deps.ports
+        self._refresh_s = deps.settings.reachability_poll_s
         self._wake = wake
-        self._disconnected: set[NodeID] = set()
         self._requests: list[SentRequest] = []
-        self._loading: asyncio.Task[None] | None = None
         self._inactive_known_at = _NEVER
-        self._app_bytes = encode_signature_request(key.message.raw, key.justification)
 
     @contextmanager
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
         """Track the subnet inside the block, and report its connections and its inactive validators."""
-        subnet_id, peers = self._key.subnet_id, self._deps.ports.peers
-        with (
-            self._deps.ports.tracking.track(subnet_id, self._key.validators),
-            self._deps.ports.activity.watch(subnet_id),
-        ):
+        peers, activity = self._ports.peers, self._ports.activity
+        with self._ports.tracking.track(self._subnet_id, self._validators), activity.watch(self._subnet_id):
             unsubscribe = peers.subscribe(self._on_connection_change)
+            self._round.connected([node_id for node_id in self._round.table.nodes if peers.is_connected(node_id)])
+            self.next_refresh_at = 0.0
+            self.refresh()
+            loading = tasks.create_task(self._load_inactive())
             try:
-                node_ids = self._round.table.nodes
-                connected = [node_id for node_id in node_ids if peers.is_connected(node_id)]
-                self._round.connected(connected)
-                if len(connected) < len(node_ids):
-                    self._disconnected = node_ids.keys() - set(connected)
-                self.next_refresh_at = 0.0
-                self.refresh()
-                self._loading = tasks.create_task(self._load_inactive())
                 yield
             finally:
+                loading.cancel()
                 unsubscribe()
                 for request in self._requests:
                     request.close()
-
-    def cancel(self) -> None:
-        """Wait for the inactive validators no longer."""
-        if self._loading is not None:
-            self._loading.cancel()
 
     def refresh(self) -> None:
         """Report the inactive validators and the reachability of disconnected nodes again, if it is time."""
         now = self._loop.time()
         if now >= self.next_refresh_at:
-            self.next_refresh_at = now + self._deps.settings.reachability_poll_s
-            self._round.set_inactive(self._deps.ports.activity.inactive(self._key.subnet_id), self._inactive_known_at)
-            for node_id in self._disconnected:
-                self._refresh_node(node_id, now)
+            self.next_refresh_at = now + self._refresh_s
+            self._round.set_inactive(self._ports.activity.inactive(self._subnet_id), self._inactive_known_at)
+            for node in self._round.table.nodes.values():
+                if not node.is_connected:
+                    self._refresh_node(node.node_id, now)
 
     def ask(self, ask: Ask, on_response: Callable[[PeerResponse], None]) -> None:
         """Send one request to the nodes of `ask`."""
-        request = self._deps.ports.peers.ask(
+        request = self._ports.peers.ask(
             ask.node_ids,
-            self._key.message.source_chain_id,
+            self._chain_id,
             self._app_bytes,
             deadline=max(self._round.goals.deadlines),
             is_reask=ask.is_reask,
@@ -515,20 +474,16 @@ class PeerRequests:
             request.extend(deadline)
 
     async def _load_inactive(self) -> None:
-        await self._deps.ports.activity.ready(self._key.subnet_id)
+        await self._ports.activity.ready(self._subnet_id)
         self._inactive_known_at = self._loop.time()
         self.next_refresh_at = 0.0
         self._wake.set()
 
     def _on_connection_change(self, node_id: NodeID, is_connected: bool) -> None:
         """Report a connection, a lost one, or a failed dial."""
-        if node_id not in self._round.table.nodes:
-            return
         if is_connected:
-            self._disconnected.discard(node_id)
             self._round.connected((node_id,))
-        else:
-            self._disconnected.add(node_id)
+        elif node_id in self._round.table.nodes:
             self._round.disconnected(node_id)
             self._refresh_node(node_id, self._loop.time())
         if self._round.needs_tick:
@@ -536,7 +491,7 @@ class PeerRequests:
 
     def _refresh_node(self, node_id: NodeID, now: float) -> None:
         # With a deadline of now, every planned dial lies behind it: the round compares its time with each goal.
-        found = self._deps.ports.peers.reachability(node_id, self._key.subnet_id, now)
+        found = self._ports.peers.reachability(node_id, self._subnet_id, now)
         unreachable = None
         if found.state is ReachState.UNREACHABLE:
             unreachable = Unreachable(found.reason, NO_RETRY if found.next_dial_at is None else found.next_dial_at)

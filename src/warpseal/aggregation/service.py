@@ -13,23 +13,16 @@ from typing import Final
 
 from cachetools import TTLCache
 
-from warpseal.aggregation.archive_writer import PinnedMessages, ShareAuditor
 from warpseal.aggregation.goals import QuorumGoal
+from warpseal.aggregation.pinned_messages import PinnedMessages, ShareAuditor
 from warpseal.aggregation.ports import AggregationDeps
-from warpseal.aggregation.resolve import AggregationRequest, ResolvedRequest, Resolver
+from warpseal.aggregation.resolve import AggregationRequest, Resolver
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
-from warpseal.aggregation.round_runner import Caller, MissedQuorum, OpenRounds, RoundDeps, RoundKey
+from warpseal.aggregation.round_runner import Caller, OpenRounds, RoundDeps
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool
-from warpseal.errors import (
-    InvalidTimeout,
-    QuorumImpossible,
-    QuorumNotReached,
-    StoreDown,
-    Verdict,
-    WarpsealError,
-)
+from warpseal.errors import InvalidTimeout, WarpsealError
 from warpseal.metrics.samples import CacheSample
 from warpseal.warp.ids import SubnetID, id_text
 
@@ -91,16 +84,11 @@ class SignatureAggregator:
         self._resolver = Resolver(
             deps.heights, deps.sets, deps.chains, deps.epochs, network_id, settings.empty_set_retry_s
         )
+        offenders: TTLCache[bytes, bool] = TTLCache(
+            _MAX_OFFENDERS, settings.suspect_s, lambda: asyncio.get_running_loop().time()
+        )
         self._rounds = OpenRounds(
-            RoundDeps(
-                ports=deps,
-                shares=self._shares,
-                results=self._results,
-                offenders=TTLCache(_MAX_OFFENDERS, settings.suspect_s, lambda: asyncio.get_running_loop().time()),
-                pool=pool,
-                settings=settings,
-                random=random or Random(),
-            )
+            RoundDeps(deps, self._shares, self._results, offenders, pool, settings, random or Random())
         )
 
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
@@ -117,9 +105,13 @@ class SignatureAggregator:
             outcome = error.code
             raise
         finally:
-            stages = trace.finish()
+            stages = trace.stages()
             self._metrics.observe_aggregation(outcome, stages)
-            _log(outcome, trace, stages)
+            # An aggregation that succeeded is in the access log already.
+            level = logging.DEBUG if outcome == _OK else logging.INFO
+            if log.isEnabledFor(level):
+                seconds = {f"{stage}_s": round(taken, 6) for stage, taken in stages.items()}
+                log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
         return aggregation
 
     def caches(self) -> tuple[CacheSample, ...]:
@@ -132,50 +124,39 @@ class SignatureAggregator:
         )
 
     async def _aggregate(self, request: AggregationRequest, trace: _RequestTrace) -> Aggregation:
-        deadline = asyncio.get_running_loop().time() + self._timeout_s(request)
-        resolved = trace.resolved = await self._resolver.resolve(request, deadline)
-        now = asyncio.get_running_loop().time()
-        trace.stages["validators"] = self._clock() - trace.started_at
-        validators = resolved.validators
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s(request)
+        resolved = await self._resolver.resolve(request, deadline)
+        message, validators = resolved.message, resolved.validators
         goal = QuorumGoal(request.quorum, request.buffer, deadline, validators.total_weight, request.stored_only)
+        caller = trace.caller = Caller(resolved, goal, self._clock)
+        trace.validators_s = self._clock() - trace.started_at
         if request.is_pinned:
-            self._pinned.pin(resolved.message)
-        result = self._results.find(resolved.message.id, validators.digest, goal, now)
+            self._pinned.pin(message)
+        result = self._results.find(message.id, validators.digest, goal, loop.time())
         is_cached = result is not None
         if result is None:
-            result = await self._collect(request, trace, resolved, goal)
+            try:
+                result = await self._rounds.collect(caller)
+            finally:
+                if message.id in self._pinned:
+                    self.auditor.notify()
+            if request.is_pinned:
+                self._pinned.mark_stored(message, result)
         elif request.is_pinned:
-            await self._pinned.ensure_stored(resolved.message, result, validators)
+            await self._pinned.ensure_stored(message, result, validators)
         trace.result = result
         return Aggregation(
             signed_message=result.signed_message,
             height=resolved.height,
             signing_subnet_id=resolved.subnet_id,
             quorum=request.quorum,
-            stages=trace.finish(),
+            stages=trace.stages(),
             cached=is_cached,
             signers=result.signers,
             signed_weight=result.weight,
             total_weight=validators.total_weight,
         )
-
-    async def _collect(
-        self, request: AggregationRequest, trace: _RequestTrace, resolved: ResolvedRequest, goal: QuorumGoal
-    ) -> SignedResult:
-        outcome_set = asyncio.get_running_loop().create_future()
-        caller = Caller(goal, resolved.height, resolved.hints, self._clock, outcome_set)
-        key = RoundKey(resolved.message, request.justification, resolved.subnet_id, resolved.validators)
-        try:
-            outcome = await self._rounds.collect(key, caller)
-        finally:
-            if resolved.message.id in self._pinned:
-                self.auditor.notify()
-        trace.stages.update(outcome.stages)
-        if isinstance(outcome, MissedQuorum):
-            raise trace.error(outcome, stored_only=goal.stored_only)
-        if request.is_pinned:
-            self._pinned.mark_stored(resolved.message, outcome.result)
-        return outcome.result
 
     def _timeout_s(self, request: AggregationRequest) -> float:
         timeout_s = self._settings.default_timeout_s if request.timeout_s is None else request.timeout_s
@@ -186,55 +167,38 @@ class SignatureAggregator:
 
 
 class _RequestTrace:
-    """What is known of one request, for its log line and its metrics."""
+    """What is known of one request, for its log line and its metrics. caller: from the moment it is resolved."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.started_at = clock()
-        self._clock = clock
-        self.stages: dict[str, float] = {}
-        self.resolved: ResolvedRequest | None = None
+        self.validators_s = 0.0
+        self.caller: Caller | None = None
         self.result: SignedResult | None = None
-        self.failure: MissedQuorum | None = None
+        self._clock = clock
 
-    def error(self, failure: MissedQuorum, *, stored_only: bool) -> QuorumImpossible | QuorumNotReached | StoreDown:
-        """Note a failure and return it as an error; with stored shares alone no quorum is impossible for good."""
-        self.failure = failure
-        if stored_only and (failure.is_incomplete or failure.is_late):
-            # The store may hold more than was read, so the answer says nothing about it.
-            return StoreDown("what was signed earlier cannot be read now")
-        if failure.shortfall.verdict is Verdict.NEVER and not stored_only:
-            return QuorumImpossible(failure.shortfall)
-        return QuorumNotReached(failure.shortfall, at_deadline=failure.is_late)
-
-    def finish(self) -> Mapping[str, float]:
+    def stages(self) -> Mapping[str, float]:
         """Return seconds by stage, the total included."""
-        self.stages["total"] = self._clock() - self.started_at
-        return dict(self.stages)
+        total = {"total": self._clock() - self.started_at}
+        return total if self.caller is None else {"validators": self.validators_s, **self.caller.stages, **total}
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log line."""
-        fields: dict[str, object] = {}
-        if self.resolved is not None:
-            fields["message_id"] = id_text(self.resolved.message.id)
-            fields["signing_subnet_id"] = id_text(self.resolved.subnet_id)
-            fields["height"] = self.resolved.height
-            fields["total_weight"] = self.resolved.validators.total_weight
-            fields["hints"] = self.resolved.hints or None
+        if self.caller is None:
+            return {}
+        request, shortfall = self.caller.request, self.caller.shortfall
+        fields: dict[str, object] = {
+            "message_id": id_text(request.message.id),
+            "signing_subnet_id": id_text(request.subnet_id),
+            "height": request.height,
+            "total_weight": request.validators.total_weight,
+        }
+        if request.hints:
+            fields["hints"] = request.hints
         if self.result is not None:
-            fields["signers"] = self.result.signers
-            fields["signed_weight"] = self.result.weight
-        if self.failure is not None:
-            shortfall = self.failure.shortfall
+            fields |= {"signers": self.result.signers, "signed_weight": self.result.weight}
+        if shortfall is not None:
             fields["verdict"] = shortfall.verdict.value
             fields["signed_weight"] = shortfall.signed_weight
             fields["required_weight"] = shortfall.required_weight
             fields["counts"] = dict(shortfall.counts)
-        return {key: value for key, value in fields.items() if value is not None}
-
-
-def _log(outcome: str, trace: _RequestTrace, stages: Mapping[str, float]) -> None:
-    """Log an aggregation; one that succeeded is in the access log already."""
-    level = logging.DEBUG if outcome == _OK else logging.INFO
-    if log.isEnabledFor(level):
-        seconds = {f"{stage}_s": round(taken, 6) for stage, taken in stages.items()}
-        log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
+        return fields

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from functools import cached_property
 from heapq import nlargest
 from typing import Final, TypeVar
 
@@ -66,14 +66,6 @@ class CryptoPool:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedSet:
-    """A canonical set and its parsed keys, in canonical order."""
-
-    validators: CanonicalValidatorSet
-    keys: Sequence[PublicKey]
-
-
 class ShareVerifier:
     """Executes the checks of one round, one at a time. parse_keys: thread-safe."""
 
@@ -88,7 +80,6 @@ class ShareVerifier:
         self._validators = validators
         self._parse_keys = parse_keys
         self._pool = pool
-        self._parsed: ParsedSet | None = None
         self._finder = BadShareFinder(message.raw)
 
     async def run(
@@ -97,88 +88,75 @@ class ShareVerifier:
         """Return the outcome of a check; None: no sum was right."""
         return await self._pool.run(lambda: self._run(check))
 
+    def combine(self, signers: Sequence[int], shares: Sequence[Share], required_weight: int) -> SignedResult | None:
+        """Return the message signed by `signers` (canonical indices; `shares` add up to exactly their signatures).
+
+        None: the sum is wrong, so some of the shares are bad.
+        """
+        signed = SignedMessage(self._message, encode_signers(signers), sum_shares(shares))
+        return self.verify_signed_message(signed.encode(), required_weight)
+
+    def verify_signed_message(self, raw: bytes, required_weight: int) -> SignedResult | None:
+        """Return `raw` as a result if it is the round's message, signed with at least `required_weight` of the set.
+
+        Keys and weight come from the bit set as parsed from `raw`; the signature is checked once, subgroup included.
+        """
+        signed = SignedMessage.parse(raw)
+        indices = signed.signer_indices
+        if signed.unsigned != self._message or not indices or indices[-1] >= len(self._keys):
+            return None
+        weight = self._validators.weight_of(indices)
+        if weight < required_weight:
+            return None
+        key = sum_public_keys(self._keys[index] for index in indices)
+        if not verify(key, self._message.raw, signed.signature):
+            return None
+        return SignedResult(raw, weight, len(indices))
+
+    @cached_property
+    def _keys(self) -> Sequence[PublicKey]:
+        """The parsed keys of the set, in canonical order."""
+        return self._parse_keys(self._validators)
+
     def _run(
         self, check: SumCheck | SearchStep | StoredSignatureCheck
     ) -> SignedResult | PartialAggregate | SearchResult | None:
-        if self._parsed is None:
-            self._parsed = ParsedSet(self._validators, self._parse_keys(self._validators))
         match check:
             case SumCheck(goal=goal, indices=indices, shares=shares):
-                return combine(self._message, self._parsed, indices, shares, goal.required_weight)
+                return self.combine(indices, shares, goal.required_weight)
             case StoredSignatureCheck(signatures=signatures):
-                return reuse_stored_signature(self._message, self._parsed, signatures)
+                return self._reuse(signatures)
             case SearchStep(added=added, alone=alone, measurements=measurements):
                 self._finder.add(self._under_test(added))
                 self._finder.add_alone(self._under_test(alone))
                 return self._finder.split(measurements)
 
+    def _reuse(self, signatures: Sequence[StoredSignature]) -> PartialAggregate | None:
+        """Return the heaviest of these signatures whose signers are all in the set, verified as it is encoded there."""
+        fitting: list[tuple[int, tuple[int, ...], bytes]] = []
+        for stored in signatures:
+            found = [self._validators.index_of_key(public_key) for public_key in stored.public_keys]
+            indices = tuple(sorted({index for index in found if index is not None}))
+            if indices and len(indices) == len(found) and len(stored.signature) == SHARE_BYTES:
+                fitting.append((self._validators.weight_of(indices), indices, stored.signature))
+        for _, indices, signature in nlargest(_MAX_ATTEMPTS, fitting):
+            try:
+                share = decode_share(signature)
+                signed = SignedMessage(self._message, encode_signers(indices), signature)
+                result = self.verify_signed_message(signed.encode(), required_weight=1)
+            except MalformedShare:
+                result = None
+            if result is not None:
+                return PartialAggregate(frozenset(indices), share, result)
+            log.warning("stored signature does not verify", extra={"message_id": id_text(self._message.id)})
+        return None
+
     def _under_test(self, shares: Sequence[tuple[int, Share]]) -> list[ShareUnderTest]:
-        assert self._parsed is not None
-        keys = self._parsed.keys
-        return [ShareUnderTest(index, keys[index], share) for index, share in shares]
+        return [ShareUnderTest(index, self._keys[index], share) for index, share in shares]
 
 
-def combine(
-    message: UnsignedMessage, parsed: ParsedSet, signers: Sequence[int], shares: Sequence[Share], required_weight: int
-) -> SignedResult | None:
-    """Return the message signed by `signers` (canonical indices; `shares` add up to exactly their signatures).
-
-    None: the sum is wrong, so some of the shares are bad.
-    """
-    signed = SignedMessage(message, encode_signers(signers), sum_shares(shares))
-    return verify_signed_message(signed.encode(), message, parsed, required_weight)
-
-
-def verify_signed_message(
-    raw: bytes, message: UnsignedMessage, parsed: ParsedSet, required_weight: int
-) -> SignedResult | None:
-    """Return `raw` as a result if it is `message`, signed with at least `required_weight` of the set.
-
-    Keys and weight come from the bit set as parsed from `raw`; the signature is checked once, subgroup included.
-    """
-    signed = SignedMessage.parse(raw)
-    indices = signed.signer_indices
-    if signed.unsigned != message or not indices or indices[-1] >= len(parsed.keys):
-        return None
-    weight = parsed.validators.weight_of(indices)
-    if weight < required_weight:
-        return None
-    key = sum_public_keys(parsed.keys[index] for index in indices)
-    if not verify(key, message.raw, signed.signature):
-        return None
-    return SignedResult(raw, weight, len(indices))
-
-
-def reuse_stored_signature(
-    message: UnsignedMessage, parsed: ParsedSet, signatures: Sequence[StoredSignature]
-) -> PartialAggregate | None:
-    """Return the heaviest of these signatures whose signers are all in the set, verified as it is encoded there."""
-    for _, indices, signature in nlargest(_MAX_ATTEMPTS, _fitting(parsed.validators, signatures)):
-        partial = _partial_aggregate(message, parsed, indices, signature)
-        if partial is not None:
-            return partial
-        log.warning("stored signature does not verify", extra={"message_id": id_text(message.id)})
-    return None
-
-
-def _fitting(
-    validators: CanonicalValidatorSet, signatures: Sequence[StoredSignature]
-) -> Iterator[tuple[int, tuple[int, ...], bytes]]:
-    """Yield weight, signers and bytes of each signature whose signers are all in the set."""
-    for stored in signatures:
-        found = [validators.index_of_key(public_key) for public_key in stored.public_keys]
-        indices = tuple(sorted({index for index in found if index is not None}))
-        if indices and len(indices) == len(found) and len(stored.signature) == SHARE_BYTES:
-            yield validators.weight_of(indices), indices, stored.signature
-
-
-def _partial_aggregate(
-    message: UnsignedMessage, parsed: ParsedSet, indices: Sequence[int], signature: bytes
-) -> PartialAggregate | None:
-    try:
-        share = decode_share(signature)
-    except MalformedShare:
-        return None
-    signed = SignedMessage(message, encode_signers(indices), signature)
-    result = verify_signed_message(signed.encode(), message, parsed, required_weight=1)
-    return None if result is None else PartialAggregate(frozenset(indices), share, result)
+def stored_signature(result: SignedResult, validators: CanonicalValidatorSet) -> StoredSignature:
+    """Return the aggregate of a result and the public keys of its signers, in canonical order."""
+    signed = SignedMessage.parse(result.signed_message)
+    keys = tuple(validators.validators[index].public_key for index in signed.signer_indices)
+    return StoredSignature(keys, signed.signature)

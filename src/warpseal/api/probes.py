@@ -17,15 +17,14 @@ from starlette.responses import JSONResponse, Response
 from warpseal.api.aggregator.endpoints import SigningServices
 from warpseal.api.startup_gate import StartupGate
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
+from warpseal.ops.health.nodes import STALE_HEIGHT
 from warpseal.runtime.locks import AsyncLock
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import id_text, node_id_text
-from warpseal.warp.validator_set import Validator, required_weight
+from warpseal.warp.validator_set import Validator
 
 CHECK: Final = "signature-aggregator-health"
-READY_PERCENTAGE: Final = 67
 MAX_SHOWN: Final = 50
-STALE_HEIGHT: Final = "the proposed P-Chain height is not known, or stale"
 
 
 class ProbeEndpoints:
@@ -65,14 +64,7 @@ class ProbeEndpoints:
     def _faults(self, subnets: Sequence[SubnetReadiness]) -> Iterator[str]:
         if self._gate.services is None or not self._gate.services.is_height_fresh():
             yield STALE_HEIGHT
-        for subnet in subnets:
-            if not subnet.is_known:
-                yield f"subnet {id_text(subnet.subnet_id)}: its validators are not known yet"
-            elif not _is_ready(subnet):
-                yield (
-                    f"subnet {id_text(subnet.subnet_id)}: connected weight {subnet.connected} of "
-                    f"{required_weight(subnet.total, READY_PERCENTAGE)} needed (total {subnet.total})"
-                )
+        yield from (subnet.shortfall for subnet in subnets if subnet.shortfall is not None)
 
 
 class MetricsPage:
@@ -92,16 +84,12 @@ class MetricsPage:
         return Response(page, headers={"content-type": CONTENT_TYPE})
 
 
-def _is_ready(subnet: SubnetReadiness) -> bool:
-    return subnet.total > 0 and subnet.connected >= required_weight(subnet.total, READY_PERCENTAGE)
-
-
 def _subnet_json(subnet: SubnetReadiness) -> dict[str, Any]:
     return {
         "subnetId": id_text(subnet.subnet_id),
-        "ready": _is_ready(subnet),
+        "ready": subnet.is_ready,
         "connectedWeight": str(subnet.connected),
-        "requiredWeight": str(required_weight(subnet.total, READY_PERCENTAGE)),
+        "requiredWeight": str(subnet.needed),
         "totalWeight": str(subnet.total),
         "missingValidators": len(subnet.missing),
         "missing": [_validator_json(validator) for validator in subnet.missing[:MAX_SHOWN]],

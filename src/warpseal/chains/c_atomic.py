@@ -9,37 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.chains.codec import ADDRESS, ID, U32, U64, Interface, ListOf, MalformedChainBytes, Struct
+from warpseal.chains.codec import ListOf, MalformedChainBytes, TypeRegistry, Uint32, Uint64
 from warpseal.chains.components import (
-    CREDENTIAL,
-    CREDENTIAL_TYPE,
-    TRANSFER_INPUT,
-    TRANSFER_INPUT_TYPE,
-    TRANSFER_OUTPUT,
-    TRANSFER_OUTPUT_TYPE,
     Credential,
+    Input,
     Output,
-    Spend,
+    OutputOwners,
     TransferableInput,
     TransferableOutput,
+    TransferInput,
+    TransferOutput,
     Utxo,
-    transferable_input_struct,
-    transferable_output_struct,
 )
 from warpseal.chains.ids import Address, AssetID
 from warpseal.chains.signed_tx import SignedTx, TxCodec
 from warpseal.warp.codec import VERSION
 from warpseal.warp.ids import ChainID
-
-C_TYPE_NAMES: Final = {
-    0: "ImportTx",
-    1: "ExportTx",
-    TRANSFER_INPUT_TYPE: "TransferInput",
-    TRANSFER_OUTPUT_TYPE: "TransferOutput",
-    CREDENTIAL_TYPE: "Credential",
-    10: "Input",
-    11: "OutputOwners",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +32,7 @@ class AtomicEvmOutput:
     """An amount that an account receives. address: its 20 bytes."""
 
     address: Address
-    amount: int
+    amount: Uint64
     asset_id: AssetID
 
 
@@ -56,16 +41,16 @@ class AtomicEvmInput:
     """An amount that an account sends. address: its 20 bytes; nonce: the account's."""
 
     address: Address
-    amount: int
+    amount: Uint64
     asset_id: AssetID
-    nonce: int
+    nonce: Uint64
 
 
 @dataclass(frozen=True, slots=True)
 class ImportTx:
     """Moves outputs exported on `source_chain_id` to accounts. blockchain_id: the C-Chain's."""
 
-    network_id: int
+    network_id: Uint32
     blockchain_id: ChainID
     source_chain_id: ChainID
     imported_inputs: tuple[TransferableInput, ...]
@@ -76,7 +61,7 @@ class ImportTx:
 class ExportTx:
     """Moves amounts of accounts to `destination_chain_id`, to be imported there. blockchain_id: the C-Chain's."""
 
-    network_id: int
+    network_id: Uint32
     blockchain_id: ChainID
     destination_chain_id: ChainID
     inputs: tuple[AtomicEvmInput, ...]
@@ -86,36 +71,12 @@ class ExportTx:
 CUnsignedTx = ImportTx | ExportTx
 AtomicTx = SignedTx[CUnsignedTx, Credential]
 
-_OUTPUT: Final[Interface[Output]] = Interface(
-    "transferable output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}, C_TYPE_NAMES
+C_TYPES: Final = TypeRegistry(
+    {0: ImportTx, 1: ExportTx, 5: TransferInput, 7: TransferOutput, 9: Credential, 10: Input, 11: OutputOwners}
 )
-_SPEND: Final[Interface[Spend]] = Interface("transferable input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT}, C_TYPE_NAMES)
-_CREDENTIAL: Final[Interface[Credential]] = Interface("credential", {CREDENTIAL_TYPE: CREDENTIAL}, C_TYPE_NAMES)
-_EVM_OUTPUT: Final = Struct(AtomicEvmOutput, address=ADDRESS, amount=U64, asset_id=ID)
-_EVM_INPUT: Final = Struct(AtomicEvmInput, address=ADDRESS, amount=U64, asset_id=ID, nonce=U64)
-_UNSIGNED: Final[Interface[CUnsignedTx]] = Interface(
-    "atomic transaction",
-    {
-        0: Struct(
-            ImportTx,
-            network_id=U32,
-            blockchain_id=ID,
-            source_chain_id=ID,
-            imported_inputs=ListOf(transferable_input_struct(_SPEND), "imported inputs"),
-            outputs=ListOf(_EVM_OUTPUT, "outputs"),
-        ),
-        1: Struct(
-            ExportTx,
-            network_id=U32,
-            blockchain_id=ID,
-            destination_chain_id=ID,
-            inputs=ListOf(_EVM_INPUT, "inputs"),
-            exported_outputs=ListOf(transferable_output_struct(_OUTPUT), "exported outputs"),
-        ),
-    },
-    C_TYPE_NAMES,
+C_TX: Final[TxCodec[CUnsignedTx, Credential]] = TxCodec(
+    C_TYPES.interface("an atomic transaction", CUnsignedTx), C_TYPES.interface("a credential", Credential)
 )
-C_TX: Final[TxCodec[CUnsignedTx, Credential]] = TxCodec(_UNSIGNED, _CREDENTIAL)
 _BATCH: Final = ListOf(C_TX, "atomic transactions")
 
 

@@ -1,4 +1,4 @@
-"""Codecs of the chains' values: integers, byte strings, texts, lists, structs, interface values.
+"""Codecs of the chains' values, which follow from the annotations of dataclasses.
 
 Source of truth: avalanchego `codec/reflectcodec`, `codec/linearcodec`, `utils/wrappers/packing.go`. A codec reads and
 writes, so that one description serves both ways: reading what was written gives the same value, and writing what was
@@ -7,13 +7,15 @@ read gives the same bytes.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
+from warpseal.chains.ids import Address, AssetID, BlockID, TxID
 from warpseal.warp.codec import CodecReader, MalformedMessage
+from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 
 T = TypeVar("T")
 
@@ -183,14 +185,10 @@ class ListOfFixed(ListOf[T]):
 class Struct(Codec[T]):
     """The fields of a dataclass in the order of their bytes, each with its codec."""
 
-    def __init__(self, make: type[T], **fields: Codec[Any]) -> None:
-        """`fields` must name the dataclass's fields that it is made from, in their order."""
-        names = [field.name for field in dataclasses.fields(make) if field.init]  # type: ignore[arg-type]
-        if names != list(fields):
-            raise TypeError(f"{make.__name__} has the fields {names}, its struct {list(fields)}")
+    def __init__(self, make: type[T], fields: Mapping[str, Codec[Any]]) -> None:
         self.name = make.__name__
         self.type = make
-        self.fields = dict(fields)
+        self.fields = fields
         self.least_bytes = sum(codec.least_bytes for codec in fields.values())
         self._steps = tuple(_reading_steps(fields))
 
@@ -216,14 +214,14 @@ class Struct(Codec[T]):
 class Interface(Codec[T]):
     """A uint32 type id, then the struct that it names.
 
-    what: the place, for errors. members: the structs allowed there. names: every type id that the chain knows; the
-    error for a type that is known but not allowed there is another one than for an unknown type.
+    what: the place, for errors. members: the structs allowed there. registry: knows the other types, since the error
+    for a type that is known but not allowed there is another one than for an unknown type.
     """
 
-    def __init__(self, what: str, members: Mapping[int, Struct[Any]], names: Mapping[int, str]) -> None:
-        self.members = dict(members)
+    def __init__(self, what: str, members: Mapping[int, Struct[Any]], registry: TypeRegistry) -> None:
+        self.members = members
         self._what = what
-        self._names = names
+        self._registry = registry
         self._readers = {type_id: member.read for type_id, member in members.items()}
         self._by_type = {member.type: (type_id, member) for type_id, member in members.items()}
         self.least_bytes = _TYPE_ID_BYTES + min(member.least_bytes for member in members.values())
@@ -240,7 +238,7 @@ class Interface(Codec[T]):
         type_id = int.from_bytes(reader.raw[start:end], "big")
         read = self._readers.get(type_id)
         if read is None:
-            raise wrong_type(start, type_id, self._what, self._names)
+            raise self._registry.wrong_type(start, type_id, self._what)
         reader.offset = end
         value: T = read(reader)
         return value
@@ -257,12 +255,58 @@ class Interface(Codec[T]):
             raise ValueError(f"{type(value).__name__} cannot be {self._what}") from None
 
 
-def wrong_type(offset: int, type_id: int, what: str, names: Mapping[int, str]) -> MalformedChainBytes:
-    """Return the error for a type id that cannot stand at `offset`. names: every type id that the chain knows."""
-    name = names.get(type_id)
-    if name is None:
-        return UnknownType(offset, type_id, what)
-    return MalformedChainBytes(offset, f"{what} cannot be of type {type_id} ({name})")
+@dataclass(frozen=True, slots=True)
+class AsInterface:
+    """Annotates a type whose bytes begin with a type id. what: the place, for errors."""
+
+    what: str
+
+
+class TypeRegistry:
+    """The type ids of one chain, and the codecs of its dataclasses.
+
+    The annotation of a field gives its codec: bytes behind their length, a text, an id, a tuple, another dataclass, or
+    the codec in `Annotated`. With `AsInterface` it allows the types of the union that are registered.
+    """
+
+    def __init__(self, types: Mapping[int, type[Any] | str]) -> None:
+        """types: by type id; the name alone of a type without a codec."""
+        self._types: Mapping[int, Any] = types
+        self._structs: dict[Any, Struct[Any]] = {}
+
+    def struct(self, make: type[T]) -> Struct[T]:
+        """Return the codec of a dataclass, whose generic parameters are given."""
+        if make not in self._structs:
+            origin, args = get_origin(make) or make, get_args(make)
+            hints = get_type_hints(origin, include_extras=True)
+            hints = {name: hint[args] if getattr(hint, "__parameters__", ()) else hint for name, hint in hints.items()}
+            fields = {name: self._codec(hint, name.replace("_", " ")) for name, hint in hints.items()}
+            self._structs[make] = Struct(origin, fields)
+        return self._structs[make]
+
+    def interface(self, what: str, union: Any) -> Interface[Any]:
+        """Return the codec of the registered types of a union. what: the place, for errors."""
+        allowed = get_args(union) or (union,)
+        members = {type_id: self.struct(make) for type_id, make in self._types.items() if make in allowed}
+        return Interface(what, members, self)
+
+    def wrong_type(self, offset: int, type_id: int, what: str) -> MalformedChainBytes:
+        """Return the error for a type id that cannot stand at `offset`."""
+        known = self._types.get(type_id)
+        if known is None:
+            return UnknownType(offset, type_id, what)
+        name = known if isinstance(known, str) else known.__name__
+        return MalformedChainBytes(offset, f"{what} cannot be of type {type_id} ({name})")
+
+    def _codec(self, hint: Any, what: str) -> Codec[Any]:
+        arguments = get_args(hint)
+        if get_origin(hint) is Annotated:
+            mark = arguments[1]
+            return mark if isinstance(mark, Codec) else self.interface(mark.what, arguments[0])
+        if get_origin(hint) is tuple:
+            element = self._codec(arguments[0], what)
+            return ListOfFixed(element, what) if isinstance(element, Fixed) else ListOf(element, what)
+        return _CODECS.get(hint) or self.struct(hint)
 
 
 def write_count(count: int, out: bytearray) -> None:
@@ -286,10 +330,20 @@ def _reading_steps(fields: Mapping[str, Codec[Any]]) -> list[_Step]:
     return steps
 
 
-U8: Final = Unsigned(1)
 U32: Final = Unsigned(4)
 U64: Final = Unsigned(8)
 ID: Final = FixedBytes(32)
-ADDRESS: Final = FixedBytes(20)
 SIZED: Final = SizedBytes()
 TEXT: Final = Text()
+
+Uint8: TypeAlias = Annotated[int, Unsigned(1)]
+Uint32: TypeAlias = Annotated[int, U32]
+Uint64: TypeAlias = Annotated[int, U64]
+Bytes32: TypeAlias = Annotated[bytes, ID]
+
+_CODECS: Final[Mapping[Any, Codec[Any]]] = {
+    bytes: SIZED,
+    str: TEXT,
+    **dict.fromkeys((Address, NodeID), FixedBytes(20)),
+    **dict.fromkeys((AssetID, BlockID, ChainID, SubnetID, TxID, ValidationID), ID),
+}

@@ -7,28 +7,22 @@ smallest unit of the asset (nAVAX), times in unix seconds. No order of inputs or
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Annotated, Generic, TypeAlias, TypeVar
 
-from warpseal.chains.codec import ADDRESS, ID, SIZED, U32, U64, Codec, FixedBytes, ListOf, ListOfFixed, Struct
+from warpseal.chains.codec import AsInterface, FixedBytes, Uint32, Uint64
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.warp.ids import ChainID
 
-# Type ids that the chains share.
-TRANSFER_INPUT_TYPE: Final = 5
-TRANSFER_OUTPUT_TYPE: Final = 7
-CREDENTIAL_TYPE: Final = 9
-
-SIGNATURE_BYTES: Final = 65
-
 StateOutput = TypeVar("StateOutput")
+Signature: TypeAlias = Annotated[bytes, FixedBytes(65)]
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOwners:
     """The owners of an output or an authority: `threshold` of the addresses (20 bytes each), from `locktime` on."""
 
-    locktime: int
-    threshold: int
+    locktime: Uint64
+    threshold: Uint32
     addresses: tuple[Address, ...]
 
 
@@ -36,9 +30,9 @@ class OutputOwners:
 class TransferOutput:
     """An amount that `threshold` of the addresses may spend from `locktime` on."""
 
-    amount: int
-    locktime: int
-    threshold: int
+    amount: Uint64
+    locktime: Uint64
+    threshold: Uint32
     addresses: tuple[Address, ...]
 
     @property
@@ -51,8 +45,8 @@ class TransferOutput:
 class LockOut:
     """An output that can only be staked until `locktime`. It never wraps another lock."""
 
-    locktime: int
-    output: TransferOutput
+    locktime: Uint64
+    output: Annotated[TransferOutput, AsInterface("a locked output")]
 
     @property
     def amount(self) -> int:
@@ -69,16 +63,16 @@ class LockOut:
 class TransferInput:
     """An amount spent; signature_indices: the positions of the signing addresses in the output, ascending if valid."""
 
-    amount: int
-    signature_indices: tuple[int, ...]
+    amount: Uint64
+    signature_indices: tuple[Uint32, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LockIn:
     """An input that spends a LockOut of the same `locktime`. It never wraps another lock."""
 
-    locktime: int
-    input: TransferInput
+    locktime: Uint64
+    input: Annotated[TransferInput, AsInterface("a locked input")]
 
     @property
     def amount(self) -> int:
@@ -95,18 +89,21 @@ class LockIn:
 class Input:
     """Proof of an authority without an amount: the positions of the signing addresses in the owner."""
 
-    signature_indices: tuple[int, ...]
+    signature_indices: tuple[Uint32, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
     """Signatures, each 65 bytes: r, s, then the recovery id."""
 
-    signatures: tuple[bytes, ...]
+    signatures: tuple[Signature, ...]
 
 
 Output = TransferOutput | LockOut
 Spend = TransferInput | LockIn
+# An owner and an authority that begin with a type id.
+Owner: TypeAlias = Annotated[OutputOwners, AsInterface("an owner")]
+Authority: TypeAlias = Annotated[Input, AsInterface("an authorisation")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ class TransferableOutput:
     """An output of an asset."""
 
     asset_id: AssetID
-    output: Output
+    output: Annotated[Output, AsInterface("an output")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +119,9 @@ class TransferableInput:
     """The spending of output `output_index` of transaction `tx_id`."""
 
     tx_id: TxID
-    output_index: int
+    output_index: Uint32
     asset_id: AssetID
-    input: Spend
+    input: Annotated[Spend, AsInterface("an input")]
 
     @property
     def utxo_id(self) -> UtxoID:
@@ -137,9 +134,9 @@ class Utxo(Generic[StateOutput]):
     """An unspent output: its transaction and index, and the output itself."""
 
     tx_id: TxID
-    output_index: int
+    output_index: Uint32
     asset_id: AssetID
-    output: StateOutput
+    output: Annotated[StateOutput, AsInterface("an output")]
 
     @property
     def id(self) -> UtxoID:
@@ -151,39 +148,33 @@ class Utxo(Generic[StateOutput]):
 class BaseFields:
     """The fields that every user's transaction on P and X begins with. blockchain_id: the chain that issued it."""
 
-    network_id: int
+    network_id: Uint32
     blockchain_id: ChainID
     outputs: tuple[TransferableOutput, ...]
     inputs: tuple[TransferableInput, ...]
     memo: bytes
 
 
-ADDRESSES: Final = ListOfFixed(ADDRESS, "addresses")
-INDICES: Final = ListOfFixed(U32, "signature indices")
+@dataclass(frozen=True, slots=True)
+class BaseTx:
+    """Moves funds within the chain."""
 
-OUTPUT_OWNERS: Final = Struct(OutputOwners, locktime=U64, threshold=U32, addresses=ADDRESSES)
-TRANSFER_OUTPUT: Final = Struct(TransferOutput, amount=U64, locktime=U64, threshold=U32, addresses=ADDRESSES)
-TRANSFER_INPUT: Final = Struct(TransferInput, amount=U64, signature_indices=INDICES)
-INPUT: Final = Struct(Input, signature_indices=INDICES)
-CREDENTIAL: Final = Struct(Credential, signatures=ListOfFixed(FixedBytes(SIGNATURE_BYTES), "signatures"))
+    base: BaseFields
 
 
-def transferable_output_struct(output: Codec[Output]) -> Struct[TransferableOutput]:
-    """Return the struct for a chain that allows the outputs of `output` (an interface value)."""
-    return Struct(TransferableOutput, asset_id=ID, output=output)
+@dataclass(frozen=True, slots=True)
+class ImportTx:
+    """Spends outputs that another chain exported. Credentials: of the base inputs, then of the imported ones."""
+
+    base: BaseFields
+    source_chain_id: ChainID
+    imported_inputs: tuple[TransferableInput, ...]
 
 
-def transferable_input_struct(spend: Codec[Spend]) -> Struct[TransferableInput]:
-    """Return the struct for a chain that allows the inputs of `spend` (an interface value)."""
-    return Struct(TransferableInput, tx_id=ID, output_index=U32, asset_id=ID, input=spend)
+@dataclass(frozen=True, slots=True)
+class ExportTx:
+    """Exports outputs to another chain; their indices follow those of the base outputs."""
 
-
-def utxo_struct(output: Codec[StateOutput]) -> Struct[Utxo[StateOutput]]:
-    """Return the struct for a chain whose state holds the outputs of `output` (an interface value)."""
-    return Struct(Utxo, tx_id=ID, output_index=U32, asset_id=ID, output=output)
-
-
-def base_fields_struct(output: Struct[TransferableOutput], spend: Struct[TransferableInput]) -> Struct[BaseFields]:
-    """Return the struct for a chain with these outputs and inputs."""
-    outputs, inputs = ListOf(output, "outputs"), ListOf(spend, "inputs")
-    return Struct(BaseFields, network_id=U32, blockchain_id=ID, outputs=outputs, inputs=inputs, memo=SIZED)
+    base: BaseFields
+    destination_chain_id: ChainID
+    exported_outputs: tuple[TransferableOutput, ...]

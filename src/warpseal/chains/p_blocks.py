@@ -11,22 +11,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
-from warpseal.chains.codec import (
-    ID,
-    SIZED,
-    TEXT,
-    U64,
-    ChainReader,
-    Codec,
-    ListOf,
-    Struct,
-    write_count,
-    wrong_type,
-)
+from warpseal.chains.codec import ID, TEXT, U64, ChainReader, Codec, ListOf, write_count
 from warpseal.chains.components import Output, Utxo
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_components import P_TYPE_NAMES, UTXO
-from warpseal.chains.p_txs import P_TX, PSignedTx
+from warpseal.chains.p_txs import P_TX, P_TYPES, PSignedTx
 from warpseal.warp.codec import VERSION
 
 _TIME: Final = struct.Struct(">Q")
@@ -123,7 +111,7 @@ def _read_form(reader: ChainReader) -> tuple[str, _Form]:
     known = _KINDS.get(type_id)
     if known is not None:
         return known
-    raise wrong_type(start, type_id, "a block", P_TYPE_NAMES)
+    raise P_TYPES.wrong_type(start, type_id, "a block")
 
 
 def _encode(kind: str, parent_id: BlockID, height: int, time: int | None, txs: tuple[PSignedTx, ...]) -> bytes:
@@ -193,9 +181,8 @@ class PGenesis:
         return bytes(out)
 
 
-_GENESIS_UTXO: Final = Struct(GenesisUtxo, utxo=UTXO, message=SIZED)
 _FIELDS: Final[dict[str, Codec[Any]]] = {
-    "utxos": ListOf(_GENESIS_UTXO, "unspent outputs"),
+    "utxos": ListOf(P_TYPES.struct(GenesisUtxo), "unspent outputs"),
     "validators": ListOf(P_TX, "validators"),
     "chains": ListOf(P_TX, "blockchains"),
     "timestamp": U64,

@@ -1,87 +1,118 @@
 """P-Chain transactions of every type, and the signed transaction.
 
-Source of truth: avalanchego `vms/platformvm/txs/*.go`, ACP-77 for L1s, ACP-236 for auto-renewed validators (Helicon,
-not yet active on a public network). Shares, rates and fees are parts per million, durations seconds. Staked outputs are
-returned when the staker leaves: as outputs of the staking transaction, behind its base outputs. The id of a subnet or
-blockchain is the id of the transaction that created it.
+Source of truth: avalanchego `vms/platformvm/{txs,signer,stakeable}`; for the type ids `vms/platformvm/txs/codec.go`,
+`vms/platformvm/block/codec.go`; ACP-77 for L1s, ACP-236 for auto-renewed validators (Helicon, not yet active on a
+public network). Times are unix seconds, durations seconds, weights and amounts nAVAX (or the smallest unit of an
+elastic subnet's asset), shares, rates and fees parts per million. Staked outputs are returned when the staker leaves:
+as outputs of the staking transaction, behind its base outputs. The id of a subnet or blockchain is the id of the
+transaction that created it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
 
-from warpseal.chains.codec import ID, SIZED, TEXT, U8, U32, U64, Interface, ListOf, ListOfFixed, Struct
+from warpseal.chains.codec import (
+    U32,
+    AsInterface,
+    Bytes32,
+    FixedBytes,
+    ListOfFixed,
+    Struct,
+    TypeRegistry,
+    Uint8,
+    Uint32,
+    Uint64,
+)
 from warpseal.chains.components import (
-    CREDENTIAL,
-    CREDENTIAL_TYPE,
+    Authority,
     BaseFields,
+    BaseTx,
     Credential,
+    ExportTx,
+    ImportTx,
     Input,
+    LockIn,
+    LockOut,
     OutputOwners,
-    TransferableInput,
+    Owner,
     TransferableOutput,
+    TransferInput,
+    TransferOutput,
 )
 from warpseal.chains.ids import AssetID, TxID
-from warpseal.chains.p_components import (
-    AUTHORITY,
-    BASE,
-    INITIAL_VALIDATOR,
-    INPUTS,
-    NODE_ID,
-    OUTPUTS,
-    OWNER,
-    P_TYPE_NAMES,
-    PROOF,
-    SIGNER,
-    SUBNET_VALIDATOR,
-    VALIDATOR,
-    InitialValidator,
-    Signer,
-    StakingTerms,
-    SubnetValidator,
-)
 from warpseal.chains.signed_tx import SignedTx, TxCodec
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import (
     ConversionData,
     ConversionValidator,
     L1ValidatorWeight,
+    PChainOwner,
     RegisterL1Validator,
     bootstrap_validation_id,
 )
 from warpseal.warp.message import AddressedCall, SignedMessage
 
-
-@dataclass(frozen=True, slots=True)
-class BaseTx:
-    """Moves funds within the chain."""
-
-    base: BaseFields
+Proof: TypeAlias = Annotated[bytes, FixedBytes(96)]
+BalanceOwner: TypeAlias = Annotated[
+    PChainOwner, Struct(PChainOwner, {"threshold": U32, "addresses": ListOfFixed(FixedBytes(20), "addresses")})
+]
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTx:
-    """Spends outputs that another chain exported. Credentials: of the base inputs, then of the imported ones."""
+class RewardKind(StrEnum):
+    """What a reward output pays, in the spelling of the public data API."""
 
-    base: BaseFields
-    source_chain_id: ChainID
-    imported_inputs: tuple[TransferableInput, ...]
+    VALIDATOR = "VALIDATOR"
+    DELEGATOR = "DELEGATOR"
+    VALIDATOR_FEE = "VALIDATOR_FEE"
 
 
 @dataclass(frozen=True, slots=True)
-class ExportTx:
-    """Exports outputs to another chain; their indices follow those of the base outputs."""
+class StakingTerms:
+    """A node, its weight and its staking period, which since Durango starts at the accepting block's time."""
 
-    base: BaseFields
-    destination_chain_id: ChainID
-    exported_outputs: tuple[TransferableOutput, ...]
+    node_id: NodeID
+    start_s: Uint64
+    end_s: Uint64
+    weight: Uint64
 
 
-BASE_TX: Final = Struct(BaseTx, base=BASE)
-IMPORT_TX: Final = Struct(ImportTx, base=BASE, source_chain_id=ID, imported_inputs=INPUTS)
-EXPORT_TX: Final = Struct(ExportTx, base=BASE, destination_chain_id=ID, exported_outputs=OUTPUTS)
+@dataclass(frozen=True, slots=True)
+class SubnetValidator:
+    """A staker of a subnet; the Primary Network's id is all zeros."""
+
+    validator: StakingTerms
+    subnet_id: SubnetID
+
+
+@dataclass(frozen=True, slots=True)
+class NoSigner:
+    """A staker without a BLS key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofOfPossession:
+    """A BLS key, compressed, and the proof that the staker has its secret."""
+
+    public_key: Annotated[bytes, FixedBytes(48)]
+    proof: Proof
+
+
+Signer: TypeAlias = Annotated[NoSigner | ProofOfPossession, AsInterface("a signer")]
+
+
+@dataclass(frozen=True, slots=True)
+class InitialValidator:
+    """A validator of a conversion. node_id: 20 bytes if valid; balance: nAVAX, 0 starts it inactive."""
+
+    node_id: bytes
+    weight: Uint64
+    balance: Uint64
+    signer: ProofOfPossession
+    remaining_balance_owner: BalanceOwner
+    deactivation_owner: BalanceOwner
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +120,20 @@ class CreateSubnetTx:
     """Creates a permissioned subnet."""
 
     base: BaseFields
-    owner: OutputOwners
+    owner: Owner
 
 
 @dataclass(frozen=True, slots=True)
 class CreateChainTx:
-    """Creates a blockchain on a subnet. vm_id and fx_ids: 32 bytes each."""
+    """Creates a blockchain on a subnet."""
 
     base: BaseFields
     subnet_id: SubnetID
     chain_name: str
-    vm_id: bytes
-    fx_ids: tuple[bytes, ...]
+    vm_id: Bytes32
+    fx_ids: tuple[Bytes32, ...]
     genesis: bytes
-    subnet_auth: Input
+    subnet_auth: Authority
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +143,19 @@ class TransformSubnetTx:
     base: BaseFields
     subnet_id: SubnetID
     asset_id: AssetID
-    initial_supply: int
-    maximum_supply: int
-    min_consumption_rate: int
-    max_consumption_rate: int
-    min_validator_stake: int
-    max_validator_stake: int
-    min_stake_duration_s: int
-    max_stake_duration_s: int
-    min_delegation_fee: int
-    min_delegator_stake: int
-    max_validator_weight_factor: int
-    uptime_requirement: int
-    subnet_auth: Input
+    initial_supply: Uint64
+    maximum_supply: Uint64
+    min_consumption_rate: Uint64
+    max_consumption_rate: Uint64
+    min_validator_stake: Uint64
+    max_validator_stake: Uint64
+    min_stake_duration_s: Uint32
+    max_stake_duration_s: Uint32
+    min_delegation_fee: Uint32
+    min_delegator_stake: Uint64
+    max_validator_weight_factor: Uint8
+    uptime_requirement: Uint32
+    subnet_auth: Authority
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,43 +164,8 @@ class TransferSubnetOwnershipTx:
 
     base: BaseFields
     subnet_id: SubnetID
-    subnet_auth: Input
-    new_owner: OutputOwners
-
-
-CREATE_SUBNET_TX: Final = Struct(CreateSubnetTx, base=BASE, owner=OWNER)
-CREATE_CHAIN_TX: Final = Struct(
-    CreateChainTx,
-    base=BASE,
-    subnet_id=ID,
-    chain_name=TEXT,
-    vm_id=ID,
-    fx_ids=ListOfFixed(ID, "fx ids"),
-    genesis=SIZED,
-    subnet_auth=AUTHORITY,
-)
-TRANSFORM_SUBNET_TX: Final = Struct(
-    TransformSubnetTx,
-    base=BASE,
-    subnet_id=ID,
-    asset_id=ID,
-    initial_supply=U64,
-    maximum_supply=U64,
-    min_consumption_rate=U64,
-    max_consumption_rate=U64,
-    min_validator_stake=U64,
-    max_validator_stake=U64,
-    min_stake_duration_s=U32,
-    max_stake_duration_s=U32,
-    min_delegation_fee=U32,
-    min_delegator_stake=U64,
-    max_validator_weight_factor=U8,
-    uptime_requirement=U32,
-    subnet_auth=AUTHORITY,
-)
-TRANSFER_SUBNET_OWNERSHIP_TX: Final = Struct(
-    TransferSubnetOwnershipTx, base=BASE, subnet_id=ID, subnet_auth=AUTHORITY, new_owner=OWNER
-)
+    subnet_auth: Authority
+    new_owner: Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +175,8 @@ class AddValidatorTx:
     base: BaseFields
     validator: StakingTerms
     stake: tuple[TransferableOutput, ...]
-    rewards_owner: OutputOwners
-    delegation_shares: int
+    rewards_owner: Owner
+    delegation_shares: Uint32
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +186,7 @@ class AddDelegatorTx:
     base: BaseFields
     validator: StakingTerms
     stake: tuple[TransferableOutput, ...]
-    rewards_owner: OutputOwners
+    rewards_owner: Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +195,7 @@ class AddSubnetValidatorTx:
 
     base: BaseFields
     validator: SubnetValidator
-    subnet_auth: Input
+    subnet_auth: Authority
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +206,9 @@ class AddPermissionlessValidatorTx:
     validator: SubnetValidator
     signer: Signer
     stake: tuple[TransferableOutput, ...]
-    validator_rewards_owner: OutputOwners
-    delegator_rewards_owner: OutputOwners
-    delegation_shares: int
+    validator_rewards_owner: Owner
+    delegator_rewards_owner: Owner
+    delegation_shares: Uint32
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +218,7 @@ class AddPermissionlessDelegatorTx:
     base: BaseFields
     validator: SubnetValidator
     stake: tuple[TransferableOutput, ...]
-    rewards_owner: OutputOwners
+    rewards_owner: Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +228,14 @@ class RemoveSubnetValidatorTx:
     base: BaseFields
     node_id: NodeID
     subnet_id: SubnetID
-    subnet_auth: Input
+    subnet_auth: Authority
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceTimeTx:
     """Proposes a new chain time (before Banff). It has no inputs and no credentials."""
 
-    time_s: int
+    time_s: Uint64
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,33 +243,6 @@ class RewardValidatorTx:
     """Proposes to end a staking, with its reward if committed. It has no inputs and no credentials."""
 
     staking_tx_id: TxID
-
-
-ADD_VALIDATOR_TX: Final = Struct(
-    AddValidatorTx, base=BASE, validator=VALIDATOR, stake=OUTPUTS, rewards_owner=OWNER, delegation_shares=U32
-)
-ADD_DELEGATOR_TX: Final = Struct(AddDelegatorTx, base=BASE, validator=VALIDATOR, stake=OUTPUTS, rewards_owner=OWNER)
-ADD_SUBNET_VALIDATOR_TX: Final = Struct(
-    AddSubnetValidatorTx, base=BASE, validator=SUBNET_VALIDATOR, subnet_auth=AUTHORITY
-)
-ADD_PERMISSIONLESS_VALIDATOR_TX: Final = Struct(
-    AddPermissionlessValidatorTx,
-    base=BASE,
-    validator=SUBNET_VALIDATOR,
-    signer=SIGNER,
-    stake=OUTPUTS,
-    validator_rewards_owner=OWNER,
-    delegator_rewards_owner=OWNER,
-    delegation_shares=U32,
-)
-ADD_PERMISSIONLESS_DELEGATOR_TX: Final = Struct(
-    AddPermissionlessDelegatorTx, base=BASE, validator=SUBNET_VALIDATOR, stake=OUTPUTS, rewards_owner=OWNER
-)
-REMOVE_SUBNET_VALIDATOR_TX: Final = Struct(
-    RemoveSubnetValidatorTx, base=BASE, node_id=NODE_ID, subnet_id=ID, subnet_auth=AUTHORITY
-)
-ADVANCE_TIME_TX: Final = Struct(AdvanceTimeTx, time_s=U64)
-REWARD_VALIDATOR_TX: Final = Struct(RewardValidatorTx, staking_tx_id=ID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +254,7 @@ class ConvertSubnetToL1Tx:
     manager_chain_id: ChainID
     manager_address: bytes
     validators: tuple[InitialValidator, ...]
-    subnet_auth: Input
+    subnet_auth: Authority
 
     @property
     def conversion_data(self) -> ConversionData:
@@ -306,11 +275,11 @@ class ConvertSubnetToL1Tx:
 
 @dataclass(frozen=True, slots=True)
 class RegisterL1ValidatorTx:
-    """Registers a validator of an L1. message: a signed Warp message; balance: nAVAX; proof: 96 bytes."""
+    """Registers a validator of an L1. message: a signed Warp message; balance: nAVAX."""
 
     base: BaseFields
-    balance: int
-    proof_of_possession: bytes
+    balance: Uint64
+    proof_of_possession: Proof
     message: bytes
 
     def signed_message(self) -> SignedMessage:
@@ -344,7 +313,7 @@ class IncreaseL1ValidatorBalanceTx:
 
     base: BaseFields
     validation_id: ValidationID
-    balance: int
+    balance: Uint64
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,24 +322,7 @@ class DisableL1ValidatorTx:
 
     base: BaseFields
     validation_id: ValidationID
-    disable_auth: Input
-
-
-CONVERT_SUBNET_TO_L1_TX: Final = Struct(
-    ConvertSubnetToL1Tx,
-    base=BASE,
-    subnet_id=ID,
-    manager_chain_id=ID,
-    manager_address=SIZED,
-    validators=ListOf(INITIAL_VALIDATOR, "validators"),
-    subnet_auth=AUTHORITY,
-)
-REGISTER_L1_VALIDATOR_TX: Final = Struct(
-    RegisterL1ValidatorTx, base=BASE, balance=U64, proof_of_possession=PROOF, message=SIZED
-)
-SET_L1_VALIDATOR_WEIGHT_TX: Final = Struct(SetL1ValidatorWeightTx, base=BASE, message=SIZED)
-INCREASE_L1_VALIDATOR_BALANCE_TX: Final = Struct(IncreaseL1ValidatorBalanceTx, base=BASE, validation_id=ID, balance=U64)
-DISABLE_L1_VALIDATOR_TX: Final = Struct(DisableL1ValidatorTx, base=BASE, validation_id=ID, disable_auth=AUTHORITY)
+    disable_auth: Authority
 
 
 def _called(message: bytes) -> bytes:
@@ -385,12 +337,12 @@ class AddAutoRenewedValidatorTx:
     node_id: bytes
     signer: Signer
     stake: tuple[TransferableOutput, ...]
-    validator_rewards_owner: OutputOwners
-    delegator_rewards_owner: OutputOwners
-    validator_authority: OutputOwners
-    delegation_shares: int
-    auto_compound_reward_shares: int
-    period_s: int
+    validator_rewards_owner: Owner
+    delegator_rewards_owner: Owner
+    validator_authority: Owner
+    delegation_shares: Uint32
+    auto_compound_reward_shares: Uint32
+    period_s: Uint64
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,9 +351,9 @@ class SetAutoRenewedValidatorConfigTx:
 
     base: BaseFields
     staking_tx_id: TxID
-    auth: Input
-    auto_compound_reward_shares: int
-    period_s: int
+    auth: Authority
+    auto_compound_reward_shares: Uint32
+    period_s: Uint64
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,31 +361,7 @@ class RewardAutoRenewedValidatorTx:
     """Proposes to end a cycle, at `end_s`, with its reward if committed. It has no inputs and no credentials."""
 
     staking_tx_id: TxID
-    end_s: int
-
-
-ADD_AUTO_RENEWED_VALIDATOR_TX: Final = Struct(
-    AddAutoRenewedValidatorTx,
-    base=BASE,
-    node_id=SIZED,
-    signer=SIGNER,
-    stake=OUTPUTS,
-    validator_rewards_owner=OWNER,
-    delegator_rewards_owner=OWNER,
-    validator_authority=OWNER,
-    delegation_shares=U32,
-    auto_compound_reward_shares=U32,
-    period_s=U64,
-)
-SET_AUTO_RENEWED_VALIDATOR_CONFIG_TX: Final = Struct(
-    SetAutoRenewedValidatorConfigTx,
-    base=BASE,
-    staking_tx_id=ID,
-    auth=AUTHORITY,
-    auto_compound_reward_shares=U32,
-    period_s=U64,
-)
-REWARD_AUTO_RENEWED_VALIDATOR_TX: Final = Struct(RewardAutoRenewedValidatorTx, staking_tx_id=ID, end_s=U64)
+    end_s: Uint64
 
 
 PUnsignedTx: TypeAlias = (
@@ -463,36 +391,57 @@ PUnsignedTx: TypeAlias = (
 )
 PSignedTx: TypeAlias = SignedTx[PUnsignedTx, Credential]
 
-_LAYOUTS: Final[Mapping[int, Struct[Any]]] = {
-    12: ADD_VALIDATOR_TX,
-    13: ADD_SUBNET_VALIDATOR_TX,
-    14: ADD_DELEGATOR_TX,
-    15: CREATE_CHAIN_TX,
-    16: CREATE_SUBNET_TX,
-    17: IMPORT_TX,
-    18: EXPORT_TX,
-    19: ADVANCE_TIME_TX,
-    20: REWARD_VALIDATOR_TX,
-    23: REMOVE_SUBNET_VALIDATOR_TX,
-    24: TRANSFORM_SUBNET_TX,
-    25: ADD_PERMISSIONLESS_VALIDATOR_TX,
-    26: ADD_PERMISSIONLESS_DELEGATOR_TX,
-    33: TRANSFER_SUBNET_OWNERSHIP_TX,
-    34: BASE_TX,
-    35: CONVERT_SUBNET_TO_L1_TX,
-    36: REGISTER_L1_VALIDATOR_TX,
-    37: SET_L1_VALIDATOR_WEIGHT_TX,
-    38: INCREASE_L1_VALIDATOR_BALANCE_TX,
-    39: DISABLE_L1_VALIDATOR_TX,
-    40: ADD_AUTO_RENEWED_VALIDATOR_TX,
-    41: SET_AUTO_RENEWED_VALIDATOR_CONFIG_TX,
-    42: REWARD_AUTO_RENEWED_VALIDATOR_TX,
-}
+# 6 and 8 are not used.
+P_TYPES: Final = TypeRegistry(
+    {
+        0: "ApricotProposalBlock",
+        1: "ApricotAbortBlock",
+        2: "ApricotCommitBlock",
+        3: "ApricotStandardBlock",
+        4: "ApricotAtomicBlock",
+        5: TransferInput,
+        7: TransferOutput,
+        9: Credential,
+        10: Input,
+        11: OutputOwners,
+        12: AddValidatorTx,
+        13: AddSubnetValidatorTx,
+        14: AddDelegatorTx,
+        15: CreateChainTx,
+        16: CreateSubnetTx,
+        17: ImportTx,
+        18: ExportTx,
+        19: AdvanceTimeTx,
+        20: RewardValidatorTx,
+        21: LockIn,
+        22: LockOut,
+        23: RemoveSubnetValidatorTx,
+        24: TransformSubnetTx,
+        25: AddPermissionlessValidatorTx,
+        26: AddPermissionlessDelegatorTx,
+        27: NoSigner,
+        28: ProofOfPossession,
+        29: "BanffProposalBlock",
+        30: "BanffAbortBlock",
+        31: "BanffCommitBlock",
+        32: "BanffStandardBlock",
+        33: TransferSubnetOwnershipTx,
+        34: BaseTx,
+        35: ConvertSubnetToL1Tx,
+        36: RegisterL1ValidatorTx,
+        37: SetL1ValidatorWeightTx,
+        38: IncreaseL1ValidatorBalanceTx,
+        39: DisableL1ValidatorTx,
+        40: AddAutoRenewedValidatorTx,
+        41: SetAutoRenewedValidatorConfigTx,
+        42: RewardAutoRenewedValidatorTx,
+    }
+)
 _FIRST_HELICON_TYPE: Final = 40
-_UNSIGNED: Final[Interface[PUnsignedTx]] = Interface("a transaction", _LAYOUTS, P_TYPE_NAMES)
-_CREDENTIAL: Final[Interface[Credential]] = Interface("a credential", {CREDENTIAL_TYPE: CREDENTIAL}, P_TYPE_NAMES)
 
-P_TX: Final[TxCodec[PUnsignedTx, Credential]] = TxCodec(_UNSIGNED, _CREDENTIAL)
+P_TX: Final[TxCodec[PUnsignedTx, Credential]] = TxCodec(
+    P_TYPES.interface("a transaction", PUnsignedTx), P_TYPES.interface("a credential", Credential)
+)
 
 
 def parse_p_tx(raw: bytes) -> PSignedTx:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from warpseal.chains.codec import ID, TEXT, U32, U64, ChainReader, ListOf, Struct, wrong_type
+from warpseal.chains.codec import ID, U32, U64, ChainReader, ListOf
 from warpseal.chains.ids import AssetID, BlockID
-from warpseal.chains.x_txs import CREATE_ASSET_TX, X_TX, X_TYPE_NAMES, CreateAssetTx, XTx
+from warpseal.chains.x_txs import X_TX, X_TYPES, CreateAssetTx, XTx
 from warpseal.warp.codec import VERSION
 
 _STANDARD_BLOCK: Final = 20
@@ -68,7 +68,7 @@ def _read_type(reader: ChainReader) -> None:
     start = reader.offset
     type_id = reader.u32("type id of a block")
     if type_id != _STANDARD_BLOCK:
-        raise wrong_type(start, type_id, "a block", X_TYPE_NAMES)
+        raise X_TYPES.wrong_type(start, type_id, "a block")
 
 
 def _encode(parent_id: BlockID, height: int, time: int, merkle_root: bytes, txs: tuple[XTx, ...]) -> bytes:
@@ -113,8 +113,7 @@ class XGenesis:
         return bytes(out)
 
 
-_ASSET: Final = Struct(GenesisAsset, alias=TEXT, creation=CREATE_ASSET_TX)
-_GENESIS: Final = Struct(XGenesis, assets=ListOf(_ASSET, "assets"))
+_GENESIS: Final = X_TYPES.struct(XGenesis)
 
 
 def parse_x_genesis(raw: bytes) -> XGenesis:

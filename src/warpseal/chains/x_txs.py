@@ -8,60 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from warpseal.chains.codec import (
-    ID,
-    SIZED,
-    TEXT,
-    U8,
-    U32,
-    FixedBytes,
-    Interface,
-    ListOf,
-    ListOfFixed,
-    Struct,
-)
+from warpseal.chains.codec import AsInterface, TypeRegistry, Uint8, Uint32
 from warpseal.chains.components import (
-    CREDENTIAL,
-    CREDENTIAL_TYPE,
-    INDICES,
-    INPUT,
-    OUTPUT_OWNERS,
-    SIGNATURE_BYTES,
-    TRANSFER_INPUT,
-    TRANSFER_INPUT_TYPE,
-    TRANSFER_OUTPUT,
-    TRANSFER_OUTPUT_TYPE,
     BaseFields,
+    BaseTx,
     Credential,
+    ExportTx,
+    ImportTx,
     Input,
     Output,
     OutputOwners,
-    Spend,
-    TransferableInput,
-    TransferableOutput,
+    Signature,
+    TransferInput,
     TransferOutput,
     Utxo,
-    base_fields_struct,
-    transferable_input_struct,
-    transferable_output_struct,
 )
 from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
 from warpseal.chains.signed_tx import SignedTx, TxCodec
-from warpseal.warp.ids import ChainID
-
-X_TYPE_NAMES: Final = dict(
-    enumerate(
-        (
-            *("BaseTx", "CreateAssetTx", "OperationTx", "ImportTx", "ExportTx"),
-            *("TransferInput", "MintOutput", "TransferOutput", "MintOperation", "Credential"),
-            *("NftMintOutput", "NftTransferOutput", "NftMintOperation", "NftTransferOperation", "NftCredential"),
-            *("PropertyMintOutput", "PropertyOwnedOutput", "PropertyMintOperation", "PropertyBurnOperation"),
-            *("PropertyCredential", "StandardBlock"),
-        )
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +40,7 @@ class MintOutput:
 class NftMintOutput:
     """The right to mint NFTs of one group of an asset."""
 
-    group_id: int
+    group_id: Uint32
     owners: OutputOwners
 
 
@@ -83,7 +48,7 @@ class NftMintOutput:
 class NftTransferOutput:
     """An NFT with a payload of up to 1 KiB if valid."""
 
-    group_id: int
+    group_id: Uint32
     payload: bytes
     owners: OutputOwners
 
@@ -125,7 +90,7 @@ class NftMintOperation:
     """Mints one NFT for each owner."""
 
     mint_input: Input
-    group_id: int
+    group_id: Uint32
     payload: bytes
     owners: tuple[OutputOwners, ...]
 
@@ -166,7 +131,7 @@ class PropertyMintOperation:
 class PropertyBurnOperation:
     """Burns a property; one signature index for each address that signs."""
 
-    signature_indices: tuple[int, ...]
+    signature_indices: tuple[Uint32, ...]
 
     @property
     def outputs(self) -> tuple[XOutput, ...]:
@@ -181,90 +146,25 @@ XOperation = MintOperation | NftMintOperation | NftTransferOperation | PropertyM
 class NftCredential:
     """Signatures of an NFT operation, each 65 bytes: r, s, then the recovery id."""
 
-    signatures: tuple[bytes, ...]
+    signatures: tuple[Signature, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyCredential:
     """Signatures of a property operation, each 65 bytes: r, s, then the recovery id."""
 
-    signatures: tuple[bytes, ...]
+    signatures: tuple[Signature, ...]
 
 
 XCredential = Credential | NftCredential | PropertyCredential
-
-_SIGNATURES: Final = ListOfFixed(FixedBytes(SIGNATURE_BYTES), "signatures")
-_MINT_OUTPUT: Final = Struct(MintOutput, owners=OUTPUT_OWNERS)
-_NFT_MINT_OUTPUT: Final = Struct(NftMintOutput, group_id=U32, owners=OUTPUT_OWNERS)
-_NFT_TRANSFER_OUTPUT: Final = Struct(NftTransferOutput, group_id=U32, payload=SIZED, owners=OUTPUT_OWNERS)
-_PROPERTY_MINT_OUTPUT: Final = Struct(PropertyMintOutput, owners=OUTPUT_OWNERS)
-_PROPERTY_OWNED_OUTPUT: Final = Struct(PropertyOwnedOutput, owners=OUTPUT_OWNERS)
-_MINT_OPERATION: Final = Struct(
-    MintOperation, mint_input=INPUT, mint_output=_MINT_OUTPUT, transfer_output=TRANSFER_OUTPUT
-)
-_NFT_MINT_OPERATION: Final = Struct(
-    NftMintOperation, mint_input=INPUT, group_id=U32, payload=SIZED, owners=ListOf(OUTPUT_OWNERS, "owners")
-)
-_NFT_TRANSFER_OPERATION: Final = Struct(NftTransferOperation, input=INPUT, output=_NFT_TRANSFER_OUTPUT)
-_PROPERTY_MINT_OPERATION: Final = Struct(
-    PropertyMintOperation, mint_input=INPUT, mint_output=_PROPERTY_MINT_OUTPUT, owned_output=_PROPERTY_OWNED_OUTPUT
-)
-
-X_OUTPUT: Final[Interface[XOutput]] = Interface(
-    "output",
-    {
-        6: _MINT_OUTPUT,
-        TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT,
-        10: _NFT_MINT_OUTPUT,
-        11: _NFT_TRANSFER_OUTPUT,
-        15: _PROPERTY_MINT_OUTPUT,
-        16: _PROPERTY_OWNED_OUTPUT,
-    },
-    X_TYPE_NAMES,
-)
-X_OPERATION: Final[Interface[XOperation]] = Interface(
-    "operation",
-    {
-        8: _MINT_OPERATION,
-        12: _NFT_MINT_OPERATION,
-        13: _NFT_TRANSFER_OPERATION,
-        17: _PROPERTY_MINT_OPERATION,
-        18: Struct(PropertyBurnOperation, signature_indices=INDICES),
-    },
-    X_TYPE_NAMES,
-)
-X_CREDENTIAL: Final[Interface[XCredential]] = Interface(
-    "credential",
-    {
-        CREDENTIAL_TYPE: CREDENTIAL,
-        14: Struct(NftCredential, signatures=_SIGNATURES),
-        19: Struct(PropertyCredential, signatures=_SIGNATURES),
-    },
-    X_TYPE_NAMES,
-)
-# Only fungible outputs and inputs are transferable; all others need an operation.
-_OUTPUT: Final[Interface[Output]] = Interface(
-    "transferable output", {TRANSFER_OUTPUT_TYPE: TRANSFER_OUTPUT}, X_TYPE_NAMES
-)
-_SPEND: Final[Interface[Spend]] = Interface("transferable input", {TRANSFER_INPUT_TYPE: TRANSFER_INPUT}, X_TYPE_NAMES)
-X_TRANSFERABLE_OUTPUT: Final = transferable_output_struct(_OUTPUT)
-X_TRANSFERABLE_INPUT: Final = transferable_input_struct(_SPEND)
-X_BASE_FIELDS: Final = base_fields_struct(X_TRANSFERABLE_OUTPUT, X_TRANSFERABLE_INPUT)
-
-
-@dataclass(frozen=True, slots=True)
-class BaseTx:
-    """Transfers fungible assets."""
-
-    base: BaseFields
 
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
     """Initial outputs of a new asset. fx_index: 0 fungible, 1 NFT, 2 property."""
 
-    fx_index: int
-    outputs: tuple[XOutput, ...]
+    fx_index: Uint32
+    outputs: tuple[Annotated[XOutput, AsInterface("an output")], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +174,7 @@ class CreateAssetTx:
     base: BaseFields
     name: str
     symbol: str
-    denomination: int
+    denomination: Uint8
     states: tuple[InitialState, ...]
 
 
@@ -283,7 +183,7 @@ class UtxoReference:
     """Output `output_index` of transaction `tx_id`."""
 
     tx_id: TxID
-    output_index: int
+    output_index: Uint32
 
     @property
     def utxo_id(self) -> UtxoID:
@@ -297,7 +197,7 @@ class AssetOperation:
 
     asset_id: AssetID
     consumed: tuple[UtxoReference, ...]
-    operation: XOperation
+    operation: Annotated[XOperation, AsInterface("an operation")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,63 +208,38 @@ class OperationTx:
     operations: tuple[AssetOperation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTx:
-    """Imports assets that were exported on `source_chain_id`."""
-
-    base: BaseFields
-    source_chain_id: ChainID
-    imported_inputs: tuple[TransferableInput, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExportTx:
-    """Exports assets to `destination_chain_id`, which imports them later."""
-
-    base: BaseFields
-    destination_chain_id: ChainID
-    exported_outputs: tuple[TransferableOutput, ...]
-
-
 XUnsignedTx = BaseTx | CreateAssetTx | OperationTx | ImportTx | ExportTx
 XTx = SignedTx[XUnsignedTx, XCredential]
 XUtxo = Utxo[XOutput]
 
-_STATE: Final = Struct(InitialState, fx_index=U32, outputs=ListOf(X_OUTPUT, "initial outputs"))
-_REFERENCE: Final = Struct(UtxoReference, tx_id=ID, output_index=U32)
-_OPERATION: Final = Struct(
-    AssetOperation, asset_id=ID, consumed=ListOf(_REFERENCE, "consumed outputs"), operation=X_OPERATION
-)
-CREATE_ASSET_TX: Final = Struct(
-    CreateAssetTx,
-    base=X_BASE_FIELDS,
-    name=TEXT,
-    symbol=TEXT,
-    denomination=U8,
-    states=ListOf(_STATE, "initial states"),
-)
-_UNSIGNED: Final[Interface[XUnsignedTx]] = Interface(
-    "transaction",
+X_TYPES: Final = TypeRegistry(
     {
-        0: Struct(BaseTx, base=X_BASE_FIELDS),
-        1: CREATE_ASSET_TX,
-        2: Struct(OperationTx, base=X_BASE_FIELDS, operations=ListOf(_OPERATION, "operations")),
-        3: Struct(
-            ImportTx,
-            base=X_BASE_FIELDS,
-            source_chain_id=ID,
-            imported_inputs=ListOf(X_TRANSFERABLE_INPUT, "imported inputs"),
-        ),
-        4: Struct(
-            ExportTx,
-            base=X_BASE_FIELDS,
-            destination_chain_id=ID,
-            exported_outputs=ListOf(X_TRANSFERABLE_OUTPUT, "exported outputs"),
-        ),
-    },
-    X_TYPE_NAMES,
+        0: BaseTx,
+        1: CreateAssetTx,
+        2: OperationTx,
+        3: ImportTx,
+        4: ExportTx,
+        5: TransferInput,
+        6: MintOutput,
+        7: TransferOutput,
+        8: MintOperation,
+        9: Credential,
+        10: NftMintOutput,
+        11: NftTransferOutput,
+        12: NftMintOperation,
+        13: NftTransferOperation,
+        14: NftCredential,
+        15: PropertyMintOutput,
+        16: PropertyOwnedOutput,
+        17: PropertyMintOperation,
+        18: PropertyBurnOperation,
+        19: PropertyCredential,
+        20: "StandardBlock",
+    }
 )
-X_TX: Final[TxCodec[XUnsignedTx, XCredential]] = TxCodec(_UNSIGNED, X_CREDENTIAL)
+X_TX: Final[TxCodec[XUnsignedTx, XCredential]] = TxCodec(
+    X_TYPES.interface("a transaction", XUnsignedTx), X_TYPES.interface("a credential", XCredential)
+)
 
 
 def parse_x_tx(raw: bytes) -> XTx:

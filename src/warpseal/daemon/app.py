@@ -88,7 +88,7 @@ async def _serve(
 
         await start_services(config, Gates(signing, data), node_api, evm_api, metrics)
 
-    async with asyncio.TaskGroup() as tasks:
+    async with evm_api.opened(), asyncio.TaskGroup() as tasks:
         serving_api = tasks.create_task(api_server.run())
         serving_metrics = tasks.create_task(metrics_server.run())
         background = (

@@ -19,11 +19,9 @@ from warpseal.peers.identity import lock_identity
 from warpseal.peers.reachability import ReachState
 from warpseal.store.store import open_store, store_url
 from warpseal.store.url import OFF
-from warpseal.validators.subnet_tracker import SubnetReadiness
+from warpseal.validators.subnet_tracker import READY_PERCENTAGE, SubnetReadiness
 from warpseal.warp.ids import NodeID, id_text, node_id_text
-from warpseal.warp.validator_set import required_weight
 
-READY_PERCENTAGE = 67
 MAX_LAGGING_BLOCKS = 5
 CLOCK_TOLERANCE_S = 30.0
 MAX_NAMED = 10
@@ -148,8 +146,7 @@ def _check_subnets(services: Services) -> Iterator[Finding]:
         if not subnet.is_known:
             yield Finding(Grade.BAD, f"{name}: its validator set is not known", "look at the p-chain-api nodes above")
             continue
-        needed = required_weight(subnet.total, READY_PERCENTAGE)
-        grade = Grade.BAD if subnet.connected < needed else Grade.WARNING if subnet.missing else Grade.GOOD
+        grade = Grade.BAD if subnet.connected < subnet.needed else Grade.WARNING if subnet.missing else Grade.GOOD
         share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
         yield Finding(grade, f"{name}: {share:.1f} % of the weight is connected, {READY_PERCENTAGE} % are needed")
         yield from _check_missing(services, subnet)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.app import NodeInterfaces
@@ -26,7 +27,10 @@ _TIMEOUT_S: Final = 10.0
 
 
 class EvmApi:
-    """Forwards from the start; answers that need the network's upgrade times or a genesis come after `open`."""
+    """Forwards from the start; answers that need the network's upgrade times or a genesis come after `open`.
+
+    chains: the configured ones, while `opened` holds them.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class EvmApi:
         admission: Admission,
         observer: ForwardingObserver | None = None,
     ) -> None:
+        self.chains: tuple[ForwardedChain, ...] = ()
         self._config = config
         self._interfaces = interfaces
         self._admission = admission
@@ -49,17 +54,22 @@ class EvmApi:
         self._view, self._info = view, info
         self._opened.set()
 
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Hold the sessions to the nodes of the configured chains; no node is called yet."""
+        evm_chains, settings = self._config.node.evm_chains, self._config.evm_rpc
+        async with open_forwarded_chains(evm_chains, settings, self._configured, self._observer) as self.chains:
+            yield
+
     async def run(self, health: HealthRegistry, on_chain_id: Callable[[ChainID, int], None]) -> None:
         """Mount the configured chains and forward calls until cancelled. on_chain_id: called with each EVM chain id."""
-        evm_chains, settings = self._config.node.evm_chains, self._config.evm_rpc
-        async with open_forwarded_chains(evm_chains, settings, self._configured, self._observer) as chains:
-            for chain in chains:
-                self._interfaces.add_evm(chain, self._admission, settings)
-                health.register(evm_check(chain))
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(run_chains(chains))
-                for chain in chains:
-                    tasks.create_task(_report_chain_id(chain, on_chain_id))
+        for chain in self.chains:
+            self._interfaces.add_evm(chain, self._admission, self._config.evm_rpc)
+            health.register(evm_check(chain))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(run_chains(self.chains))
+            for chain in self.chains:
+                tasks.create_task(_report_chain_id(chain, on_chain_id))
 
     def _configured(self, chain: EvmChain) -> LoadChainConfig:
         async def genesis() -> bytes | None:

@@ -80,7 +80,9 @@ async def run_index(
                 with suppress(CallRefused):
                     await profilers.join(worker.call)
 
-            async with _running(serve_commands(data_dir, {**level_handlers(loggers), **profile_handlers(profilers)})):
+            async with _running(
+                serve_commands(data_dir, {**level_handlers(loggers), **profile_handlers(profilers.take)})
+            ):
                 await _run_until(config, on_opened, stopping, worker_exited, ends_with_stdin=ends_with_stdin)
     except* StartupError as errors:
         raise _first(errors) from None

@@ -103,11 +103,9 @@ class NodeApi:
         for chain in self._config.node.evm_chains:
             self.aliases.add_chain(chain.blockchain_id)
         self.interfaces.add_health(self.health)
-        loggers, profilers = (
-            ClusterLoggers(self._loggers, self._control_server),
-            ClusterProfiler(own, self._control_server),
-        )
-        admin = AdminMethods(self.interfaces.router, self.aliases, loggers, self._plugins().load, profilers)
+        loggers = ClusterLoggers(self._loggers, self._control_server)
+        profile = ClusterProfiler(own, self._control_server).take
+        admin = AdminMethods(self.interfaces.router, self.aliases, loggers, self._plugins().load, profile)
         self.interfaces.add_admin(admin)
 
     def open(self, services: Services, node_id: NodeID, index: IndexStatus) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
@@ -12,12 +12,13 @@ from typing import Any, Protocol
 
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
+from warpseal.evm_rpc.build import ForwardedChain
+from warpseal.evm_rpc.logs import EvmLogClient
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
-from warpseal.l1.follower.indexed_blocks import IndexFirstBlocks
-from warpseal.l1.follower.ports import FollowerBlocks
+from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.service import L1MessageService
 from warpseal.metrics.registry import Metrics
@@ -110,7 +111,12 @@ async def open_upstreams(config: Config, metrics: Metrics) -> AsyncIterator[Upst
 
 @asynccontextmanager
 async def build_services(
-    config: Config, upstreams: Upstreams, identity: LockedIdentity, network_id: int, metrics: Metrics
+    config: Config,
+    upstreams: Upstreams,
+    identity: LockedIdentity,
+    network_id: int,
+    metrics: Metrics,
+    evm_chains: Sequence[ForwardedChain] = (),
 ) -> AsyncIterator[Services]:
     """Build all services, and hold their worker threads and the store; nothing runs yet.
 
@@ -150,25 +156,28 @@ async def build_services(
         # Where nothing is kept, there is no use in following.
         is_kept = config.store.url != OFF
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
-        follower = PChainFollower(
-            _follower_blocks(config, upstream, identity, stack), store.l1, leadership, follower_settings
-        )
+        indexed = _indexed_blocks(config, identity, stack)
+        follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
         l1_deps = L1Deps(
             platform=platform,
-            x_chain=upstream.x_chain,
-            evm=upstream.evm,
+            list_subnets=platform.subnets,
+            read_x_chain_tx=upstream.x_chain.transaction,
+            evm={
+                chain.chain_id: EvmLogClient(chain.forwarder, config.node.call_timeout_s, upstreams.decoding)
+                for chain in evm_chains
+            },
             index=store.l1,
             archive=store.archive,
-            chains=chains,
-            epochs=epochs,
+            find_subnet=chains.subnet_of,
+            find_epoch_height=epochs.height,
             heights=heights,
             sets=sets,
             aggregator=aggregator,
-            progress=follower.progress,
+            progress=lambda: follower.status().progress(),
         )
         l1_messages = L1MessageService(l1_deps, network_id, config.l1, config.aggregation, executor=hashing)
         eager = EagerSigner(
-            EagerDeps(l1_messages, store.l1, leadership, chains, follower.subscribe),
+            EagerDeps(l1_messages.get, store.l1, leadership, chains.subnet_of, follower.subscribe),
             frozenset(settings.tracked_subnet_ids),
             network_id,
             config.l1,
@@ -178,14 +187,11 @@ async def build_services(
         yield Services(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
 
 
-def _follower_blocks(
-    config: Config, upstream: Upstream, identity: LockedIdentity, stack: AsyncExitStack
-) -> FollowerBlocks:
-    """Return the source of blocks for the follower: the index, if this daemon has one, and then the nodes."""
+def _indexed_blocks(config: Config, identity: LockedIdentity, stack: AsyncExitStack) -> IndexedBlocks | None:
+    """Return the blocks of the index, if this daemon has one."""
     if PrimaryChain.P not in config.indexer.chains:
-        return upstream.blocks
-    url = index_url(config.index, identity.folder)
-    return stack.enter_context(closing(IndexFirstBlocks(upstream.blocks, url, config.index)))
+        return None
+    return stack.enter_context(closing(IndexedBlocks(index_url(config.index, identity.folder), config.index)))
 
 
 def delete_waiting_blocks(folder: Path) -> None:

@@ -55,7 +55,9 @@ async def start_services(config: Config, gates: Gates, node_api: NodeApi, evm_ap
         network_id = await _network_id(upstream.info, gates)
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
-            services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, metrics))
+            services = await stack.enter_async_context(
+                build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
+            )
             node_id = identity.identity.node_id
             log.info(
                 "daemon started",

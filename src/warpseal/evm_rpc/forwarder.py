@@ -10,13 +10,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
 from cachetools import LRUCache
 
 from warpseal.evm_rpc.arguments import RpcFailure, normalize_timestamp
-from warpseal.evm_rpc.calls import BatchState, OutgoingCall, error_for
 from warpseal.evm_rpc.chain_config import ChainConfig
 from warpseal.evm_rpc.methods import (
     FEE_CONFIG,
@@ -36,6 +36,9 @@ from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.subnet_evm import derive, with_last_changed
 from warpseal.node.jsonrpc import (
     METHOD_NOT_FOUND,
+    REQUEST_TIMED_OUT,
+    RESPONSE_TOO_LARGE,
+    SERVER_ERROR,
     RpcCall,
     RpcError,
     RpcResponse,
@@ -43,6 +46,12 @@ from warpseal.node.jsonrpc import (
     decode_result,
     encode_numbered_calls,
 )
+
+NO_NODE: Final = RpcError(SERVER_ERROR, "no node of this chain can be reached")
+NOT_ANSWERED: Final = RpcError(SERVER_ERROR, "the node did not answer; it may have done what it was asked")
+TIMED_OUT: Final = RpcError(REQUEST_TIMED_OUT, "request timed out")
+TOO_LARGE: Final = RpcError(RESPONSE_TOO_LARGE, "response too large")
+FILTER_NOT_FOUND: Final = RpcError(SERVER_ERROR, "filter not found")
 
 LoadChainConfig = Callable[[], Awaitable[ChainConfig | None]]
 """Returns the configuration of the chain; None if it cannot be known."""
@@ -150,9 +159,12 @@ class EvmForwarder:
         if self._observer is not None:
             self._observer.observe_forwarding(self.name, method_class, upstream, outcome, calls)
 
-    async def read(self, call: RpcCall) -> RpcResponse:
-        """Return the response of the chain's nodes to a call that only reads."""
-        return (await self._send_batch({0: call}, await self.pool.candidates()))[0]
+    async def read(
+        self, call: RpcCall, members: Sequence[EvmPoolMember] | None = None, timeout_s: float | None = None
+    ) -> RpcResponse:
+        """Return the response of these members, or any, to a call that only reads."""
+        members = await self.pool.candidates() if members is None else members
+        return (await self._send_batch({0: call}, members, timeout_s))[0]
 
     async def _candidates_for(self, call: RpcCall) -> Sequence[EvmPoolMember]:
         return await self._members(self._node_of_filter(call))
@@ -203,10 +215,12 @@ class EvmForwarder:
         self._count(call, member, "ok" if reply.is_ok else "refused", outgoing.count)
         return reply
 
-    async def _send_batch(self, calls: dict[int, RpcCall], members: Sequence[EvmPoolMember]) -> dict[int, RpcResponse]:
+    async def _send_batch(
+        self, calls: dict[int, RpcCall], members: Sequence[EvmPoolMember], timeout_s: float | None = None
+    ) -> dict[int, RpcResponse]:
         """Call these members, one after another, until all calls have responses or no member is left."""
         state = BatchState(dict(calls))
-        until = _now() + self._settings.call_timeout_s
+        until = _now() + (timeout_s or self._settings.call_timeout_s)
         for member in members:
             await self._send_batch_to(member, state, until)
             if not state.calls or _now() >= until:
@@ -266,6 +280,56 @@ class EvmForwarder:
     def _count_all(self, calls: Mapping[int, RpcCall], member: EvmPoolMember, outcome: str) -> None:
         for method_class, count in Counter(class_of(call.method) for call in calls.values()).items():
             self.count(method_class, str(member.node.position), outcome, count)
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingCall:
+    """A body that is forwarded unchanged. call: the call in it; for a batch of reads, any of its `count` calls."""
+
+    call: RpcCall
+    body: bytes
+    count: int = 1
+
+    @property
+    def method_class(self) -> MethodClass:
+        """How it is forwarded."""
+        return class_of(self.call.method)
+
+
+@dataclass(slots=True)
+class BatchState:
+    """The calls of a batch that are still to be sent, and the responses so far, by number.
+
+    error_kind: why the node asked last did not answer.
+    """
+
+    calls: dict[int, RpcCall]
+    responses: dict[int, RpcResponse] = field(default_factory=dict)
+    error_kind: EvmErrorKind | None = None
+
+    def record_failure(self, error: EvmNodeError) -> None:
+        """Note that a node did not answer: calls that it may have executed get an error, the others stay."""
+        self.error_kind = error.kind
+        for number, call in list(self.calls.items()):
+            is_read = class_of(call.method) is MethodClass.READ
+            if error.kind is EvmErrorKind.TOO_LARGE or (error.was_written and not is_read):
+                self.responses[number] = RpcResponse(error=error_for(error.kind, call))
+                del self.calls[number]
+
+
+def error_for(kind: EvmErrorKind | None, call: RpcCall) -> RpcError:
+    """Return the error of a call that no node answered. A filter is lost with its node, as after a restart."""
+    method_class = class_of(call.method)
+    if method_class is MethodClass.USE_FILTER and kind in (EvmErrorKind.UNREACHABLE, EvmErrorKind.LOST):
+        return FILTER_NOT_FOUND
+    errors = {
+        None: NO_NODE,
+        EvmErrorKind.UNREACHABLE: NO_NODE,
+        EvmErrorKind.BUSY: NO_NODE if method_class is MethodClass.READ else NOT_ANSWERED,
+        EvmErrorKind.TIMEOUT: TIMED_OUT,
+        EvmErrorKind.TOO_LARGE: TOO_LARGE,
+    }
+    return errors.get(kind, NOT_ANSWERED)
 
 
 class FilterRegistry:

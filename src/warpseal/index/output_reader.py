@@ -1,7 +1,6 @@
 """Outputs as resources, from their rows: some hundred of them in five statements.
 
-Source of truth for their bytes: chains/p_components.py and chains/x_components.py, which read them; a test compares
-both.
+Source of truth for their bytes: chains/components.py and chains/x_txs.py, which read them; a test compares both.
 """
 
 from __future__ import annotations

@@ -10,15 +10,16 @@ import zstandard
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_components import ProofOfPossession, RewardKind
 from warpseal.chains.p_txs import (
     AddPermissionlessValidatorTx,
     AddSubnetValidatorTx,
     ConvertSubnetToL1Tx,
     CreateChainTx,
+    ProofOfPossession,
     PSignedTx,
     RegisterL1ValidatorTx,
     RemoveSubnetValidatorTx,
+    RewardKind,
     TransformSubnetTx,
 )
 from warpseal.index import type_codes

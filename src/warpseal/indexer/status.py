@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.metrics import IndexSample
+from warpseal.metrics.samples import IndexSample
 
 if TYPE_CHECKING:
     from warpseal.index.index import Index

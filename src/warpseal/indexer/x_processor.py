@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
+from warpseal.chains.components import ImportTx
 from warpseal.chains.ids import TxID, UtxoID
 from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block
-from warpseal.chains.x_txs import ImportTx, OperationTx, XTx, parse_x_tx
+from warpseal.chains.x_txs import OperationTx, XTx, parse_x_tx
 from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint

@@ -18,7 +18,7 @@ from typing import Any, Final
 from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable
-from warpseal.l1.ports import L1Platform
+from warpseal.l1.ports import ListSubnets
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import BootstrapOrigin
@@ -38,13 +38,13 @@ class BootstrapSearch:
 
     def __init__(
         self,
-        platform: L1Platform,
+        list_subnets: ListSubnets,
         settings: L1Settings,
         *,
         executor: Executor | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._platform = platform
+        self._fetch_subnets = list_subnets
         self._subnets_ttl_s = settings.subnets_ttl_s
         self._suffixes = tuple(index.to_bytes(4, "big") for index in range(settings.bootstrap_indices))
         self._executor = executor
@@ -105,13 +105,13 @@ class BootstrapSearch:
         if self._now() - self._listed_at < self._subnets_ttl_s:
             return
         try:
-            await self._passes.run("list", self._fetch_subnets)
+            await self._passes.run("list", self._add_subnets)
         except NodeUnavailable:
             if not self._subnets:
                 raise
 
-    async def _fetch_subnets(self) -> None:
-        for subnet_id in await self._platform.subnets():
+    async def _add_subnets(self) -> None:
+        for subnet_id in await self._fetch_subnets():
             if subnet_id != PRIMARY_NETWORK:
                 self._subnets.setdefault(subnet_id, None)
         self._listed_at = self._now()

@@ -1,4 +1,4 @@
-"""The context of a request: its transaction, the message, the signing subnet, the height; and what finds these."""
+"""The context of a request: its transaction, the message, the signing subnet, the height; and the lookups of these."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from warpseal.l1.heights import HeightChoice, HeightChooser
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.origins import OriginFinder
 from warpseal.l1.ports import (
-    EpochLookup,
     EvmLogReader,
+    FindEpochHeight,
+    FindSubnet,
     L1Platform,
     L1TransactionIndex,
+    ListSubnets,
     ReadProgress,
-    SubnetLookup,
-    XChainTxReader,
+    ReadXChainTx,
 )
 from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import LocatedTransaction, TransactionFinder
-from warpseal.l1.validity_cache import ValidityLookup
+from warpseal.l1.validity import ValidityLookup
 from warpseal.store.archive import Archive
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
@@ -36,12 +37,13 @@ class L1Deps:
     """The services that signed messages by transaction use. evm: configured chains; progress: of the follower."""
 
     platform: L1Platform
-    x_chain: XChainTxReader
+    list_subnets: ListSubnets
+    read_x_chain_tx: ReadXChainTx
     evm: Mapping[ChainID, EvmLogReader]
     index: L1TransactionIndex
     archive: Archive
-    chains: SubnetLookup
-    epochs: EpochLookup
+    find_subnet: FindSubnet
+    find_epoch_height: FindEpochHeight
     heights: ProposedHeight
     sets: ValidatorSets
     aggregator: SignatureAggregator
@@ -59,30 +61,18 @@ class SigningContext:
     choice: HeightChoice
 
 
-@dataclass(frozen=True, slots=True)
 class L1Components:
     """The lookups that a request needs."""
 
-    transactions: TransactionFinder
-    heights: HeightChooser
-    validity: ValidityLookup
-    origins: OriginFinder
-    chains: SubnetLookup
-
-    @classmethod
-    def build(cls, deps: L1Deps, network_id: int, settings: L1Settings, executor: Executor | None) -> L1Components:
-        """Build the components. executor: hashes the ids of initial validators."""
+    def __init__(self, deps: L1Deps, network_id: int, settings: L1Settings, executor: Executor | None) -> None:
+        """executor: hashes the ids of initial validators."""
         index = deps.index
-        transactions = TransactionFinder(deps.platform, deps.x_chain, index, network_id, settings)
-        bootstrap = BootstrapSearch(deps.platform, settings, executor=executor)
-        logs = ManagerLogs(deps.evm, settings)
-        return cls(
-            transactions=transactions,
-            heights=HeightChooser(deps.epochs, settings),
-            validity=ValidityLookup(deps.platform, index, settings),
-            origins=OriginFinder(index, transactions, bootstrap, logs, deps.progress),
-            chains=deps.chains,
-        )
+        self.find_subnet = deps.find_subnet
+        self.transactions = TransactionFinder(deps.platform, deps.read_x_chain_tx, index, network_id, settings)
+        self.heights = HeightChooser(deps.find_epoch_height, settings)
+        self.validity = ValidityLookup(deps.platform, index, settings)
+        bootstrap = BootstrapSearch(deps.list_subnets, settings, executor=executor)
+        self.origins = OriginFinder(index, self.transactions, bootstrap, ManagerLogs(deps.evm, settings), deps.progress)
 
     async def resolve(self, request: L1Request) -> SigningContext:
         """Return the context of a request.
@@ -92,6 +82,6 @@ class L1Components:
         located = await self.transactions.find(request.tx_id)
         attestation = located.message()
         self.origins.learn(attestation)
-        signing_subnet_id = await self.chains.subnet_of(attestation.manager_chain_id)
+        signing_subnet_id = await self.find_subnet(attestation.manager_chain_id)
         choice = await self.heights.choose(request.height, attestation.manager_chain_id)
         return SigningContext(located, attestation, located.height or 0, signing_subnet_id, choice)

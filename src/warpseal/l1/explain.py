@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from warpseal.errors import HeightTooNew, NoMessage, OriginNotIndexed, TransactionNotFound, WarpsealError
 from warpseal.l1.attestation import Attestation
 from warpseal.l1.context import L1Components
 from warpseal.l1.heights import PROPOSED, HeightChoice
-from warpseal.l1.origins import FoundOrigin, OriginHints
+from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
@@ -30,23 +29,8 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 T = TypeVar("T")
 
 _TIMED_OUT: Final = "no answer in time"
-
-
-@dataclass(slots=True)
-class ExplanationBuilder:
-    """An explanation as it grows."""
-
-    parts: dict[str, Any] = field(default_factory=dict)
-    checks: list[dict[str, Any]] = field(default_factory=list)
-
-    def add_check(self, name: str, is_ok: bool | None, reason: str) -> None:
-        """Add a check. is_ok: None if its result is not known."""
-        self.checks.append({"check": name, "ok": is_ok, "why": reason})
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the explanation, with the name of the first check that fails."""
-        failing = next((check["check"] for check in self.checks if check["ok"] is False), None)
-        return {**self.parts, "checks": self.checks, "failing": failing}
+# A search ends at the deadline by itself, with its progress.
+_SEARCH_GRACE_S: Final = 1.0
 
 
 class Explainer:
@@ -55,153 +39,184 @@ class Explainer:
     def __init__(
         self, components: L1Components, heights: ProposedHeight, sets: ValidatorSets, archive: Archive
     ) -> None:
-        self._components = components
-        self._heights = heights
-        self._sets = sets
-        self._archive = archive
+        self.components = components
+        self.heights = heights
+        self.sets = sets
+        self.archive = archive
 
     async def explain(self, request: L1Request, deadline: float) -> dict[str, Any]:
         """Return the explanation of a request, JSON-ready; a lookup that takes longer than `deadline` is not known."""
-        explanation = ExplanationBuilder({"transaction": {"txHash": id_text(request.tx_id)}})
-        located = await self._explain_transaction(explanation, request, deadline)
+        explanation = _Explanation(self, request, deadline)
+        located = await explanation.add_transaction()
         if located is not None and located.attestation is not None:
-            await self._explain_message(explanation, request, located, located.attestation, deadline)
+            await explanation.add_message(located, located.attestation)
         return explanation.as_json()
 
-    async def _explain_transaction(
-        self, explanation: ExplanationBuilder, request: L1Request, deadline: float
-    ) -> LocatedTransaction | None:
+
+class _Explanation:
+    """The explanation of one request as it grows."""
+
+    def __init__(self, services: Explainer, request: L1Request, deadline: float) -> None:
+        self._services = services
+        self._components = services.components
+        self._request = request
+        self._deadline = deadline
+        self._parts: dict[str, Any] = {"transaction": {"txHash": id_text(request.tx_id)}}
+        self._checks: list[dict[str, Any]] = []
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the explanation, with the name of the first check that fails."""
+        failing = next((check["check"] for check in self._checks if check["ok"] is False), None)
+        return {**self._parts, "checks": self._checks, "failing": failing}
+
+    async def add_transaction(self) -> LocatedTransaction | None:
         """Return the transaction if it is accepted."""
         check = "transaction_accepted"
-        located = await _try(self._components.transactions.find(request.tx_id), deadline)
+        located = await self._try(self._components.transactions.find(self._request.tx_id))
         if isinstance(located, TransactionNotFound):
-            explanation.parts["transaction"]["status"] = located.status or "Unknown"
-            explanation.add_check(check, False, str(located))
-            return None
+            self._parts["transaction"]["status"] = located.status or "Unknown"
         if not isinstance(located, LocatedTransaction):
-            explanation.add_check(check, None, str(located))
+            self._check(check, False if isinstance(located, TransactionNotFound) else None, str(located))
             return None
-        explanation.parts["transaction"] |= _transaction_as_json(located)
-        explanation.add_check(check, True, f"accepted, by the report of a node or the store ({located.chain})")
+        self._parts["transaction"] |= _transaction_as_json(located)
+        self._check(check, True, f"accepted, by the report of a node or the store ({located.chain})")
         if located.attestation is None:
-            explanation.add_check("has_message", False, str(NoMessage(located.kind, located.chain)))
+            self._check("has_message", False, str(NoMessage(located.kind, located.chain)))
         else:
-            explanation.add_check("has_message", True, f"a {located.kind} has one")
+            self._check("has_message", True, f"a {located.kind} has one")
         return located
 
-    async def _explain_message(
-        self,
-        explanation: ExplanationBuilder,
-        request: L1Request,
-        located: LocatedTransaction,
-        attestation: Attestation,
-        deadline: float,
-    ) -> None:
+    async def add_message(self, located: LocatedTransaction, attestation: Attestation) -> None:
+        """Add the message of an accepted transaction, and all checks that it would pass or fail."""
         self._components.origins.learn(attestation)
-        explanation.parts["message"] = _message_as_json(attestation)
-        reason = "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
-        explanation.add_check("p_chain_message", True, reason)
-        subnet_id = await _try(self._components.chains.subnet_of(attestation.manager_chain_id), deadline)
-        await self._explain_justification(explanation, request, attestation, subnet_id, deadline)
-        validity = await _try(self._components.validity.current(attestation, located.height or 0), deadline)
-        _explain_validity(explanation, attestation, validity)
+        self._parts["message"] = _message_as_json(attestation)
+        self._check(
+            "p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
+        )
+        manager = attestation.manager_chain_id
+        subnet_id = await self._try(self._components.find_subnet(manager))
+        await self._add_justification(attestation, subnet_id)
+        self._add_validity(
+            attestation, await self._try(self._components.validity.current(attestation, located.height or 0))
+        )
         if isinstance(subnet_id, str | WarpsealError):
-            explanation.add_check("signing_subnet", None, str(subnet_id))
+            self._check("signing_subnet", None, str(subnet_id))
             return
-        explanation.parts["signingSubnetId"] = id_text(subnet_id)
-        reason = f"it validates the manager's chain {id_text(attestation.manager_chain_id)}"
-        explanation.add_check("signing_subnet", True, reason)
-        choice = await self._components.heights.choose(request.height, attestation.manager_chain_id)
-        await self._explain_weights(explanation, request, attestation, subnet_id, choice, deadline)
+        self._parts["signingSubnetId"] = id_text(subnet_id)
+        self._check("signing_subnet", True, f"it validates the manager's chain {id_text(manager)}")
+        members = await self._add_set(subnet_id, await self._components.heights.choose(self._request.height, manager))
+        if members is not None:
+            entry = await self._try(self._services.archive.load(attestation.message.id))
+            if isinstance(entry, ArchiveEntry):
+                self._add_archive(entry, members)
 
-    async def _explain_justification(
-        self,
-        explanation: ExplanationBuilder,
-        request: L1Request,
-        attestation: Attestation,
-        subnet_id: SubnetID | WarpsealError | str,
-        deadline: float,
-    ) -> None:
+    async def _add_justification(self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str) -> None:
         check = "justification"
         if attestation.justification is not None:
-            explanation.parts[check] = {"hex": _hex(attestation.justification), "source": "transaction"}
-            explanation.add_check(check, True, "it follows from the transaction, or none is needed (codes 5 to 10)")
+            self._parts[check] = {"hex": _hex(attestation.justification), "source": "transaction"}
+            self._check(check, True, "it follows from the transaction, or none is needed (codes 5 to 10)")
             return
-        found = await self._find_origin(request, attestation, subnet_id, deadline)
+        found = await self._find_origin(attestation, subnet_id)
         if isinstance(found, FoundOrigin):
-            explanation.parts[check] = {"hex": _hex(found.origin.justification), "source": found.source}
-            explanation.add_check(check, True, f"the origin of the validation is known ({found.source})")
+            self._parts[check] = {"hex": _hex(found.origin.justification), "source": found.source}
+            self._check(check, True, f"the origin of the validation is known ({found.source})")
             return
-        explanation.parts[check] = {"hex": None}
+        self._parts[check] = {"hex": None}
         if isinstance(found, OriginNotIndexed):
-            explanation.parts[check]["progress"] = found.detail()["progress"]
-        explanation.add_check(check, None if isinstance(found, OriginNotIndexed | str) else False, str(found))
+            self._parts[check]["progress"] = found.detail()["progress"]
+        self._check(check, None if isinstance(found, OriginNotIndexed | str) else False, str(found))
 
     async def _find_origin(
-        self,
-        request: L1Request,
-        attestation: Attestation,
-        subnet_id: SubnetID | WarpsealError | str,
-        deadline: float,
+        self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str
     ) -> FoundOrigin | WarpsealError | str:
         origins = self._components.origins
-        hints = OriginHints(request.registration_tx_id, request.justification)
-        found = await _try(origins.find_known(attestation, hints), deadline)
+        found = await self._try(origins.find_known(attestation, self._request))
         if found is not None or not isinstance(subnet_id, bytes):
             return _TIMED_OUT if found is None else found
-        return await _try(origins.search(attestation, subnet_id, deadline), deadline + 1)
+        return await self._try(origins.search(attestation, subnet_id, self._deadline), _SEARCH_GRACE_S)
 
-    async def _explain_weights(
-        self,
-        explanation: ExplanationBuilder,
-        request: L1Request,
-        attestation: Attestation,
-        subnet_id: SubnetID,
-        choice: HeightChoice,
-        deadline: float,
-    ) -> None:
+    def _add_validity(self, attestation: Attestation, validity: Validity | WarpsealError | str) -> None:
+        check = _state_check(attestation)
+        if isinstance(validity, Valid):
+            is_forever = validity.height is None
+            reason = "a conversion is valid forever" if is_forever else f"at a node of height {validity.height}"
+            self._parts["truth"] = {"state": "true"}
+            self._check(check, True, reason)
+        elif isinstance(validity, Superseded):
+            self._parts["truth"] = {"state": "superseded", **validity.as_json()}
+            refused = f"validators refuse it with code {validity.refusal}, only stored signatures can serve it"
+            self._check(check, False, f"superseded: {refused}")
+        else:
+            self._parts["truth"] = {"state": "unknown"}
+            self._check(check, None, validity.reason if isinstance(validity, Unknown) else str(validity))
+
+    async def _add_set(self, subnet_id: SubnetID, choice: HeightChoice) -> CanonicalValidatorSet | None:
+        """Add the height and the weights of the set, and return it; None if it is not known."""
         reason = f"chosen by: {choice.source}"
-        height, members = await self._find_members(subnet_id, choice, deadline)
+        height, members = await self._find_members(subnet_id, choice)
         if choice.is_epoch and _is_unusable(members):
             reason = f"chosen by: {PROPOSED.source}, since the height of the epoch ({height}) has no validators"
             choice = PROPOSED
-            height, members = await self._find_members(subnet_id, choice, deadline)
+            height, members = await self._find_members(subnet_id, choice)
         if not isinstance(height, int):
-            explanation.add_check("p_chain_height", None, str(height))
-            return
-        explanation.parts["pChainHeight"] = {"height": str(height), "source": choice.source}
-        explanation.add_check("p_chain_height", True, reason)
+            self._check("p_chain_height", None, str(height))
+            return None
+        self._parts["pChainHeight"] = {"height": str(height), "source": choice.source}
+        self._check("p_chain_height", True, reason)
         if not isinstance(members, CanonicalValidatorSet):
-            explanation.add_check("validator_set", None, str(members))
-            return
-        _explain_set(explanation, request, members)
-        entry = await _try(self._archive.load(attestation.message.id), deadline)
-        if isinstance(entry, ArchiveEntry):
-            _explain_archive(explanation, entry, members)
+            self._check("validator_set", None, str(members))
+            return None
+        total, able = members.total_weight, members.total_weight - members.keyless_weight
+        required = required_weight(total, self._request.quorum)
+        self._parts["weights"] = {
+            "total": str(total),
+            "required": str(required),
+            "withKey": str(able),
+            "validators": len(members),
+        }
+        self._check("validator_set", total > 0, f"{len(members)} validators that can sign")
+        self._check("quorum_possible", 0 < required <= able, f"{able} of {total} can sign, {required} must")
+        return members
 
     async def _find_members(
-        self, subnet_id: SubnetID, choice: HeightChoice, deadline: float
+        self, subnet_id: SubnetID, choice: HeightChoice
     ) -> tuple[int | WarpsealError | str, CanonicalValidatorSet | WarpsealError | str]:
         """Return the height of a choice and the set there, or why they are not known."""
-        height = await _try(self._resolve_height(choice), deadline)
+        height = choice.height if choice.height is not None else await self._try(self._services.heights.first())
         if not isinstance(height, int):
             return height, height
         is_named = choice.height is not None
-        return height, await _try(self._sets.at(subnet_id, height, named=is_named, epoch=choice.is_epoch), deadline)
+        work = self._services.sets.at(subnet_id, height, named=is_named, epoch=choice.is_epoch)
+        return height, await self._try(work)
 
-    async def _resolve_height(self, choice: HeightChoice) -> int:
-        return await self._heights.first() if choice.height is None else choice.height
+    def _add_archive(self, entry: ArchiveEntry, members: CanonicalValidatorSet) -> None:
+        """Add the stored signatures, with the weight of the set that signed them; unverified shares count as well."""
+        if entry.is_incomplete:
+            self._check("stored", None, "stored signatures cannot be read now")
+            return
+        keys = {share.public_key for share in entry.shares}
+        for signature in entry.signatures:
+            keys.update(signature.public_keys)
+        indices = [index for index in map(members.index_of_key, keys) if index is not None]
+        self._parts["stored"] = {
+            "signatures": len(entry.signatures),
+            "shares": len(entry.shares),
+            "weight": str(members.weight_of(indices)),
+        }
 
+    def _check(self, name: str, is_ok: bool | None, reason: str) -> None:
+        """Add a check. is_ok: None if its result is not known."""
+        self._checks.append({"check": name, "ok": is_ok, "why": reason})
 
-async def _try(work: Awaitable[T], deadline: float) -> T | WarpsealError | str:
-    """Return the result of work, or the reason why there is none."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await work
-    except WarpsealError as error:
-        return error
-    except TimeoutError:
-        return _TIMED_OUT
+    async def _try(self, work: Awaitable[T], grace_s: float = 0.0) -> T | WarpsealError | str:
+        """Return the result of work, or the reason why there is none."""
+        try:
+            async with asyncio.timeout_at(self._deadline + grace_s):
+                return await work
+        except WarpsealError as error:
+            return error
+        except TimeoutError:
+            return _TIMED_OUT
 
 
 def _is_unusable(members: CanonicalValidatorSet | WarpsealError | str) -> bool:
@@ -242,24 +257,6 @@ def _payload_fields(attestation: Attestation) -> dict[str, Any]:
             return {"validationId": id_text(validation_id), "nonce": str(nonce), "weight": str(weight)}
 
 
-def _explain_validity(
-    explanation: ExplanationBuilder, attestation: Attestation, validity: Validity | WarpsealError | str
-) -> None:
-    check = _state_check(attestation)
-    if isinstance(validity, Valid):
-        is_forever = validity.height is None
-        reason = "a conversion is valid forever" if is_forever else f"at a node of height {validity.height}"
-        explanation.parts["truth"] = {"state": "true"}
-        explanation.add_check(check, True, reason)
-    elif isinstance(validity, Superseded):
-        explanation.parts["truth"] = {"state": "superseded", **validity.as_json()}
-        reason = f"superseded: validators refuse it with code {validity.refusal}, only stored signatures can serve it"
-        explanation.add_check(check, False, reason)
-    else:
-        explanation.parts["truth"] = {"state": "unknown"}
-        explanation.add_check(check, None, validity.reason if isinstance(validity, Unknown) else str(validity))
-
-
 def _state_check(attestation: Attestation) -> str:
     """Return the name of the check that validators make of their state (codes 6, 7, 11, 12, 14, 16, 17)."""
     match attestation.payload:
@@ -269,36 +266,6 @@ def _state_check(attestation: Attestation) -> str:
             return "validation_exists" if registered else "validation_removed"
         case L1ValidatorWeight():
             return "latest_weight"
-
-
-def _explain_set(explanation: ExplanationBuilder, request: L1Request, members: CanonicalValidatorSet) -> None:
-    required = required_weight(members.total_weight, request.quorum)
-    able = members.total_weight - members.keyless_weight
-    explanation.parts["weights"] = {
-        "total": str(members.total_weight),
-        "required": str(required),
-        "withKey": str(able),
-        "validators": len(members),
-    }
-    explanation.add_check("validator_set", members.total_weight > 0, f"{len(members)} validators that can sign")
-    reason = f"{able} of {members.total_weight} can sign, {required} must"
-    explanation.add_check("quorum_possible", 0 < required <= able, reason)
-
-
-def _explain_archive(explanation: ExplanationBuilder, entry: ArchiveEntry, members: CanonicalValidatorSet) -> None:
-    """Add the stored signatures, with the weight of the set that signed them; unverified shares count as well."""
-    if entry.is_incomplete:
-        explanation.add_check("stored", None, "stored signatures cannot be read now")
-        return
-    keys = {share.public_key for share in entry.shares}
-    for signature in entry.signatures:
-        keys.update(signature.public_keys)
-    indices = [index for index in map(members.index_of_key, keys) if index is not None]
-    explanation.parts["stored"] = {
-        "signatures": len(entry.signatures),
-        "shares": len(entry.shares),
-        "weight": str(members.weight_of(indices)),
-    }
 
 
 def _hex(raw: bytes) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from warpseal.errors import NodeUnavailable
-from warpseal.l1.ports import EpochLookup
+from warpseal.l1.ports import FindEpochHeight
 from warpseal.l1.request import HeightSource
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.ttl_cache import TtlCache
@@ -43,8 +43,10 @@ PROPOSED: Final = HeightChoice(None, "proposed")
 class HeightChooser:
     """Used from one event loop. After a failure the next lookup of that chain is a second later."""
 
-    def __init__(self, epochs: EpochLookup, settings: L1Settings, *, now: Callable[[], float] = time.monotonic) -> None:
-        self._epochs = epochs
+    def __init__(
+        self, find_height: FindEpochHeight, settings: L1Settings, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._find_height = find_height
         self._lookup_timeout_s = settings.lookup_timeout_s
         # None: the last lookup failed, or the chain has no epoch.
         self._heights: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
@@ -54,12 +56,9 @@ class HeightChooser:
         """Return the height for a request: the proposed height if it is 0, or if the lookup of the epoch fails."""
         if requested is not None:
             return HeightChoice(requested, "request") if requested else PROPOSED
-        height = await self._epoch_height(manager_chain_id)
+        cached = self._heights.get(manager_chain_id)
+        height = await self._look_up(manager_chain_id) if cached is None else cached.value
         return PROPOSED if height is None else HeightChoice(height, "epoch")
-
-    async def _epoch_height(self, chain_id: ChainID) -> int | None:
-        cached = self._heights.get(chain_id)
-        return await self._look_up(chain_id) if cached is None else cached.value
 
     async def _look_up(self, chain_id: ChainID) -> int | None:
         """Return the epoch height, or None if the lookup takes too long.
@@ -77,7 +76,7 @@ class HeightChooser:
 
     async def _ask(self, chain_id: ChainID) -> int | None:
         try:
-            height = await self._epochs.height(chain_id)
+            height = await self._find_height(chain_id)
             self._heights.put(chain_id, height, _TTL_S)
             return height
         except NodeUnavailable:

@@ -14,9 +14,9 @@ from typing import Any, Final
 from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.settings import L1Settings
-from warpseal.node.evm import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import RegistrationOrigin
 from warpseal.warp.codec import MalformedMessage

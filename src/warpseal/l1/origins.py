@@ -7,7 +7,6 @@ chain. An origin that was found in any other way is stored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -19,13 +18,11 @@ from warpseal.l1.attestation import Attestation
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.ports import L1TransactionIndex, ReadProgress
+from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import TransactionFinder
 from warpseal.store.values import BootstrapOrigin, Origin, RegistrationOrigin
 from warpseal.warp.ids import SubnetID, ValidationID, id_text
-from warpseal.warp.justification import (
-    L1ValidatorRegistrationJustification,
-    MalformedJustification,
-)
+from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
 
 Source = Literal["index", "transaction", "caller", "bootstrap", "manager_chain"]
 
@@ -40,14 +37,6 @@ class FoundOrigin:
 
     origin: Origin
     source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class OriginHints:
-    """What a caller knows of the origin: the hash of its transaction, or the proof itself (protobuf)."""
-
-    registration_tx_id: bytes | None = None
-    justification: bytes = b""
 
 
 class OriginFinder:
@@ -79,29 +68,22 @@ class OriginFinder:
 
     async def load(self, validation_id: ValidationID) -> FoundOrigin | None:
         """Return an origin from memory or from the store; None: neither has it."""
-        cached = self._cache.get(validation_id)
-        if cached is not None:
-            return cached
-        try:
-            origin = await self._index.origin(validation_id)
-        except StoreDown:
-            return None
-        if origin is None:
-            return None
-        found = FoundOrigin(origin, "index")
-        self._cache[validation_id] = found
-        return found
+        if validation_id not in self._cache:
+            with suppress(StoreDown):
+                if (origin := await self._index.origin(validation_id)) is not None:
+                    self._cache[validation_id] = FoundOrigin(origin, "index")
+        return self._cache.get(validation_id)
 
-    async def find_known(self, attestation: Attestation, hints: OriginHints) -> FoundOrigin | None:
+    async def find_known(self, attestation: Attestation, request: L1Request) -> FoundOrigin | None:
         """Return the origin that the caller's hints prove, else a known one; None: there is neither.
 
-        A hint with an unknown transaction is ignored. Raises ProofMismatch if the hints prove another validation,
+        The hash of an unknown transaction is ignored. Raises ProofMismatch if the hints prove another validation,
         NodeUnavailable, UndecodableTransaction.
         """
         validation_id = _validation_id(attestation)
-        origin = _parse_proof(hints.justification, validation_id) if hints.justification else None
-        if hints.registration_tx_id is not None:
-            origin = await self._origin_in(hints.registration_tx_id, validation_id) or origin
+        origin = _parse_proof(request.justification, validation_id) if request.justification else None
+        if request.registration_tx_id is not None:
+            origin = await self._origin_in(request.registration_tx_id, validation_id) or origin
         if origin is None:
             return await self.load(validation_id)
         return await self._store(origin, "caller")
@@ -144,19 +126,22 @@ class OriginFinder:
         """Return the error, with the progress of each way to find the origin."""
         validation_id = _validation_id(attestation)
         follower = dict(self._progress())
+        eta_s = follower.get("eta")
+        retry_after_s = float(eta_s) if isinstance(eta_s, int | float) else 0.0
         progress: dict[str, Any] = {
             "follower": follower,
             "initialValidators": self._bootstrap.progress(validation_id),
             "managerChainLogs": self._logs.progress(attestation.manager_chain_id, attestation.manager_address),
         }
-        return OriginNotIndexed(id_text(validation_id), progress, _retry_after_s(follower))
+        retry_after_s = min(_MAX_RETRY_AFTER_S, max(_MIN_RETRY_AFTER_S, retry_after_s))
+        return OriginNotIndexed(id_text(validation_id), progress, retry_after_s)
 
     async def _store(self, origin: Origin, source: Source) -> FoundOrigin:
         found = FoundOrigin(origin, source)
         self._cache[origin.validation_id] = found
         # While the store is down the origin stays in memory only.
         with suppress(StoreDown):
-            await self._index.keep_origin(origin, source)
+            await self._index.store_origin(origin, source)
         return found
 
     async def _origin_in(self, tx_id: bytes, validation_id: ValidationID) -> Origin | None:
@@ -194,10 +179,3 @@ def _validation_id(attestation: Attestation) -> ValidationID:
     if attestation.validation_id is None:
         raise AssertionError("only a validation has an origin")
     return attestation.validation_id
-
-
-def _retry_after_s(follower: Mapping[str, Any]) -> float:
-    eta_s = follower.get("eta")
-    if not isinstance(eta_s, int | float):
-        return _MIN_RETRY_AFTER_S
-    return min(_MAX_RETRY_AFTER_S, max(_MIN_RETRY_AFTER_S, float(eta_s)))

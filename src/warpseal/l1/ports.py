@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from warpseal.l1.request import L1Request, L1SignedMessage
-from warpseal.node.evm import EvmLog, LogFilter
-from warpseal.node.limits import CallOrigin
+from warpseal.evm_rpc.logs import EvmLog, LogFilter
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 
 ReadProgress = Callable[[], Mapping[str, Any]]
 """Returns the progress of the P-Chain follower, JSON-ready."""
+ListSubnets = Callable[[], Awaitable[tuple[SubnetID, ...]]]
+"""Returns the ids of all subnets. Raises NodeUnavailable."""
+ReadXChainTx = Callable[[bytes], Awaitable[bytes | None]]
+"""Returns the signed bytes of a transaction of the X-Chain; None: no node has it. Raises NodeUnavailable."""
+FindSubnet = Callable[[ChainID], Awaitable[SubnetID]]
+"""Returns the validating subnet of a chain. Raises UnknownChain, NodeUnavailable."""
+FindEpochHeight = Callable[[ChainID], Awaitable[int | None]]
+"""Returns the epoch height of a chain; None: no node runs it, or it has no epochs. Raises NodeUnavailable."""
 
 
 class L1Platform(Protocol):
-    """The P-Chain. Methods raise NodeUnavailable."""
+    """The P-Chain."""
 
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
-        """Return a transaction with its status; None: no node has it."""
+        """Return a transaction with its status; None: no node has it. Raises NodeUnavailable."""
         ...
 
     async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
-        """Return the validation as a node at the height `at_least` or above has it; None: all nodes lag."""
+        """Return the validation as a node at the height `at_least` or above has it; None: all nodes lag.
+
+        Raises NodeUnavailable.
+        """
         ...
 
     async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
         """Return the validation as every available node has it; raises nothing."""
-        ...
-
-    async def subnets(self) -> tuple[SubnetID, ...]:
-        """Return the ids of all subnets."""
-        ...
-
-
-class XChainTxReader(Protocol):
-    """The X-Chain."""
-
-    async def transaction(self, tx_id: bytes) -> bytes | None:
-        """Return a transaction's signed bytes; None: no node has it. Raises NodeUnavailable."""
         ...
 
 
@@ -59,24 +56,8 @@ class L1TransactionIndex(Protocol):
         """Return the origin of a validation."""
         ...
 
-    async def keep_origin(self, origin: Origin, source: str) -> None:
+    async def store_origin(self, origin: Origin, source: str) -> None:
         """Store an origin that was not found by the follower."""
-        ...
-
-
-class SubnetLookup(Protocol):
-    """The validating subnet of each chain."""
-
-    async def subnet_of(self, chain_id: ChainID) -> SubnetID:
-        """Return the validating subnet of a chain. Raises UnknownChain, NodeUnavailable."""
-        ...
-
-
-class EpochLookup(Protocol):
-    """Epoch heights of chains."""
-
-    async def height(self, chain_id: ChainID, origin: CallOrigin = ...) -> int | None:
-        """Return a chain's; None: no node runs the chain, or it has no epochs. Raises NodeUnavailable."""
         ...
 
 
@@ -89,12 +70,4 @@ class EvmLogReader(Protocol):
 
     async def logs(self, wanted: LogFilter) -> tuple[EvmLog, ...]:
         """Return logs in the order of the chain. Raises LogsRefused if the range is too long."""
-        ...
-
-
-class MessageSigner(Protocol):
-    """The use case."""
-
-    async def get(self, request: L1Request) -> L1SignedMessage:
-        """Return the signed message of a transaction. Raises WarpsealError."""
         ...

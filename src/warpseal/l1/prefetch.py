@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -32,8 +32,8 @@ from warpseal.errors import (
     WarpsealError,
 )
 from warpseal.l1.attestation import Attestation, derive_attestation
-from warpseal.l1.ports import MessageSigner, SubnetLookup
-from warpseal.l1.request import L1Request
+from warpseal.l1.ports import FindSubnet
+from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
 from warpseal.store.l1_records import L1Records
 from warpseal.store.leadership import Leadership
@@ -72,10 +72,10 @@ _MAX_ATTEMPTS: Final = 150
 class EagerDeps:
     """The services that the signer uses. subscribe: of the follower."""
 
-    messages: MessageSigner
+    sign: Callable[[L1Request], Awaitable[L1SignedMessage]]
     queue: L1Records
     leadership: Leadership
-    chains: SubnetLookup
+    find_subnet: FindSubnet
     subscribe: Subscribe
 
 
@@ -124,11 +124,9 @@ class EagerSigner:
         self._wake.set()
 
     async def _wait(self) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(_POLL_S):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
         self._wake.clear()
 
     async def _load_recent(self) -> None:
@@ -160,7 +158,7 @@ class EagerSigner:
             attestation = derive_attestation(parse_p_tx(transaction.raw), self._network_id)
         except (NoMessage, UndecodableTransaction, MalformedChainBytes):
             return False
-        if await self._deps.chains.subnet_of(attestation.manager_chain_id) in self._tracked:
+        if await self._deps.find_subnet(attestation.manager_chain_id) in self._tracked:
             return True
         return await self._find_l1(attestation) in self._tracked
 
@@ -184,25 +182,23 @@ class EagerSigner:
             return
 
     async def _attempt(self, task: EagerTask) -> None:
-        with self._attempting(task.tx_id):
-            try:
-                await self._deps.messages.get(L1Request(task.tx_id, self._settings.eager_quorum, 0))
-            except PERMANENT_ERRORS as error:
-                self._log_end(task, "message prefetch failed", error)
-            except WarpsealError as error:
-                await self._reschedule(task, error)
-                return
-            except Exception as error:
+        try:
+            await self._deps.sign(L1Request(task.tx_id, self._settings.eager_quorum, 0))
+            await self._write(self._deps.queue.eager_done(task.tx_id))
+        except PERMANENT_ERRORS as error:
+            await self._end(task, "message prefetch failed", error)
+        except Exception as error:
+            if not isinstance(error, WarpsealError):
                 # No caller waits for this, so an internal error ends the attempt and not the daemon.
                 log.exception("internal error, message prefetch failed", extra={"tx_id": id_text(task.tx_id)})
-                await self._reschedule(task, error)
-                return
-            await self._write(self._deps.queue.eager_done(task.tx_id))
+            await self._reschedule(task, error)
+        finally:
+            self._running.discard(task.tx_id)
+            self._wake.set()
 
     async def _reschedule(self, task: EagerTask, error: Exception) -> None:
         if await self._is_expired(task):
-            self._log_end(task, "message prefetch timed out", error)
-            await self._write(self._deps.queue.eager_done(task.tx_id))
+            await self._end(task, "message prefetch timed out", error)
             return
         delay_s = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** min(task.attempts, _MAX_DOUBLINGS))
         at = self._now_unix() + delay_s * (3 + self._random.random()) / 4
@@ -224,13 +220,6 @@ class EagerSigner:
         except StoreDown:
             log.debug("message prefetch could not be recorded in the store")
 
-    @contextmanager
-    def _attempting(self, tx_id: bytes) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._running.discard(tx_id)
-            self._wake.set()
-
-    def _log_end(self, task: EagerTask, event: str, error: Exception) -> None:
+    async def _end(self, task: EagerTask, event: str, error: Exception) -> None:
         log.info(event, extra={"tx_id": id_text(task.tx_id), "attempts": task.attempts + 1, "reason": str(error)})
+        await self._write(self._deps.queue.eager_done(task.tx_id))

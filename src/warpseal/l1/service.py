@@ -28,11 +28,10 @@ from warpseal.errors import (
 from warpseal.l1.context import L1Components, L1Deps, SigningContext
 from warpseal.l1.explain import Explainer
 from warpseal.l1.heights import PROPOSED
-from warpseal.l1.origins import FoundOrigin, OriginHints
+from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.validity import Superseded, Validity
-from warpseal.l1.validity_cache import cancel_when_superseded
+from warpseal.l1.validity import Superseded, Validity, cancel_when_superseded
 from warpseal.warp.ids import id_text
 
 # Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is not as stated.
@@ -54,7 +53,7 @@ class L1MessageService:
         *,
         executor: Executor | None = None,
     ) -> None:
-        self._components = L1Components.build(deps, network_id, settings, executor)
+        self._components = L1Components(deps, network_id, settings, executor)
         self._aggregator = deps.aggregator
         self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.archive)
         self._settings = settings
@@ -123,10 +122,9 @@ class L1MessageService:
     async def _find_known_origin(
         self, request: L1Request, context: SigningContext, deadline: float
     ) -> FoundOrigin | None:
-        hints = OriginHints(request.registration_tx_id, request.justification)
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._components.origins.find_known(context.attestation, hints)
+                return await self._components.origins.find_known(context.attestation, request)
         except TimeoutError:
             raise NodeUnavailable("the transaction that the caller names") from None
 

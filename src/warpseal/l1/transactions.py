@@ -19,12 +19,11 @@ from warpseal.chains.p_txs import parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
 from warpseal.l1.attestation import Attestation, derive_attestation
-from warpseal.l1.ports import L1Platform, L1TransactionIndex, XChainTxReader
+from warpseal.l1.ports import L1Platform, L1TransactionIndex, ReadXChainTx
 from warpseal.l1.settings import L1Settings
-from warpseal.node.p_chain import FoundTransaction, TxStatus
+from warpseal.node.p_chain import TxStatus
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.store.values import L1Transaction
 from warpseal.warp.ids import id_text
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class TransactionFinder:
     def __init__(
         self,
         platform: L1Platform,
-        x_chain: XChainTxReader,
+        read_x_chain_tx: ReadXChainTx,
         index: L1TransactionIndex,
         network_id: int,
         settings: L1Settings,
@@ -69,7 +68,7 @@ class TransactionFinder:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._platform = platform
-        self._x_chain = x_chain
+        self._read_x_chain_tx = read_x_chain_tx
         self._index = index
         self._network_id = network_id
         self._found: LRUCache[bytes, LocatedTransaction] = LRUCache(settings.max_cached_transactions)
@@ -88,21 +87,17 @@ class TransactionFinder:
         return await self._flights.run(tx_id, lambda: self._look_up(tx_id))
 
     async def _look_up(self, tx_id: bytes) -> LocatedTransaction:
-        row = await self._load(tx_id)
-        located = self._locate_row(row) if row is not None else await self._fetch(tx_id)
+        try:
+            row = await self._index.transaction(tx_id)
+        except StoreDown:
+            row = None
+        if row is None:
+            located = await self._fetch(tx_id)
+        else:
+            _, attestation = self._derive(tx_id, row.raw)
+            located = LocatedTransaction(tx_id, row.kind, P_CHAIN_NAME, row.height, True, attestation)
         self._found[tx_id] = located
         return located
-
-    async def _load(self, tx_id: bytes) -> L1Transaction | None:
-        try:
-            return await self._index.transaction(tx_id)
-        except StoreDown:
-            return None
-
-    def _locate_row(self, row: L1Transaction) -> LocatedTransaction:
-        return LocatedTransaction(
-            row.tx_id, row.kind, P_CHAIN_NAME, row.height, True, self._derive(row.tx_id, row.raw)[1]
-        )
 
     async def _fetch(self, tx_id: bytes) -> LocatedTransaction:
         found = await self._platform.transaction(tx_id)
@@ -112,17 +107,16 @@ class TransactionFinder:
             kind, attestation = self._derive(tx_id, found.raw)
             if found.status is TxStatus.COMMITTED or attestation is None:
                 return LocatedTransaction(tx_id, kind, P_CHAIN_NAME, found.height, False, attestation)
-        raise self._note_miss(tx_id, found)
+        raise self._note_miss(tx_id, found.status)
 
-    def _note_miss(self, tx_id: bytes, found: FoundTransaction | None) -> TransactionNotFound:
-        status = found.status if found else None
+    def _note_miss(self, tx_id: bytes, status: TxStatus | None) -> TransactionNotFound:
         self._missed.put(tx_id, status, self._miss_ttl_s)
         return _not_found(tx_id, status)
 
     async def _fetch_from_x_chain(self, tx_id: bytes) -> LocatedTransaction:
         """Return a transaction of the X-Chain, so that its caller learns that it has no message."""
         try:
-            raw = await self._x_chain.transaction(tx_id)
+            raw = await self._read_x_chain_tx(tx_id)
         except NodeUnavailable:
             raw = None
         if raw is None:

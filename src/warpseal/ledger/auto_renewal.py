@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from warpseal.chains.p_components import ProofOfPossession, RewardKind
 from warpseal.chains.p_txs import (
     AddAutoRenewedValidatorTx,
+    ProofOfPossession,
     RewardAutoRenewedValidatorTx,
+    RewardKind,
     SetAutoRenewedValidatorConfigTx,
 )
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod

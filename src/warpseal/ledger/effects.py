@@ -11,8 +11,7 @@ from enum import Enum
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import AssetID, TxID
 from warpseal.chains.p_blocks import PBlock
-from warpseal.chains.p_components import ProofOfPossession
-from warpseal.chains.p_txs import PSignedTx
+from warpseal.chains.p_txs import ProofOfPossession, PSignedTx
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import PChainOwner

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from warpseal.chains.components import BaseFields, TransferableInput, TransferableOutput
 from warpseal.chains.ids import AssetID, TxID
-from warpseal.chains.p_components import RewardKind
-from warpseal.chains.p_txs import PSignedTx, api_type
+from warpseal.chains.p_txs import PSignedTx, RewardKind, api_type
 from warpseal.ledger.effects import (
     Amounts,
     AssetSums,

@@ -11,8 +11,13 @@ from typing import Final
 from warpseal.chains.components import Output, TransferableOutput, Utxo
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PGenesis
-from warpseal.chains.p_components import ProofOfPossession
-from warpseal.chains.p_txs import AddPermissionlessValidatorTx, AddValidatorTx, CreateChainTx, PSignedTx
+from warpseal.chains.p_txs import (
+    AddPermissionlessValidatorTx,
+    AddValidatorTx,
+    CreateChainTx,
+    ProofOfPossession,
+    PSignedTx,
+)
 from warpseal.ledger.effects import BlockEffects, ChainCreated, StakingPeriod, TxEffects, TxOutcome
 from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
 from warpseal.ledger.outputs import LedgerOutput

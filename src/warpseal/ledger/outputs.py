@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID
-from warpseal.chains.p_components import RewardKind
+from warpseal.chains.p_txs import RewardKind
 from warpseal.warp.ids import ChainID
 
 

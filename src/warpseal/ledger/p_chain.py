@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from warpseal.chains.components import BaseTx, ExportTx, ImportTx
 from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import (
     AddAutoRenewedValidatorTx,
@@ -18,13 +19,10 @@ from warpseal.chains.p_txs import (
     AddSubnetValidatorTx,
     AddValidatorTx,
     AdvanceTimeTx,
-    BaseTx,
     ConvertSubnetToL1Tx,
     CreateChainTx,
     CreateSubnetTx,
     DisableL1ValidatorTx,
-    ExportTx,
-    ImportTx,
     IncreaseL1ValidatorBalanceTx,
     PSignedTx,
     RegisterL1ValidatorTx,

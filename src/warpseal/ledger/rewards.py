@@ -12,8 +12,7 @@ from typing import Final
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_components import RewardKind
-from warpseal.chains.p_txs import RewardValidatorTx
+from warpseal.chains.p_txs import RewardKind, RewardValidatorTx
 from warpseal.ledger.effects import PeriodClosed
 from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
 from warpseal.ledger.p_state import Staker

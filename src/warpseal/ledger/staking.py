@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from warpseal.chains.components import OutputOwners, TransferableOutput
-from warpseal.chains.p_components import ProofOfPossession, Signer, StakingTerms
 from warpseal.chains.p_txs import (
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
     AddSubnetValidatorTx,
     AddValidatorTx,
+    ProofOfPossession,
     RemoveSubnetValidatorTx,
+    Signer,
+    StakingTerms,
 )
 from warpseal.ledger.effects import PeriodStarted, StakingPeriod
 from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder

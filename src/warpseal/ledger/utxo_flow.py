@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
-from coincurve import PublicKey
+from btclib_libsecp256k1 import recovery
 
 from warpseal.chains.components import (
     LockIn,
@@ -26,6 +26,8 @@ from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import AssetSums
 from warpseal.ledger.outputs import Consumed, KnownUtxo, LedgerFault, LedgerOutput, UtxoSource
 from warpseal.warp.ids import ChainID, hash160
+
+_SIGNATURE_BYTES: Final = 65
 
 
 class UtxoFlow:
@@ -165,8 +167,10 @@ def recover_public_key(digest: bytes, signature: bytes) -> bytes | None:
     signature: r, s, then the recovery id, 65 bytes. Cached, since inputs of one owner repeat a signature; recovery
     takes some forty microseconds.
     """
+    if len(signature) != _SIGNATURE_BYTES:
+        return None
     try:
-        return PublicKey.from_signature_and_message(signature, digest, hasher=None).format()
+        return recovery.recover(digest, signature[:-1], signature[-1])
     except ValueError:
         return None
 

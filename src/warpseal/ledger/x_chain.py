@@ -11,14 +11,20 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from warpseal.chains.components import LockOut, OutputOwners, TransferableOutput, TransferOutput, Utxo
+from warpseal.chains.components import (
+    ExportTx,
+    ImportTx,
+    LockOut,
+    OutputOwners,
+    TransferableOutput,
+    TransferOutput,
+    Utxo,
+)
 from warpseal.chains.ids import Address, AssetID
 from warpseal.chains.x_blocks import XBlock, XGenesis
 from warpseal.chains.x_txs import (
     AssetOperation,
     CreateAssetTx,
-    ExportTx,
-    ImportTx,
     InitialState,
     MintOperation,
     MintOutput,

@@ -1,26 +1,5 @@
-"""Every metric's name, labels and buckets. docs/metrics.md lists them all."""
+"""Every metric's name, labels and buckets. docs/metrics.md lists them all.
 
-from warpseal.metrics.registry import CONTENT_TYPE, Metrics
-from warpseal.metrics.samples import (
-    CacheSample,
-    FollowerSample,
-    IndexSample,
-    MetricSources,
-    NetworkSample,
-    StoreSample,
-    SubnetSample,
-    ValidatorSample,
-)
-
-__all__ = [
-    "CONTENT_TYPE",
-    "CacheSample",
-    "FollowerSample",
-    "IndexSample",
-    "MetricSources",
-    "Metrics",
-    "NetworkSample",
-    "StoreSample",
-    "SubnetSample",
-    "ValidatorSample",
-]
+Start with `registry.Metrics`, which counts reported events and writes the page. `samples` declares the series that are
+read from other packages at each scrape, `reference` those of the reference aggregator.
+"""

@@ -7,13 +7,15 @@ counters is written here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from warpseal.metrics.collectors import MetricFamily, Rows, single
-from warpseal.metrics.samples import MetricsSnapshot
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
+
+from warpseal.metrics.samples import MetricsSnapshot, build_metric
 
 _NS_PER_S: Final = 10**9
 _SHARE_CACHE: Final = "shares"
@@ -29,100 +31,103 @@ class ReferenceCounts:
     too_little_connected: int = 0
     bad_shares: int = 0
 
-    def gauges(self) -> tuple[MetricFamily, ...]:
-        """Return the reference's gauges."""
-        latency = single(
-            "signature_aggregator_agg_sigs_latency_ms",
-            "Latency of requests for aggregate signatures",
-            lambda _: self.latency_ms,
-        )
-        return (latency, *_GAUGES)
 
-    def counter_text(self, snapshot: MetricsSnapshot) -> str:
-        """Return the exposition text of the reference's counters."""
-        rows = (f"{_header(name, text)}{name} {value(self, snapshot)}\n" for name, text, value in _COUNTERS)
-        return _header("msgcreator_codec_compressed_count", "number of compressed messages") + "".join(rows)
+@dataclass(frozen=True, slots=True)
+class ReferenceSeries(Collector):
+    """The series of one scrape."""
+
+    counts: ReferenceCounts
+    snapshot: MetricsSnapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges."""
+        network = self.snapshot.network
+        # Not measured: dashboards find the name, and no false number.
+        yield build_metric("msgcreator_codec_compressed_duration", "time spent handling compressed messages", ())
+        yield build_metric(
+            "signature_aggregator_connected_stake_weight_percentage",
+            "The percentage of connected stake weight for a specific subnet",
+            [
+                ({"subnetID": subnet.subnet_id}, 100 * subnet.connected_weight / (subnet.total_weight or 1))
+                for subnet in self.snapshot.subnets
+            ],
+        )
+        latencies = [latency for sample in self.snapshot.validators if (latency := sample.latency_s) is not None]
+        for name, text, value in (
+            (
+                "signature_aggregator_agg_sigs_latency_ms",
+                "Latency of requests for aggregate signatures",
+                self.counts.latency_ms,
+            ),
+            (
+                "timeoutmanager_average_latency",
+                "Average network latency in nanoseconds",
+                int(fmean(latencies) * _NS_PER_S) if latencies else 0,
+            ),
+            (
+                "timeoutmanager_current_timeout",
+                "Duration of current network timeout in nanoseconds",
+                int(network.request_timeout_s * _NS_PER_S),
+            ),
+            ("timeoutmanager_pending_timeouts", "Number of pending timeouts", network.pending),
+        ):
+            yield build_metric(name, text, [({}, value)])
+
+    def counter_text(self) -> str:
+        """Return the exposition text of the counters."""
+        counts, network = self.counts, self.snapshot.network
+        shares = [cache for cache in self.snapshot.caches if cache.cache == _SHARE_CACHE]
+        aggregator_counters = (
+            ("agg_sigs_req_count", "Number of requests for aggregate signatures", counts.requests),
+            ("app_request_count", "Number of AppRequests that have been submitted to the network", network.requests),
+            (
+                "failures_sending_to_node",
+                "Number of failures to send a request to a validator node",
+                sum(validator.not_taken for validator in self.snapshot.validators),
+            ),
+            (
+                "failures_to_connect_to_sufficient_stake",
+                "Number of incidents of connecting to some validators but not enough stake weight",
+                counts.too_little_connected,
+            ),
+            (
+                "failures_to_get_validator_set",
+                "Number of failed attempts to retrieve the validator set",
+                counts.no_validator_set,
+            ),
+            (
+                "invalid_signature_responses",
+                "Number of responses from validators that were not valid signatures",
+                counts.bad_shares,
+            ),
+            (
+                "signature_cache_hits",
+                "Number of signatures that were found in the cache",
+                sum(cache.hits for cache in shares),
+            ),
+            (
+                "signature_cache_misses",
+                "Number of signatures that were not found in the cache",
+                sum(cache.misses for cache in shares),
+            ),
+            (
+                "validator_timeouts",
+                "Number of timeouts while waiting for a validator to respond to a request",
+                network.unanswered,
+            ),
+        )
+        return "".join(
+            (
+                _header("msgcreator_codec_compressed_count", "number of compressed messages"),
+                *(_counter(f"signature_aggregator_{name}", text, value) for name, text, value in aggregator_counters),
+                _counter("timeoutmanager_timeouts", "Number of timed out requests", network.unanswered),
+            )
+        )
 
 
 def _header(name: str, text: str) -> str:
     return f"# HELP {name} {text}\n# TYPE {name} counter\n"
 
 
-def _connected_percent(snapshot: MetricsSnapshot) -> Rows:
-    for subnet in snapshot.subnets:
-        percent = 100 * subnet.connected_weight / subnet.total_weight if subnet.total_weight else 0.0
-        yield (subnet.subnet_id,), percent
-
-
-def _average_latency_ns(snapshot: MetricsSnapshot) -> int:
-    latencies = [validator.latency_s for validator in snapshot.validators if validator.latency_s is not None]
-    return int(fmean(latencies) * _NS_PER_S) if latencies else 0
-
-
-_GAUGES: Final = (
-    # Not measured: dashboards find the name, and no false number.
-    MetricFamily(
-        "msgcreator_codec_compressed_duration", "time spent handling compressed messages", (), lambda snapshot: ()
-    ),
-    MetricFamily(
-        "signature_aggregator_connected_stake_weight_percentage",
-        "The percentage of connected stake weight for a specific subnet",
-        ("subnetID",),
-        _connected_percent,
-    ),
-    single("timeoutmanager_average_latency", "Average network latency in nanoseconds", _average_latency_ns),
-    single(
-        "timeoutmanager_current_timeout",
-        "Duration of current network timeout in nanoseconds",
-        lambda snapshot: int(snapshot.network.request_timeout_s * _NS_PER_S),
-    ),
-    single("timeoutmanager_pending_timeouts", "Number of pending timeouts", lambda snapshot: snapshot.network.pending),
-)
-_COUNTERS: Final[tuple[tuple[str, str, Callable[[ReferenceCounts, MetricsSnapshot], int]], ...]] = (
-    (
-        "signature_aggregator_agg_sigs_req_count",
-        "Number of requests for aggregate signatures",
-        lambda counts, _: counts.requests,
-    ),
-    (
-        "signature_aggregator_app_request_count",
-        "Number of AppRequests that have been submitted to the network",
-        lambda _, snapshot: snapshot.network.requests,
-    ),
-    (
-        "signature_aggregator_failures_sending_to_node",
-        "Number of failures to send a request to a validator node",
-        lambda _, snapshot: sum(validator.not_taken for validator in snapshot.validators),
-    ),
-    (
-        "signature_aggregator_failures_to_connect_to_sufficient_stake",
-        "Number of incidents of connecting to some validators but not enough stake weight",
-        lambda counts, _: counts.too_little_connected,
-    ),
-    (
-        "signature_aggregator_failures_to_get_validator_set",
-        "Number of failed attempts to retrieve the validator set",
-        lambda counts, _: counts.no_validator_set,
-    ),
-    (
-        "signature_aggregator_invalid_signature_responses",
-        "Number of responses from validators that were not valid signatures",
-        lambda counts, _: counts.bad_shares,
-    ),
-    (
-        "signature_aggregator_signature_cache_hits",
-        "Number of signatures that were found in the cache",
-        lambda _, snapshot: sum(cache.hits for cache in snapshot.caches if cache.name == _SHARE_CACHE),
-    ),
-    (
-        "signature_aggregator_signature_cache_misses",
-        "Number of signatures that were not found in the cache",
-        lambda _, snapshot: sum(cache.misses for cache in snapshot.caches if cache.name == _SHARE_CACHE),
-    ),
-    (
-        "signature_aggregator_validator_timeouts",
-        "Number of timeouts while waiting for a validator to respond to a request",
-        lambda _, snapshot: snapshot.network.unanswered,
-    ),
-    ("timeoutmanager_timeouts", "Number of timed out requests", lambda _, snapshot: snapshot.network.unanswered),
-)
+def _counter(name: str, text: str, value: int) -> str:
+    return f"{_header(name, text)}{name} {value}\n"

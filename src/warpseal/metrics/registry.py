@@ -14,8 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 import warpseal
 from warpseal.errors import NodeUnavailable, NoValidators, QuorumNotReached, WarpsealError
-from warpseal.metrics.collectors import FAMILIES, SnapshotCollector
-from warpseal.metrics.reference import ReferenceCounts
+from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
 from warpseal.metrics.samples import MetricSources, MetricsSnapshot
 
 T = TypeVar("T")
@@ -34,9 +33,9 @@ _STRETCH_S: Final = 0.002
 class Metrics:
     """Counts reported events. Every method is cheap and for the event loop; `watch` sets the sources of a scrape."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = registry or CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._reference = ReferenceCounts()
         self._sources = MetricSources()
         self._bad_shares: Tally[str] = Tally()
@@ -159,9 +158,9 @@ class Metrics:
         return lambda: self._page(snapshot)
 
     def _page(self, snapshot: MetricsSnapshot) -> bytes:
-        families = SnapshotCollector((*FAMILIES, *self._reference.gauges()), snapshot)
-        counters = self._reference.counter_text(snapshot)
-        return generate_latest(self.registry) + generate_latest(families) + counters.encode()
+        reference = ReferenceSeries(self._reference, snapshot)
+        collected = (generate_latest(collector) for collector in (self.registry, snapshot, reference))
+        return b"".join((*collected, reference.counter_text().encode()))
 
 
 async def _yielding(items: Iterable[T]) -> tuple[T, ...]:

@@ -1,53 +1,94 @@
-"""The values that a scrape reads from other packages: their own counters at that moment."""
+"""The values that a scrape reads from other packages, and the metrics that their fields declare.
+
+They are not kept between scrapes: a thousand validators cost nothing then, and one that has left has no series.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+_METRIC: Final = "metric"
+
+Labels = dict[str, str]
+
+
+def metric(name: str, text: str, *, by: str = "", **default: Any) -> Any:
+    """Return a dataclass field whose value is a metric. text: its help. A value of None has no row.
+
+    by: the label of a value that is a mapping, with one row for each key, or of a text, with one row of value 1.
+    """
+    return field(metadata={_METRIC: (name, text, by)}, **default)
 
 
 @dataclass(frozen=True, slots=True)
 class ValidatorSample:
-    """One wanted validator. requests: sent to it; not_taken: requests that its full queue refused.
-
-    answers, refusals: replies. latency_s: time to a reply, None before the first one.
-    """
+    """One wanted validator. latency_s: None before the first reply."""
 
     node_id: str
-    requests: int = 0
-    answers: int = 0
-    refusals: int = 0
-    not_taken: int = 0
-    latency_s: float | None = None
+    requests: int = metric("warpseal_validator_requests_total", "Requests sent to a validator", default=0)
+    answers: int = metric("warpseal_validator_answers_total", "Answers of a validator that were no refusal", default=0)
+    refusals: int = metric("warpseal_validator_refusals_total", "Refusals of a validator", default=0)
+    not_taken: int = metric(
+        "warpseal_validator_not_taken_total",
+        "Requests that were dropped because too many waited for the validator",
+        default=0,
+    )
+    latency_s: float | None = metric(
+        "warpseal_validator_latency_seconds",
+        "Time that a validator takes to answer, recent answers counting most",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SubnetSample:
-    """One followed subnet: the weight of its validators, and of those of them that are connected."""
+    """One followed subnet."""
 
     subnet_id: str
-    connected_weight: int
-    total_weight: int
+    connected_weight: int = metric(
+        "warpseal_connected_weight", "Weight of the connected validators of a followed subnet"
+    )
+    total_weight: int = metric("warpseal_total_weight", "Weight of all validators of a followed subnet")
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSample:
-    """All peers together; counters since the start.
+    """All peers together; counters since the start. unanswered: requests that got no reply in time."""
 
-    dial_failures, endings: failed dials and closed connections, by reason. newer_peers: connected peers that
-    run a newer version than we advertise; newest_version: the newest of any peer. clock_offset_s: the median of
-    the peers' clocks minus the daemon's. pending, unanswered: requests that wait for a reply, or got none in time.
-    """
-
-    connections: int = 0
-    dials: int = 0
-    dial_failures: Mapping[str, int] = field(default_factory=dict)
-    endings: Mapping[str, int] = field(default_factory=dict)
-    newer_peers: int = 0
-    newest_version: str = ""
-    clock_offset_s: float | None = None
-    requests: int = 0
-    pending: int = 0
+    connections: int = metric("warpseal_peer_connections", "Peers whose handshake is complete", default=0)
+    dials: int = metric("warpseal_peer_dials_total", "Dials of peers", default=0)
+    dial_failures: Mapping[str, int] = metric(
+        "warpseal_peer_dial_failures_total",
+        "Dials that made no connection, by reason",
+        by="reason",
+        default_factory=dict,
+    )
+    endings: Mapping[str, int] = metric(
+        "warpseal_peer_disconnects_total", "Connections that ended, by reason", by="reason", default_factory=dict
+    )
+    newer_peers: int = metric(
+        "warpseal_newer_peers", "Connected peers that run a newer version than the advertised one", default=0
+    )
+    newest_version: str = metric(
+        "warpseal_newest_peer_version_info",
+        "Always 1; its label is the newest version of any peer",
+        by="version",
+        default="",
+    )
+    clock_offset_s: float | None = metric(
+        "warpseal_clock_offset_seconds",
+        "Median of the peers' clocks minus our own; absent while too few are known",
+        default=None,
+    )
+    requests: int = metric("warpseal_peer_requests_total", "Requests sent to peers", default=0)
+    pending: int = metric("warpseal_peer_requests_pending", "Requests to peers that wait for an answer", default=0)
     unanswered: int = 0
     request_timeout_s: float = 0.0
 
@@ -56,63 +97,96 @@ class NetworkSample:
 class CacheSample:
     """One cache: "shares", "answers", "validator_sets". Counters since the start; size_bytes is what it holds."""
 
-    name: str
+    cache: str
     hits: int = 0
     misses: int = 0
-    size_bytes: int = 0
+    size_bytes: int = metric("warpseal_cache_bytes", "Bytes that a cache holds", default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerSample:
-    """One followed chain. height, node_height: newest block read, and the node's; None: not known.
-
-    remaining: blocks of backfill and gaps, None until its end is known. blocks_read: since the start. stopped: why
-    following stopped, or None.
-    """
+    """One followed chain. None: not known. remaining: blocks of backfill and gaps; blocks_read: since the start."""
 
     chain: str
-    height: int | None = None
-    node_height: int | None = None
-    lag: int | None = None
-    remaining: int | None = None
-    blocks_read: int = 0
-    is_leader: bool = False
-    stopped: str | None = None
+    height: int | None = metric("warpseal_follower_height", "Newest block of a chain that was read", default=None)
+    node_height: int | None = metric(
+        "warpseal_follower_node_height", "Newest accepted block of a chain, as a node reports it", default=None
+    )
+    lag: int | None = metric(
+        "warpseal_follower_lag_blocks", "Accepted blocks above the newest one that was read", default=None
+    )
+    remaining: int | None = metric(
+        "warpseal_follower_remaining_blocks",
+        "Blocks that the backfill still has to read; absent until its end is known",
+        default=None,
+    )
+    blocks_read: int = metric("warpseal_follower_blocks_read_total", "Blocks that this process has read", default=0)
+    is_leader: bool = metric(
+        "warpseal_follower_leader", "1 if this process follows the chain, 0 if another one may", default=False
+    )
+    stopped: str | None = metric(
+        "warpseal_follower_stopped",
+        "Always 1; its label is why following stopped; absent while it goes on",
+        by="reason",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSample:
-    """One indexed chain, as the indexer last reported it. first_height: no block below it is indexed.
+    """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
 
-    lag_s: the age of the newest indexed block, 0 if it is the node's newest. rate, eta_s: of catching up, in blocks a
-    second; None: there is nothing to catch up with. stopped: why indexing stopped, or None. A chain without blocks has
-    None everywhere. pages: read from the index by this process, by what they list.
+    rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process.
     """
 
     chain: str
-    height: int | None = None
-    node_height: int | None = None
-    first_height: int | None = None
-    lag_s: int | None = None
-    rate: float | None = None
-    eta_s: float | None = None
-    stopped: str | None = None
-    pages: Mapping[str, int] = field(default_factory=dict)
+    height: int | None = metric("warpseal_index_height", "Newest block of a chain that is indexed", default=None)
+    node_height: int | None = metric(
+        "warpseal_index_node_height", "Newest accepted block of an indexed chain, as nodes report it", default=None
+    )
+    first_height: int | None = metric(
+        "warpseal_index_first_height", "First block of a chain that is indexed; 0 if none is missing", default=None
+    )
+    lag_s: int | None = metric(
+        "warpseal_index_lag_seconds", "Age of the newest indexed block; 0 if it is the node's newest", default=None
+    )
+    rate: float | None = metric(
+        "warpseal_index_blocks_per_second",
+        "Blocks indexed in a second while a chain catches up; else absent",
+        default=None,
+    )
+    eta_s: float | None = metric(
+        "warpseal_index_eta_seconds", "Time until a chain has caught up at that rate; else absent", default=None
+    )
+    stopped: str | None = metric(
+        "warpseal_index_stopped",
+        "Always 1; its label is why indexing a chain stopped; absent while it goes on",
+        by="reason",
+        default=None,
+    )
+    pages: Mapping[str, int] = metric(
+        "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind", default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSample:
-    """The store. waiting_writes: in memory, not committed yet; dropped_writes, evicted: since the start.
+    """The store; counters since the start. size_bytes, evictable_bytes: about half a minute old."""
 
-    size_bytes, evictable_bytes: of the database, and of its rows that may be evicted; about half a minute old.
-    """
-
-    is_up: bool
-    waiting_writes: int = 0
-    dropped_writes: int = 0
-    size_bytes: int = 0
-    evictable_bytes: int = 0
-    evicted: int = 0
+    is_up: bool = metric("warpseal_store_up", "1 while the store works, 0 while it is down")
+    waiting_writes: int = metric(
+        "warpseal_store_waiting_writes", "Writes that wait in memory to be committed", default=0
+    )
+    dropped_writes: int = metric(
+        "warpseal_store_dropped_writes_total", "Writes dropped because the store was down for too long", default=0
+    )
+    size_bytes: int = metric("warpseal_store_bytes", "Size of the store's database", default=0)
+    evictable_bytes: int = metric(
+        "warpseal_store_evictable_bytes", "Approximate size of what the store may evict", default=0
+    )
+    evicted: int = metric(
+        "warpseal_store_evicted_total", "Messages and addresses that the store has evicted", default=0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +205,67 @@ class MetricSources:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsSnapshot:
-    """The values of all sources at one scrape. bad_shares: by node id; health: by check, whether it passes."""
+class MetricsSnapshot(Collector):
+    """The values of all sources at one scrape."""
 
-    validators: tuple[ValidatorSample, ...] = ()
-    subnets: tuple[SubnetSample, ...] = ()
-    network: NetworkSample = NetworkSample()
-    caches: tuple[CacheSample, ...] = ()
-    proposed_height: int | None = None
-    bad_shares: Mapping[str, int] = field(default_factory=dict)
-    followers: tuple[FollowerSample, ...] = ()
-    indexed: tuple[IndexSample, ...] = ()
-    health: Mapping[str, bool] = field(default_factory=dict)
-    store: StoreSample | None = None
+    validators: tuple[ValidatorSample, ...]
+    subnets: tuple[SubnetSample, ...]
+    network: NetworkSample
+    caches: tuple[CacheSample, ...]
+    followers: tuple[FollowerSample, ...]
+    indexed: tuple[IndexSample, ...]
+    store: StoreSample | None
+    proposed_height: int | None = metric(
+        "warpseal_proposed_height", "Latest proposed P-Chain height; absent while none is known"
+    )
+    bad_shares: Mapping[str, int] = metric(
+        "warpseal_validator_bad_shares_total",
+        "Shares of a validator that were found bad; absent without any",
+        by="node_id",
+    )
+    health: Mapping[str, bool] = metric(
+        "warpseal_health_check_passes", "1 if a check of /ext/health passed when it last ran, else 0", by="check"
+    )
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics; other threads may run between two of them."""
+        yield from _declared(SubnetSample, self.subnets, "subnet_id")
+        yield from _declared(MetricsSnapshot, (self,))
+        lookups = [
+            ({"cache": cache.cache, "result": result}, count)
+            for cache in self.caches
+            for result, count in (("hit", cache.hits), ("miss", cache.misses))
+        ]
+        yield build_metric("warpseal_cache_lookups_total", "Lookups in a cache", lookups)
+        yield from _declared(CacheSample, self.caches, "cache")
+        yield from _declared(NetworkSample, (self.network,))
+        yield from _declared(ValidatorSample, self.validators, "node_id")
+        yield from _declared(FollowerSample, self.followers, "chain")
+        yield from _declared(IndexSample, self.indexed, "chain")
+        yield from _declared(StoreSample, () if self.store is None else (self.store,))
+
+
+def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None]]) -> Metric:
+    """Return a metric with its rows that have a value. Its type is in its name: counters end with `_total`."""
+    built = Metric(name.removesuffix("_total"), text, "counter" if name.endswith("_total") else "gauge")
+    built.samples = [Sample(name, labels, value) for labels, value in rows if value is not None]
+    return built
+
+
+def _declared(kind: type[Any], samples: Iterable[Any], label: str = "") -> Iterator[Metric]:
+    """Yield the metrics that the fields of a sample type declare. label: the field that names a sample, if any."""
+    # The rows of one sample share their labels: there may be a thousand validators.
+    labelled = [({label: getattr(sample, label)} if label else {}, sample) for sample in samples]
+    for declared in fields(kind):
+        if _METRIC in declared.metadata:
+            time.sleep(0)
+            name, text, by = declared.metadata[_METRIC]
+            rows = [(labels, getattr(sample, declared.name)) for labels, sample in labelled]
+            yield build_metric(name, text, _split(rows, by) if by else rows)
+
+
+def _split(rows: Iterable[tuple[Labels, Mapping[str, int] | str | None]], by: str) -> Iterator[tuple[Labels, int]]:
+    """Yield a row for each key of each mapping, or for each text."""
+    for labels, value in rows:
+        counts = value if isinstance(value, Mapping) else {value: 1} if value else {}
+        yield from (({**labels, by: key}, count) for key, count in sorted(counts.items()))

@@ -1,119 +1,22 @@
-"""Typed calls to EVM nodes: heights and logs of the Warp precompile of any chain, and blocks of the C-Chain by batch.
+"""Blocks of the C-Chain by batch, and its heights.
 
-Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/subnet-evm/precompile/contracts/warp`,
-`graft/coreth/internal/ethapi`, `graft/coreth/plugin/evm/customtypes`.
+Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/coreth/internal/ethapi`,
+`graft/coreth/plugin/evm/customtypes`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
-from warpseal.node.errors import CallFailure, RpcRefusal
+from warpseal.errors import NodeUnavailable
+from warpseal.node.errors import RpcRefusal
 from warpseal.node.json_values import decode_hex, decode_quantity
 from warpseal.node.limits import CallOrigin
 from warpseal.node.pool import NodePool, require_values
 from warpseal.node.rpc import NodeCall
-
-T = TypeVar("T")
-
-WARP_PRECOMPILE: Final = bytes.fromhex("0200000000000000000000000000000000000005")
-SEND_WARP_MESSAGE: Final = bytes.fromhex("56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d")
-# The endpoint of an EVM chain is a complete URL.
-_PATHS: Final = ("",)
-
-
-class LogsRefused(Exception):
-    """Nodes answered, but none returns the logs of this range; they may return those of a shorter one."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFilter:
-    """The logs of one contract in blocks `first` to `last`, both included. topics: 32 bytes each, in their places."""
-
-    first: int
-    last: int
-    address: bytes
-    topics: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EvmLog:
-    """One log. block: its number; data: what is not in the topics."""
-
-    block: int
-    data: bytes
-
-
-class EvmClient:
-    """Calls to the nodes of one chain. Every method raises NodeUnavailable if no node answered."""
-
-    def __init__(self, pool: NodePool) -> None:
-        self._pool = pool
-
-    async def block_number(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
-        """Return the number of the last accepted block."""
-        call = NodeCall("eth_blockNumber", [], _PATHS, _decode_number, origin)
-        try:
-            return await self._pool.call(call)
-        except RpcRefusal:
-            raise NodeUnavailable(call.method) from None
-
-    async def logs(self, log_filter: LogFilter, origin: CallOrigin = CallOrigin.CALLER) -> tuple[EvmLog, ...]:
-        """Return the logs in the order of the node, which is that of the chain. Raises LogsRefused."""
-        call = NodeCall(
-            "eth_getLogs", [_encode_filter(log_filter)], _PATHS, partial(_decode_logs, log_filter), origin, large=True
-        )
-        attempts: list[NodeAttempt] = []
-        is_refused = False
-        for node in await self._pool.candidates(origin):
-            try:
-                return await node.call(call)
-            except CallFailure as error:
-                attempts.append(NodeAttempt(node.position, error.failure))
-                is_refused = is_refused or error.failure in (NodeFailure.TIMEOUT, NodeFailure.BAD_ANSWER)
-            except RpcRefusal:
-                is_refused = True
-        raise LogsRefused if is_refused else NodeUnavailable(call.method, attempts)
-
-
-class _Log(msgspec.Struct):
-    address: str
-    topics: list[str]
-    data: str
-    block_number: str = msgspec.field(name="blockNumber")
-
-
-def _decode_number(result: bytes) -> int:
-    return decode_quantity(msgspec.json.decode(result, type=str))
-
-
-def _decode_logs(log_filter: LogFilter, result: bytes) -> tuple[EvmLog, ...]:
-    return tuple(_matching_log(log, log_filter) for log in msgspec.json.decode(result, type=list[_Log]))
-
-
-def _matching_log(log: _Log, log_filter: LogFilter) -> EvmLog:
-    """Return a log that matches the filter. Raises ValueError for another."""
-    found = EvmLog(decode_quantity(log.block_number), decode_hex(log.data))
-    topics = tuple(decode_hex(topic) for topic in log.topics[: len(log_filter.topics)])
-    is_match = decode_hex(log.address) == log_filter.address and topics == log_filter.topics
-    if not is_match or not log_filter.first <= found.block <= log_filter.last:
-        raise ValueError("a log that does not match the filter")
-    return found
-
-
-def _encode_filter(log_filter: LogFilter) -> dict[str, object]:
-    return {
-        "fromBlock": hex(log_filter.first),
-        "toBlock": hex(log_filter.last),
-        "address": "0x" + log_filter.address.hex(),
-        "topics": ["0x" + topic.hex() for topic in log_filter.topics],
-    }
-
 
 C_CHAIN_PATHS: Final = ("/ext/bc/C/rpc",)
 _HASH_BYTES: Final = 32
@@ -175,6 +78,10 @@ def _blocks_call(first: int, count: int) -> NodeCall[tuple[EvmBlock | None, ...]
     numbers: tuple[list[Any], ...] = tuple([hex(number), False] for number in range(first, first + count))
     paths, method = C_CHAIN_PATHS, "eth_getBlockByNumber"
     return NodeCall(method, [], paths, _decode_blocks, CallOrigin.FOLLOWER, large=True, batch=numbers)
+
+
+def _decode_number(result: bytes) -> int:
+    return decode_quantity(msgspec.json.decode(result, type=str))
 
 
 class _Block(msgspec.Struct, rename="camel"):

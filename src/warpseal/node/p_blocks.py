@@ -29,12 +29,12 @@ class PBlocksClient:
     settings' `max_answer_bytes` counts as a failure. The bytes of blocks are not verified.
     """
 
-    def __init__(self, pool: NodePool, info: InfoClient, *, at_once: int, per_s: int) -> None:
-        """at_once, per_s: the follower's limits of one node, for callers that want to stay within them."""
+    def __init__(self, pool: NodePool, info: InfoClient, *, max_concurrency: int, max_calls_per_s: int) -> None:
+        """max_concurrency, max_calls_per_s: the follower's limits of one node, for its own pace."""
         self._pool = pool
         self._info = info
-        self.at_once = at_once
-        self.per_s = per_s
+        self.max_concurrency = max_concurrency
+        self.max_calls_per_s = max_calls_per_s
 
     async def tip(self) -> int:
         """Return the height of the last accepted block of the first node in service."""

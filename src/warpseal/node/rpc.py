@@ -27,8 +27,8 @@ from warpseal.runtime.http_session import new_session
 
 T = TypeVar("T")
 
-# Decoding more than this on the event loop could hold it up for a millisecond.
-_INLINE_BYTES = 32 * 1024
+INLINE_BYTES = 32 * 1024
+"""Decoding more than this on the event loop could hold it up for a millisecond."""
 _MAX_ERROR_BYTES = 64 * 1024
 _OK = 200
 _NOT_FOUND = 404
@@ -183,7 +183,7 @@ class UpstreamNode:
         except _Disconnected:
             # The node closed an idle connection while the request was written. All calls only read: repeating is safe.
             reply = await self._post(path, body, limit)
-        if len(reply.body) > _INLINE_BYTES:
+        if len(reply.body) > INLINE_BYTES:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._executor, self._decode, call, reply)
         return self._decode(call, reply)

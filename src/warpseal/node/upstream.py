@@ -11,7 +11,7 @@ import aiohttp
 from warpseal.node.chain_validators_client import ChainValidatorsClient, validators_endpoint
 from warpseal.node.containers import ContainersClient
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
-from warpseal.node.evm import CBlocksClient, EvmClient
+from warpseal.node.evm import CBlocksClient
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
 from warpseal.node.p_blocks import PBlocksClient
@@ -27,7 +27,7 @@ from warpseal.warp.ids import ChainID
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The clients of the configured nodes; evm, validators: by chain, of those configured."""
+    """The clients of the configured nodes; validators: by configured EVM chain."""
 
     platform: PlatformClient
     info: InfoClient
@@ -38,7 +38,6 @@ class Upstream:
     containers: ContainersClient
     state: StateClient
     view: NodeViewClient
-    evm: Mapping[ChainID, EvmClient]
     validators: Mapping[ChainID, ChainValidatorsClient]
 
 
@@ -73,11 +72,6 @@ def connect_upstream(
     def pool(members: Sequence[UpstreamNode]) -> NodePool:
         return NodePool(members, served, learn_network=info.network_id, retry_failed_after_s=retry_s)
 
-    def evm_pool(chain: EvmChain) -> NodePool:
-        # Such a node does not return a network id; messages in its logs prove themselves.
-        members = [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in chain.rpc]
-        return NodePool(members, ServedNetwork(), retry_failed_after_s=retry_s)
-
     def chain_validators(chain: EvmChain) -> ChainValidatorsClient:
         endpoints = filter(None, map(validators_endpoint, chain.rpc))
         return ChainValidatorsClient(
@@ -90,13 +84,15 @@ def connect_upstream(
         info=info,
         proposervm=ProposerVMClient(pool(nodes)),
         blocks=PBlocksClient(
-            pool(platform_nodes), info, at_once=settings.follow_max_concurrency, per_s=settings.follow_calls_per_s
+            pool(platform_nodes),
+            info,
+            max_concurrency=settings.follow_max_concurrency,
+            max_calls_per_s=settings.follow_calls_per_s,
         ),
         x_chain=XChainClient(pool(nodes)),
         c_blocks=CBlocksClient(pool(nodes)),
         containers=ContainersClient(pool(nodes)),
         state=StateClient(pool(platform_nodes)),
         view=NodeViewClient(platform, pool(platform_nodes), pool(info_nodes)),
-        evm={chain.blockchain_id: EvmClient(evm_pool(chain)) for chain in settings.evm_chains},
         validators={chain.blockchain_id: chain_validators(chain) for chain in settings.evm_chains},
     )

@@ -1,4 +1,4 @@
-"""The `/rpc` API of simulated EVM chains: chain ID, height, and the logs of Warp messages that managers sent.
+"""The `/rpc` API of simulated EVM chains: chain ID, blocks, and the logs of Warp messages that managers sent.
 
 Source of truth: the Ethereum JSON-RPC as geth-based nodes speak it (errors as recorded), avalanchego warp precompile
 (the SendWarpMessage event).
@@ -45,6 +45,7 @@ class EvmChain:
             "eth_chainId": (0, lambda: hex(chain.evm_chain_id)),
             "net_version": (0, lambda: str(chain.evm_chain_id)),
             "eth_blockNumber": (0, lambda: hex(self._height)),
+            "eth_getBlockByNumber": (2, self._block_by_number),
             "eth_getLogs": (1, self._logs),
         }
 
@@ -99,6 +100,18 @@ class EvmChain:
         logs = (_log(place, sent) for place, sent in enumerate(self._sent, start=1))
         return [log for log in logs if first <= int(log["blockNumber"], 16) <= last and _matches(log, query)]
 
+    def _block_by_number(self, number: Any, _: Any) -> dict[str, Any]:
+        height = self._block(number)
+        if height > self._height:
+            raise EvmError(_SERVER_ERROR, "cannot query unfinalized data")
+        place, rest = divmod(height, _BLOCKS_PER_MESSAGE)
+        has_message = place > 0 and not rest and place <= len(self._sent)
+        block_hash = _block_hash(self._sent[place - 1]) if has_message else self._hash_of_empty_block(height)
+        return {"number": hex(height), "hash": block_hash, "transactions": []}
+
+    def _hash_of_empty_block(self, height: int) -> str:
+        return "0x" + sha256(self._chain.chain_id + height.to_bytes(8, "big")).hexdigest()
+
     def _block(self, value: Any) -> int:
         if value is None or value in _TAGS:
             return self._height
@@ -110,6 +123,10 @@ class EvmChain:
             return int(value, 16)
         except ValueError:
             raise EvmError(_INVALID_PARAMS, "invalid argument 0: invalid hex string") from None
+
+
+def _block_hash(sent: SentMessage) -> str:
+    return "0x" + sha256(b"block of " + sent.evm_tx_id).hexdigest()
 
 
 def _log(place: int, sent: SentMessage) -> dict[str, Any]:
@@ -128,7 +145,7 @@ def _log(place: int, sent: SentMessage) -> dict[str, Any]:
         "blockNumber": hex(number),
         "transactionHash": "0x" + sent.evm_tx_id.hex(),
         "transactionIndex": "0x0",
-        "blockHash": "0x" + sha256(b"block of " + sent.evm_tx_id).hexdigest(),
+        "blockHash": _block_hash(sent),
         "logIndex": "0x0",
         "removed": False,
     }

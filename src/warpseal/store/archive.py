@@ -53,7 +53,7 @@ class Archive:
             self._writes.queue.mark_used(message_id)
         return found.entry
 
-    def keep_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
+    def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, within half a second.
 
         The first share of a key stays until it is rejected; a verified share marks its equal and replaces a candidate.
@@ -64,19 +64,19 @@ class Archive:
             self._writes.queue.update_shares(AddShares(message, kept))
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Delete a bad share if its bytes are the stored ones; in order with `keep_shares`."""
+        """Delete a bad share if its bytes are the stored ones; in order with `store_shares`."""
         self._writes.queue.update_shares(RejectShare(message_id, public_key, signature))
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Mark a share as verified alone if its bytes are the stored ones; in order with `keep_shares`."""
+        """Mark a share as verified alone if its bytes are the stored ones; in order with `store_shares`."""
         self._writes.queue.update_shares(MarkVerified(message_id, public_key, signature))
 
-    def keep_for_ever(self, message: UnsignedMessage) -> None:
+    def pin(self, message: UnsignedMessage) -> None:
         """Never evict the shares and signatures of a message, present and future ones."""
         self._add_to_filter(message)
-        self._writes.queue.keep_for_ever(message)
+        self._writes.queue.pin(message)
 
-    async def keep_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
         """Store a signature; return when it is committed, after a second at most, and at once while the store is down.
 
         It is written as soon as possible in any case.

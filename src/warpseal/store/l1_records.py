@@ -56,7 +56,7 @@ class L1Records:
         """Return the origin of a validation; None if it is not known."""
         return await self._read_for_caller(lambda connection: find_origin(connection, validation_id))
 
-    async def keep_origin(self, origin: Origin, source: str) -> None:
+    async def store_origin(self, origin: Origin, source: str) -> None:
         """Store the origin of a validation; source: such as "bootstrap", "caller", "manager_chain".
 
         Returns when it is committed; the first origin of a validation stays. Raises MalformedMessage for a malformed

@@ -196,7 +196,7 @@ class WriteQueue:
             self._batch.to_recount.update(message_ids)
             self._gather()
 
-    def keep_for_ever(self, message: UnsignedMessage) -> None:
+    def pin(self, message: UnsignedMessage) -> None:
         """Add a message whose shares and signatures are never evicted, nor dropped from this queue."""
         with self._changed:
             if len(self._durable) >= _MAX_DURABLE_IDS:

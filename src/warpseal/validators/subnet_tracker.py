@@ -24,10 +24,11 @@ from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.tracking_state import TrackedSubnet, TrackedSubnets
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID, id_text
-from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
+from warpseal.warp.validator_set import CanonicalValidatorSet, Validator, required_weight
 
 log = logging.getLogger(__name__)
 
+READY_PERCENTAGE: Final = 67
 _RETRY_S: Final = 2.0
 _DISCOVERY_GAP_S: Final = 5.0
 _SET_TIMEOUT_S: Final = 30.0
@@ -73,6 +74,24 @@ class SubnetReadiness:
     def keyless(self) -> int:
         """Weight of members without a key, which can never sign."""
         return self.total - self.connected - sum(validator.weight for validator in self.missing)
+
+    @property
+    def needed(self) -> int:
+        """Connected weight that is enough to sign."""
+        return required_weight(self.total, READY_PERCENTAGE)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether enough weight is connected for the validators to sign."""
+        return self.total > 0 and self.connected >= self.needed
+
+    @property
+    def shortfall(self) -> str | None:
+        """What the subnet lacks to be ready; None if it lacks nothing."""
+        if not self.is_known:
+            return f"subnet {id_text(self.subnet_id)}: its validators are not known yet"
+        weights = f"connected weight {self.connected} of {self.needed} needed (total {self.total})"
+        return None if self.is_ready else f"subnet {id_text(self.subnet_id)}: {weights}"
 
 
 class SubnetTracker:

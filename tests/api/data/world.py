@@ -27,7 +27,7 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import NotFound
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import AssetPrices, UptimeSource
-from warpseal.metrics import Metrics
+from warpseal.metrics.registry import Metrics
 from warpseal.store.api_key import ApiKey
 
 DATA = DataApiSettings()

@@ -22,7 +22,7 @@ from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused
 from warpseal.history.aliases import ChainAliases
-from warpseal.metrics import Metrics
+from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
 from warpseal.ops.health.host import database_check, diskspace_check
 from warpseal.ops.health.peer_checks import PeerTraffic, network_check, router_check
@@ -31,6 +31,7 @@ from warpseal.ops.health.settings import HealthSettings
 from warpseal.ops.health.subnets import BootstrapCheck
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import LoadedVMs
+from warpseal.ops.profiles.profiler import ProfileStep
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, parse_id
 
@@ -48,26 +49,19 @@ class FakeProfiler:
     """Starts and stops, and writes nothing."""
 
     is_running: bool = False
-    written: list[str] = field(default_factory=list)
+    written: list[ProfileStep] = field(default_factory=list)
 
-    async def start_cpu(self) -> None:
-        if self.is_running:
-            raise CallRefused("cpu profiler already running")
-        self.is_running = True
-
-    async def stop_cpu(self) -> None:
-        if not self.is_running:
-            raise CallRefused("cpu profiler doesn't exist")
-        self.is_running = False
-
-    async def write_memory(self) -> None:
-        self.written.append("mem.profile")
-
-    async def write_locks(self) -> None:
-        self.written.append("lock.profile")
-
-    async def write_stacks(self) -> None:
-        self.written.append("stacks")
+    async def take(self, step: ProfileStep) -> None:
+        if step is ProfileStep.START_CPU:
+            if self.is_running:
+                raise CallRefused("cpu profiler already running")
+            self.is_running = True
+        elif step is ProfileStep.STOP_CPU:
+            if not self.is_running:
+                raise CallRefused("cpu profiler doesn't exist")
+            self.is_running = False
+        else:
+            self.written.append(step)
 
 
 @dataclass
@@ -146,7 +140,7 @@ async def world(
     plugins, profiler = FakePlugins(), FakeProfiler()
     interfaces.node_id = NODE_ID
     interfaces.add_health(registry)
-    interfaces.add_admin(AdminMethods(interfaces.router, aliases, loggers, lambda: plugins.load(), profiler))
+    interfaces.add_admin(AdminMethods(interfaces.router, aliases, loggers, lambda: plugins.load(), profiler.take))
     app = PathSwitch(interfaces, PlainTextResponse("not under /ext"))
     async with serving(app, settings) as url, aiohttp.ClientSession() as session:
         yield World(interfaces, registry, aliases, loggers, plugins, profiler, url, session)

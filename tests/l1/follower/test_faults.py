@@ -24,8 +24,7 @@ from tests.l1.follower.world import (
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, RegisterL1ValidatorTx
-from warpseal.l1.follower.l1_rows import parse_followed_block
-from warpseal.l1.follower.ports import FollowedBlock
+from warpseal.l1.follower.l1_rows import FollowedBlock, parse_followed_block
 from warpseal.store.errors import BlockRangesMismatch
 
 Make = Callable[[BlockID, int], bytes]
@@ -44,7 +43,7 @@ def with_block(make: Make, below: int, above: int) -> Chain:
 async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reason: str) -> None:
     chain, store = with_block(make, 40, 60), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: follower.status().stopped is not None)
             status = follower.status()
@@ -62,7 +61,7 @@ async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reas
 async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: str) -> None:
     chain, store = Chain(20), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: is_done(follower.status()))
             chain.grow(2)
@@ -96,7 +95,7 @@ async def test_a_block_with_a_wrong_parent_is_requested_from_the_next_node() -> 
     chain, store = Chain(60), MemoryStore()
     lying = ChainNode(chain=chain, lies={30: Chain(31, salt=b"other").raw[30], 10: chain.raw[11], 5: b"no block"})
     async with nodes_of(lying, ChainNode(chain=chain)) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: is_done(follower.status()))
             assert follower.status().stopped is None
@@ -123,7 +122,7 @@ async def test_a_block_with_a_wrong_parent_on_every_node_stops_the_follower(heig
     chain, store = Chain(60), MemoryStore()
     node = ChainNode(chain=chain, lies={height: Chain(60, salt=b"other").raw[height]})
     async with nodes_of(node) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: follower.status().stopped is not None)
             status = follower.status()
@@ -182,7 +181,7 @@ async def test_two_ranges_that_do_not_link_stop_the_follower_and_stay_separate()
     # The node still has the former tip, but another chain below it when the follower closes the gap.
     node.lies[39] = chain.raw[39]
     async with nodes_of(node) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: len(store.spans) == 2)
             node.lies.clear()

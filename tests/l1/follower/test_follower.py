@@ -81,7 +81,7 @@ async def test_blocks_are_read_from_the_tip_down_to_the_first_of_etna() -> None:
     chain, store = Chain(120, apricot=30), MemoryStore()
     node = ChainNode(chain=chain, etna_s=BANFF_S + 50)
     async with nodes_of(node, per_s=1_000) as blocks:
-        blocks.per_s = 20
+        blocks.max_calls_per_s = 20
         async with following(blocks, store, SLOW) as follower:
             await until(lambda: is_done(follower.status()))
             status = follower.status()
@@ -130,7 +130,7 @@ async def test_new_blocks_are_followed_while_the_backfill_goes_on() -> None:
 
     store.on_commit = grow
     async with nodes_of(ChainNode(chain=chain)) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         async with following(blocks, store, replace(FAST, follow_poll_s=0.0)) as follower:
             await until(lambda: is_done(follower.status()) and len(chain.raw) == 102)
     reads = [(read.low, read.high) for read in store.appended]
@@ -166,7 +166,7 @@ async def test_listeners_are_notified_of_new_transactions_after_the_commit() -> 
 async def test_a_restart_during_the_backfill_reads_no_block_twice() -> None:
     chain, store, starts = Chain(200), MemoryStore(), 0
     async with nodes_of(ChainNode(chain=chain)) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         while store.spans != [(1, 199)]:
             starts += 1
             store.up(down_after=4)
@@ -183,7 +183,7 @@ async def test_blocks_accepted_during_a_downtime_are_read_from_the_tip_and_repor
     chain.grow(1, txs[0])
     results: list[bytes] = []
     async with nodes_of(ChainNode(chain=chain)) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         async with following(blocks, store) as follower:
             await until(lambda: is_done(follower.status()))
         store.appended.clear()
@@ -314,14 +314,14 @@ async def test_progress_is_logged_while_the_backfill_runs(caplog: pytest.LogCapt
     chain, store = Chain(81), MemoryStore()
     store.up(down_after=3)
     async with nodes_of(ChainNode(chain=chain)) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         async with following(blocks, store, replace(FAST, log_every_s=0.01)) as follower:
             await until(lambda: follower.status().waiting_for == "store")
-            status, progress = follower.status(), follower.progress()
+            status, progress = follower.status(), follower.status().progress()
             await until(lambda: any(line.__dict__.get("remaining_blocks") == 56 for line in caplog.records))
             store.up()
             await until(lambda: is_done(follower.status()))
-            assert follower.progress() == {"from": "1", "to": "1", "percent": 100.0}
+            assert follower.status().progress() == {"from": "1", "to": "1", "percent": 100.0}
     assert (status.remaining_blocks, status.backfilled) == (56, 0.3)
     assert status.rate_blocks_s is not None
     assert status.eta_s is not None
@@ -337,4 +337,4 @@ async def test_following_can_be_switched_off() -> None:
         follower = PChainFollower(blocks, MemoryStore(), SettableLeadership(), replace(FAST, follow_p_chain=False))
         await follower.run()
     assert node.calls.total() == 0
-    assert (follower.progress(), follower.status().as_json()) == ({"off": True}, {"off": True})
+    assert (follower.status().progress(), follower.status().as_json()) == ({"off": True}, {"off": True})

@@ -55,7 +55,7 @@ async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) 
     node = ChainNode(chain=chain)
     spans: list[list[tuple[int, int]]] = []
     async with nodes_of(node) as blocks:
-        blocks.per_s = 8
+        blocks.max_calls_per_s = 8
         while not spans or spans[-1] != [(1, chain.tip)]:
             async with store_in(tmp_path) as store:
                 asked = len(node.asked)

@@ -16,9 +16,9 @@ from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.errors import StoreDown
-from warpseal.l1.follower.follower import PChainFollower
-from warpseal.l1.follower.l1_rows import parse_followed_block
-from warpseal.l1.follower.ports import DecodeBlock, FollowerBlocks, FollowerStore
+from warpseal.l1.follower.follower import FollowerStore, PChainFollower
+from warpseal.l1.follower.indexed_blocks import IndexedBlocks
+from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
 from warpseal.l1.follower.ranges import KnownRanges
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
@@ -204,14 +204,17 @@ async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[PB
 
 @asynccontextmanager
 async def following(
-    blocks: FollowerBlocks,
+    blocks: PBlocksClient,
     store: FollowerStore,
     settings: FollowerSettings = FAST,
     leadership: Leadership | None = None,
     decode: DecodeBlock = parse_followed_block,
+    indexed: IndexedBlocks | None = None,
 ) -> AsyncIterator[PChainFollower]:
     """Run a follower within the `async with` block and cancel it at the end."""
-    follower = PChainFollower(blocks, store, leadership or SettableLeadership(), settings, decode=decode)
+    follower = PChainFollower(
+        blocks, store, leadership or SettableLeadership(), settings, indexed=indexed, decode=decode
+    )
     task = asyncio.create_task(follower.run())
     try:
         yield follower

@@ -14,7 +14,7 @@ from tests.ops.ipc.world import process, running_server
 from warpseal.ops.ipc.client import CommandHandler
 from warpseal.ops.ipc.server import ControlServer
 from warpseal.ops.profiles.ipc import ClusterProfiler, profile_handlers
-from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNotWritten, Profiler
+from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNotWritten, Profiler, ProfileStep
 
 
 class RecordingProfiler(Profiler):
@@ -22,17 +22,17 @@ class RecordingProfiler(Profiler):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, suffix="-indexer")
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self._is_running = False
 
     async def start_cpu(self) -> None:
-        self.asked.append("start")
+        self.calls.append("start")
         if self._is_running:
             raise AlreadyRunning
         self._is_running = True
 
     async def stop_cpu(self) -> None:
-        self.asked.append("stop")
+        self.calls.append("stop")
         if not self._is_running:
             raise NotRunning
         self._is_running = False
@@ -48,7 +48,7 @@ async def cluster_with(folder: Path, other: Profiler) -> AsyncIterator[tuple[Clu
         is_connected.set()
 
     control_server.set_initial("come", lambda: None)
-    handlers: dict[str, CommandHandler] = {**profile_handlers(other), "come": connect}
+    handlers: dict[str, CommandHandler] = {**profile_handlers(other.take), "come": connect}
     try:
         async with running_server(control_server, folder), process(folder, handlers):
             await asyncio.wait_for(is_connected.wait(), 20)
@@ -62,10 +62,10 @@ async def test_files_of_the_other_process_lie_beside_the_daemons_when_the_call_r
 ) -> None:
     folder = tmp_path / "profiles"
     async with cluster_with(tmp_path, Profiler(folder, suffix="-indexer")) as (cluster, _):
-        await cluster.write_memory()
+        await cluster.take(ProfileStep.MEMORY)
         assert {file.name for file in folder.iterdir()} == {"mem.profile", "mem-indexer.profile"}
-        await cluster.write_locks()
-        await cluster.write_stacks()
+        await cluster.take(ProfileStep.LOCKS)
+        await cluster.take(ProfileStep.STACKS)
     others = {"lock.profile", "lock-indexer.profile", "stacktrace.txt", "stacktrace-indexer.txt"}
     assert {file.name for file in folder.iterdir()} == {"mem.profile", "mem-indexer.profile"} | others
 
@@ -73,25 +73,25 @@ async def test_files_of_the_other_process_lie_beside_the_daemons_when_the_call_r
 async def test_the_other_process_samples_while_the_daemon_does(tmp_path: Path) -> None:
     other = RecordingProfiler(tmp_path / "profiles")
     async with cluster_with(tmp_path, other) as (cluster, _):
-        assert other.asked == ["stop"], "a process that comes while nothing is sampled samples nothing"
-        await cluster.start_cpu()
+        assert other.calls == ["stop"], "a process that comes while nothing is sampled samples nothing"
+        await cluster.take(ProfileStep.START_CPU)
         with pytest.raises(AlreadyRunning):
-            await cluster.start_cpu()
-        assert other.asked == ["stop", "start"]
-        await cluster.stop_cpu()
+            await cluster.take(ProfileStep.START_CPU)
+        assert other.calls == ["stop", "start"]
+        await cluster.take(ProfileStep.STOP_CPU)
         with pytest.raises(NotRunning):
-            await cluster.stop_cpu()
-        assert other.asked == ["stop", "start", "stop"]
+            await cluster.take(ProfileStep.STOP_CPU)
+        assert other.calls == ["stop", "start", "stop"]
 
 
 async def test_a_process_that_connects_while_the_cpu_is_sampled_starts_sampling(tmp_path: Path) -> None:
     first, late = RecordingProfiler(tmp_path), RecordingProfiler(tmp_path)
     async with cluster_with(tmp_path, first) as (cluster, _):
-        await cluster.start_cpu()
-        async with process(tmp_path, profile_handlers(late)):
-            await until(lambda: late.asked == ["start"])
-            await cluster.stop_cpu()
-        assert late.asked == ["start", "stop"]
+        await cluster.take(ProfileStep.START_CPU)
+        async with process(tmp_path, profile_handlers(late.take)):
+            await until(lambda: late.calls == ["start"])
+            await cluster.take(ProfileStep.STOP_CPU)
+        assert late.calls == ["start", "stop"]
 
 
 async def test_a_write_error_of_the_other_process_does_not_fail_the_call(
@@ -99,7 +99,7 @@ async def test_a_write_error_of_the_other_process_does_not_fail_the_call(
 ) -> None:
     (tmp_path / "file").write_text("")
     async with cluster_with(tmp_path, Profiler(tmp_path / "file")) as (cluster, _):
-        await cluster.write_locks()
+        await cluster.take(ProfileStep.LOCKS)
     assert (tmp_path / "profiles" / "lock.profile").exists()
     assert "command failed in another process" in caplog.text
 
@@ -109,5 +109,5 @@ async def test_a_write_error_of_the_daemon_is_raised_and_other_processes_are_not
     other = Profiler(tmp_path / "theirs")
     async with cluster_with(tmp_path, other) as (cluster, _):
         with pytest.raises(ProfileNotWritten):
-            await cluster.write_locks()
+            await cluster.take(ProfileStep.LOCKS)
         assert not (tmp_path / "theirs").exists()

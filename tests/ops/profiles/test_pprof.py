@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ops.profiles.read_profile import go_rows, go_top, read_profile
-from warpseal.ops.profiles.pprof import ProfileContents, Unit, encode
+from warpseal.ops.profiles.pprof import ProfileContents, encode
 from warpseal.runtime.stack_samples import Frame, StackTotal
 
 FRAMES = st.builds(Frame, st.text(max_size=5), st.sampled_from(["", "a.py", "b.py"]), st.integers(0, 99), st.just(1))
@@ -21,9 +21,7 @@ INNER, OUTER = Frame("Codec.decode", "codec.py", 12, 10), Frame("main", "main.py
 
 
 def contents(totals: list[StackTotal]) -> ProfileContents:
-    return ProfileContents(
-        Unit("samples", "count"), Unit("cpu", "nanoseconds"), totals, 1_700_000_000 * 10**9, 10**10, 10**7
-    )
+    return ProfileContents("samples", "cpu", "nanoseconds", totals, 1_700_000_000 * 10**9, 10**10, 10**7)
 
 
 @given(TOTALS)

@@ -12,8 +12,8 @@ import pytest
 
 from tests.ops.profiles.read_profile import read_profile
 from warpseal.errors import CallRefused
-from warpseal.ops.profiles.profiler import Profiler
-from warpseal.ops.profiles.worker import PairedProfiler, ProfileStep
+from warpseal.ops.profiles.profiler import Profiler, ProfileStep
+from warpseal.ops.profiles.worker import PairedProfiler
 
 SUFFIX = "-other"
 
@@ -43,13 +43,13 @@ async def test_the_worker_writes_its_own_files_beside_the_callers(
     profilers_and_executor: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
 ) -> None:
     profilers, executor = profilers_and_executor
-    await profilers.start_cpu()
+    await profilers.take(ProfileStep.START_CPU)
     await profilers.join(jobs_of(executor))
     await asyncio.get_running_loop().run_in_executor(executor, work)
-    await profilers.stop_cpu()
-    await profilers.write_memory()
-    await profilers.write_locks()
-    await profilers.write_stacks()
+    await profilers.take(ProfileStep.STOP_CPU)
+    await profilers.take(ProfileStep.MEMORY)
+    await profilers.take(ProfileStep.LOCKS)
+    await profilers.take(ProfileStep.STACKS)
     assert read_profile(tmp_path / f"cpu{SUFFIX}.profile").amount_of("work") > 0
     assert read_profile(tmp_path / "cpu.profile").amount_of("work") == 0
     assert read_profile(tmp_path / f"mem{SUFFIX}.profile").samples
@@ -61,13 +61,13 @@ async def test_a_worker_that_joins_between_two_profiles_samples_only_during_the_
     profilers_and_executor: tuple[PairedProfiler, ProcessPoolExecutor], tmp_path: Path
 ) -> None:
     profilers, executor = profilers_and_executor
-    await profilers.write_locks()
+    await profilers.take(ProfileStep.LOCKS)
     assert not (tmp_path / f"lock{SUFFIX}.profile").exists()
     await profilers.join(jobs_of(executor))
     assert not (tmp_path / f"cpu{SUFFIX}.profile").exists()
     for _ in range(2):
-        await profilers.start_cpu()
-        await profilers.stop_cpu()
+        await profilers.take(ProfileStep.START_CPU)
+        await profilers.take(ProfileStep.STOP_CPU)
     assert (tmp_path / f"cpu{SUFFIX}.profile").exists()
 
 
@@ -77,4 +77,4 @@ async def test_a_write_error_of_the_worker_is_raised(tmp_path: Path) -> None:
         profilers = PairedProfiler(Profiler(tmp_path), tmp_path / "file", SUFFIX)
         await profilers.join(jobs_of(executor))
         with pytest.raises(CallRefused, match="open "):
-            await profilers.write_locks()
+            await profilers.take(ProfileStep.LOCKS)

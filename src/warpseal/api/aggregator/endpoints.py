@@ -28,7 +28,7 @@ from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import TooManyRequests, UndecodableBody, WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
-from warpseal.metrics import Metrics
+from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import id_text
 

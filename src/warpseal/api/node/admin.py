@@ -18,7 +18,7 @@ from warpseal.errors import CallRefused
 from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
 from warpseal.ops.logs.loggers import LEVELS, Levels
 from warpseal.ops.plugins.registry import LoadedVMs
-from warpseal.ops.profiles.ipc import ProfilerControl
+from warpseal.ops.profiles.profiler import ProfileStep, TakeStep
 from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, cb58_decode, id_text
 
 NAME: Final = "admin"
@@ -86,11 +86,10 @@ class AdminMethods:
     aliases: ChainAliases
     loggers: Loggers
     load_plugins: Callable[[], Awaitable[LoadedVMs]]
-    profiler: ProfilerControl
+    profile: TakeStep
 
     def methods(self) -> Mapping[str, Method[Any]]:
         """Return the methods by name."""
-        profiler = self.profiler
         return {
             "alias": Method(AliasParams, self.alias),
             "aliasChain": Method(AliasChainParams, self.alias_chain),
@@ -98,11 +97,11 @@ class AdminMethods:
             "getLoggerLevel": Method(LoggerParams, self.logger_level),
             "setLoggerLevel": Method(LevelParams, self.set_logger_level),
             "loadVMs": Method(NoParams, self.load_vms),
-            "startCPUProfiler": _action(profiler.start_cpu),
-            "stopCPUProfiler": _action(profiler.stop_cpu),
-            "memoryProfile": _action(profiler.write_memory),
-            "lockProfile": _action(profiler.write_locks),
-            "stacktrace": _action(profiler.write_stacks),
+            "startCPUProfiler": self._profiling(ProfileStep.START_CPU),
+            "stopCPUProfiler": self._profiling(ProfileStep.STOP_CPU),
+            "memoryProfile": self._profiling(ProfileStep.MEMORY),
+            "lockProfile": self._profiling(ProfileStep.LOCKS),
+            "stacktrace": self._profiling(ProfileStep.STACKS),
         }
 
     async def alias(self, params: AliasParams) -> Done:
@@ -152,13 +151,12 @@ class AdminMethods:
             content["failedVMs"] = dict(loaded.failed_vms)
         return content
 
+    def _profiling(self, step: ProfileStep) -> Method[NoParams]:
+        async def call(params: NoParams) -> Done:
+            await self.profile(step)
+            return DONE
 
-def _action(act: Callable[[], Awaitable[None]]) -> Method[NoParams]:
-    async def call(params: NoParams) -> Done:
-        await act()
-        return DONE
-
-    return Method(NoParams, call)
+        return Method(NoParams, call)
 
 
 def _check_length(alias: str) -> None:

@@ -7,14 +7,15 @@ calls are repeated until a node responds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 
 from warpseal.chains.codec import UnknownType
-from warpseal.l1.follower.ports import DecodeBlock, FollowedBlock, FollowerBlocks
+from warpseal.l1.follower.indexed_blocks import IndexedBlocks
+from warpseal.l1.follower.l1_rows import DecodeBlock, FollowedBlock
 from warpseal.l1.follower.ranges import BlockBatch
+from warpseal.node.p_blocks import PBlocksClient
 from warpseal.runtime.retry import Retrier
 from warpseal.warp.codec import MalformedMessage
 
@@ -47,18 +48,37 @@ class LinkedBlocks:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """The decoded bytes for a height: a block, or the fault in its place. id: the hash of the bytes."""
+    """The bytes for a height, decoded: a block, or the fault in its place. id: the hash of the bytes."""
 
     id: bytes
-    block: FollowedBlock | None
-    fault: FollowerFault | None
+    block: FollowedBlock | FollowerFault
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """The id that the block above names, or the parent that the block must name; None: not known."""
+
+    block_id: bytes | None = None
+    parent_id: bytes | None = None
+
+    def fits(self, block: FollowedBlock) -> bool:
+        return self.block_id in (None, block.id) and self.parent_id in (None, block.parent_id)
+
+    @property
+    def mismatch(self) -> str:
+        if self.parent_id is None:
+            return "no node has the block that the one above names as its parent"
+        return "no node has a block that names the one below as its parent"
 
 
 class BlockReader:
-    """Reads blocks of one chain, with the concurrency of `blocks`."""
+    """Reads blocks of one chain, with the concurrency of `blocks`. indexed: the blocks that no node is asked for."""
 
-    def __init__(self, blocks: FollowerBlocks, decode: DecodeBlock, retrier: Retrier) -> None:
+    def __init__(
+        self, blocks: PBlocksClient, indexed: IndexedBlocks | None, decode: DecodeBlock, retrier: Retrier
+    ) -> None:
         self._blocks = blocks
+        self._indexed = indexed
         self._decode = decode
         self._retrier = retrier
 
@@ -78,9 +98,10 @@ class BlockReader:
 
     async def time_of(self, height: int) -> int | FollowerFault | None:
         """Return the time of a block, None if it carries none, or the fault of a block that cannot be decoded."""
-        candidate = await self._read_candidate(height)
-        block = candidate.block or await self._find_alternative(height, lambda block: True)
-        return block.time if block is not None else candidate.fault
+        block = (await self._read_candidate(height)).block
+        if isinstance(block, FollowerFault):
+            block = await self._find_alternative(height, _Link()) or block
+        return block if isinstance(block, FollowerFault) else block.time
 
     async def is_known(self, height: int, block_id: bytes) -> bool:
         """Return whether any node has this block at that height."""
@@ -98,25 +119,28 @@ class BlockReader:
                 found[height] = await self._read_candidate(height)
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(self._blocks.at_once, batch.high - batch.low + 1)):
+            for _ in range(min(self._blocks.max_concurrency, batch.high - batch.low + 1)):
                 tasks.create_task(work())
         return found
 
     async def _read_candidate(self, height: int) -> _Candidate:
-        return self._decode_candidate(height, await self._retrier.call(lambda: self._blocks.block_at(height)))
+        raw = None if self._indexed is None else await self._indexed.block_at(height)
+        if raw is None:
+            raw = await self._retrier.call(lambda: self._blocks.block_at(height))
+        return self._decode_candidate(height, raw)
 
     def _decode_candidate(self, height: int, raw: bytes) -> _Candidate:
         block_id = sha256(raw).digest()
         try:
             block = self._decode(raw)
-        except UnknownType as error:
-            return _Candidate(block_id, None, FollowerFault(FollowerFaultReason.UNKNOWN_TYPE, height, str(error)))
         except MalformedMessage as error:
-            return _Candidate(block_id, None, FollowerFault(FollowerFaultReason.UNDECODABLE_BLOCK, height, str(error)))
+            is_unknown = isinstance(error, UnknownType)
+            reason = FollowerFaultReason.UNKNOWN_TYPE if is_unknown else FollowerFaultReason.UNDECODABLE_BLOCK
+            return _Candidate(block_id, FollowerFault(reason, height, str(error)))
         if block.height != height:
             detail = f"the block says that its height is {block.height}"
-            return _Candidate(block_id, None, FollowerFault(FollowerFaultReason.WRONG_PARENT, height, detail))
-        return _Candidate(block_id, block, None)
+            return _Candidate(block_id, FollowerFault(FollowerFaultReason.WRONG_PARENT, height, detail))
+        return _Candidate(block_id, block)
 
     async def _link_downwards(
         self, batch: BlockBatch, found: dict[int, _Candidate], top_id: bytes | None
@@ -124,7 +148,7 @@ class BlockReader:
         linked: list[FollowedBlock] = []
         expected_id = top_id
         for height in range(batch.high, batch.low - 1, -1):
-            block = await self._select(height, found[height], _HasID(expected_id))
+            block = await self._select(height, found[height], _Link(block_id=expected_id))
             if isinstance(block, FollowerFault):
                 return LinkedBlocks(tuple(reversed(linked)), block)
             linked.append(block)
@@ -140,7 +164,7 @@ class BlockReader:
         linked: list[FollowedBlock] = []
         parent_id = batch.below_id or b""
         for height in range(batch.low, batch.high + 1):
-            block = await self._select(height, found[height], _HasParent(parent_id))
+            block = await self._select(height, found[height], _Link(parent_id=parent_id))
             if isinstance(block, FollowerFault):
                 return LinkedBlocks(tuple(linked), await self._diagnose(batch, block))
             linked.append(block)
@@ -163,7 +187,7 @@ class BlockReader:
         """Try the chains below the other blocks that the nodes return for the top, since the first may be wrong."""
         for raw in await self._blocks.block_at_each(batch.high):
             top = self._decode_candidate(batch.high, raw)
-            if top.block is None or top.id == found[batch.high].id:
+            if isinstance(top.block, FollowerFault) or top.id == found[batch.high].id:
                 continue
             linked = await self._link_downwards(batch, {**found, batch.high: top}, top.id)
             if linked.fault is None:
@@ -171,43 +195,21 @@ class BlockReader:
         is_top_wrong = first.fault is not None and first.fault.reason is FollowerFaultReason.WRONG_PARENT
         return LinkedBlocks((), first.fault) if is_top_wrong else first
 
-    async def _select(
-        self, height: int, candidate: _Candidate, fits: _HasID | _HasParent
-    ) -> FollowedBlock | FollowerFault:
+    async def _select(self, height: int, candidate: _Candidate, link: _Link) -> FollowedBlock | FollowerFault:
         """Return the block if it fits, else the first fitting block of another node, else the fault."""
-        if candidate.block is not None and fits(candidate.block):
-            return candidate.block
-        alternative = await self._find_alternative(height, fits)
+        block = candidate.block
+        if isinstance(block, FollowedBlock) and link.fits(block):
+            return block
+        alternative = await self._find_alternative(height, link)
         if alternative is not None:
             return alternative
-        is_of_the_chain = not isinstance(fits, _HasID) or fits.block_id in (None, candidate.id)
-        if candidate.fault is not None and is_of_the_chain:
-            return candidate.fault
-        return FollowerFault(FollowerFaultReason.WRONG_PARENT, height, fits.mismatch)
+        if isinstance(block, FollowerFault) and link.block_id in (None, candidate.id):
+            return block
+        return FollowerFault(FollowerFaultReason.WRONG_PARENT, height, link.mismatch)
 
-    async def _find_alternative(self, height: int, fits: Callable[[FollowedBlock], bool]) -> FollowedBlock | None:
-        responses = await self._blocks.block_at_each(height)
-        blocks = (self._decode_candidate(height, raw).block for raw in responses)
-        return next((block for block in blocks if block is not None and fits(block)), None)
-
-
-@dataclass(frozen=True, slots=True)
-class _HasID:
-    """Whether a block is the parent that the block above names; block_id None: not known yet."""
-
-    block_id: bytes | None
-    mismatch = "no node has the block that the one above names as its parent"
-
-    def __call__(self, block: FollowedBlock) -> bool:
-        return self.block_id is None or block.id == self.block_id
-
-
-@dataclass(frozen=True, slots=True)
-class _HasParent:
-    """Whether a block names the one below as its parent."""
-
-    parent_id: bytes
-    mismatch = "no node has a block that names the one below as its parent"
-
-    def __call__(self, block: FollowedBlock) -> bool:
-        return block.parent_id == self.parent_id
+    async def _find_alternative(self, height: int, link: _Link) -> FollowedBlock | None:
+        for raw in await self._blocks.block_at_each(height):
+            block = self._decode_candidate(height, raw).block
+            if isinstance(block, FollowedBlock) and link.fits(block):
+                return block
+        return None

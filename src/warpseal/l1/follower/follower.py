@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
 from warpseal.errors import NodeUnavailable
 from warpseal.l1.follower.block_reader import BlockReader, FollowerFault, FollowerFaultReason, LinkedBlocks
-from warpseal.l1.follower.l1_rows import parse_followed_block
-from warpseal.l1.follower.ports import DecodeBlock, FollowerBlocks, FollowerStore
+from warpseal.l1.follower.indexed_blocks import IndexedBlocks
+from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
 from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
+from warpseal.node.p_blocks import PBlocksClient
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Retrier
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.leadership import Leadership
-from warpseal.store.values import BlockRange, L1Transaction
-from warpseal.warp.ids import P_CHAIN
+from warpseal.store.values import BlockRange, L1Transaction, Origin
+from warpseal.warp.ids import P_CHAIN, ChainID
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,20 @@ _MAX_BATCH: Final = 256
 _STATUS_INTERVAL_S: Final = 5.0
 
 Listener = Callable[[L1Transaction], None]
+
+
+class FollowerStore(Protocol):
+    """The store of L1 transactions and of the ranges of blocks that were read. Methods raise StoreDown."""
+
+    async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
+        """Return the ranges that were read, disjoint, newest first."""
+        ...
+
+    async def append(
+        self, chain_id: ChainID, read: BlockRange, transactions: Sequence[L1Transaction], origins: Sequence[Origin]
+    ) -> None:
+        """Store rows, and the range merged with its neighbours, in one transaction."""
+        ...
 
 
 class _Stopped(Exception):
@@ -49,11 +64,12 @@ class PChainFollower:
 
     def __init__(
         self,
-        blocks: FollowerBlocks,
+        blocks: PBlocksClient,
         store: FollowerStore,
         leadership: Leadership,
         settings: FollowerSettings,
         *,
+        indexed: IndexedBlocks | None = None,
         decode: DecodeBlock = parse_followed_block,
     ) -> None:
         self._blocks = blocks
@@ -62,9 +78,9 @@ class PChainFollower:
         self._settings = settings
         backoff = Backoff(settings.retry_first_s, settings.retry_cap_s)
         self._retrier = Retrier(backoff, {StoreDown: "store", NodeUnavailable: "nodes"})
-        self._reader = BlockReader(blocks, decode, self._retrier)
+        self._reader = BlockReader(blocks, indexed, decode, self._retrier)
         # About a second of calls, so that new blocks wait no longer for the backfill.
-        self._batch_blocks = max(_MIN_BATCH, min(_MAX_BATCH, blocks.per_s))
+        self._batch_blocks = max(_MIN_BATCH, min(_MAX_BATCH, blocks.max_calls_per_s))
         self._listeners: dict[object, Listener] = {}
         self._known = KnownRanges()
         self._is_loaded = False
@@ -119,10 +135,6 @@ class PChainFollower:
             block_id=newest.high_block_id if newest else None,
             is_off=not self._settings.follow_p_chain,
         )
-
-    def progress(self) -> dict[str, Any]:
-        """Return the progress of the backfill, for the detail of an error."""
-        return self.status().progress()
 
     async def run(self) -> None:
         """Follow while this process leads, until cancelled; return at once if following is switched off."""

@@ -1,4 +1,4 @@
-"""Blocks for the follower: from the index of the primary chains if it has them, else from a node."""
+"""Blocks for the follower from the index of the primary chains, so that no node is asked for them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from warpseal.index.database import reading_index
 from warpseal.index.keys import P
 from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
-from warpseal.l1.follower.ports import FollowerBlocks
-from warpseal.node.info import Upgrades
 from warpseal.runtime.locks import AsyncLock
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
@@ -27,60 +25,34 @@ _BLOCKS_PER_READ: Final = 32
 _MAX_CACHED_BLOCKS: Final = 1_024
 
 
-class IndexFirstBlocks:
-    """Blocks of the P-Chain from an index that another process writes, else from a node.
+class IndexedBlocks:
+    """Blocks of the P-Chain from an index that another process writes. Used from one event loop.
 
-    An index that does not exist yet, or cannot be read, has no blocks. Used from one event loop.
+    An index that does not exist yet, or cannot be read, has no blocks.
     """
 
-    def __init__(self, node: FollowerBlocks, url: StoreUrl, settings: IndexSettings) -> None:
-        self._node = node
+    def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
         self._engine = reading_index(url, settings)
         self._cache: LRUCache[int, bytes] = LRUCache(_MAX_CACHED_BLOCKS)
         self._loading = AsyncLock()
         self._indexed_height: int | None = None
         self._checked_at = float("-inf")
 
-    @property
-    def at_once(self) -> int:
-        """How many calls may be under way."""
-        return self._node.at_once
-
-    @property
-    def per_s(self) -> int:
-        """How many calls a second are made at most."""
-        return self._node.per_s
-
-    async def tip(self) -> int:
-        """Return the height of the node's last accepted block."""
-        return await self._node.tip()
-
-    async def block_at(self, height: int) -> bytes:
-        """Return the bytes of the accepted block, without the wrapping of the proposervm."""
+    async def block_at(self, height: int) -> bytes | None:
+        """Return the bytes of the accepted block, without the wrapping of the proposervm; None: not indexed."""
         async with self._loading:
-            raw = await self._indexed_block(height)
-        return await self._node.block_at(height) if raw is None else inner_block(raw)
-
-    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the different bytes that the nodes give for it."""
-        return await self._node.block_at_each(height)
-
-    async def upgrades(self) -> Upgrades:
-        """Return when upgrades activate."""
-        return await self._node.upgrades()
+            if height not in self._cache:
+                try:
+                    await asyncio.to_thread(self._load, height)
+                except SQLAlchemyError:
+                    self._indexed_height = None
+            # The follower asks for each block once.
+            raw = self._cache.pop(height, None)
+        return None if raw is None else inner_block(raw)
 
     def close(self) -> None:
         """Close the connections to the index."""
         self._engine.dispose()
-
-    async def _indexed_block(self, height: int) -> bytes | None:
-        if height not in self._cache:
-            try:
-                await asyncio.to_thread(self._load, height)
-            except SQLAlchemyError:
-                self._indexed_height = None
-        # The follower asks for each block once.
-        return self._cache.pop(height, None)
 
     def _load(self, height: int) -> None:
         """Read the block and some below it: the follower reads downwards from the newest. Raises SQLAlchemyError."""

@@ -5,7 +5,8 @@ Source of truth: ACP-77; reference of the five types in `chains/p_l1.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import (
@@ -16,9 +17,24 @@ from warpseal.chains.p_txs import (
     RegisterL1ValidatorTx,
     SetL1ValidatorWeightTx,
 )
-from warpseal.l1.follower.ports import FollowedBlock
 from warpseal.store.values import BootstrapOrigin, L1Transaction, Origin, RegistrationOrigin
 from warpseal.warp.ids import SubnetID, ValidationID
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedBlock:
+    """A decoded block with its L1 transactions. time: Unix seconds, None if the block carries none."""
+
+    height: int
+    id: bytes
+    parent_id: bytes
+    time: int | None
+    transactions: tuple[L1Transaction, ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+
+DecodeBlock = Callable[[bytes], FollowedBlock]
+"""Decodes the bytes of a block. Raises MalformedMessage; for an unknown type its subclass UnknownType."""
 
 
 def parse_followed_block(raw: bytes) -> FollowedBlock:
@@ -33,11 +49,7 @@ def _rows(block: PBlock) -> Iterator[L1Transaction]:
     for position, tx in enumerate(block.txs):
         subjects = _find_subjects(tx)
         if subjects is not None:
-            subnet_id, validation_id = subjects
-            time = block.time or 0
-            yield L1Transaction(
-                tx.id, block.height, position, block.id, time, tx.kind, tx.raw, subnet_id, validation_id
-            )
+            yield L1Transaction(tx.id, block.height, position, block.id, block.time or 0, tx.kind, tx.raw, *subjects)
 
 
 def _find_subjects(tx: PSignedTx) -> tuple[SubnetID | None, ValidationID | None] | None:
@@ -50,10 +62,8 @@ def _find_subjects(tx: PSignedTx) -> tuple[SubnetID | None, ValidationID | None]
             return registration.subnet_id, registration.validation_id
         case SetL1ValidatorWeightTx() as unsigned:
             return None, unsigned.change().validation_id
-        case IncreaseL1ValidatorBalanceTx(validation_id=validation_id):
-            return None, validation_id
-        case DisableL1ValidatorTx(validation_id=validation_id):
-            return None, validation_id
+        case IncreaseL1ValidatorBalanceTx() | DisableL1ValidatorTx() as unsigned:
+            return None, unsigned.validation_id
     return None
 
 

@@ -12,29 +12,9 @@ from warpseal.ops.health.chains import FollowedChain
 from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
-from warpseal.warp.validator_set import required_weight
 
-READY_PERCENTAGE: Final = 67
 NOT_BOOTSTRAPPED: Final = "subnets not bootstrapped"
 Readiness = Callable[[], Sequence[SubnetReadiness]]
-
-
-def is_connected(subnet: SubnetReadiness) -> bool:
-    """Return whether enough of a subnet's weight is connected for its validators to sign."""
-    return subnet.total > 0 and subnet.connected >= required_weight(subnet.total, READY_PERCENTAGE)
-
-
-def describe_shortfall(subnet: SubnetReadiness) -> str | None:
-    """Return what a subnet lacks, as text; None if it lacks nothing."""
-    if not subnet.is_known:
-        return f"subnet {id_text(subnet.subnet_id)}: its validators are not known yet"
-    if is_connected(subnet):
-        return None
-    needed = required_weight(subnet.total, READY_PERCENTAGE)
-    return (
-        f"subnet {id_text(subnet.subnet_id)}: connected weight {subnet.connected} of {needed} needed "
-        f"(total {subnet.total})"
-    )
 
 
 def quorum_check(subnet_id: SubnetID, readiness: Readiness) -> HealthCheck:
@@ -47,10 +27,10 @@ def quorum_check(subnet_id: SubnetID, readiness: Readiness) -> HealthCheck:
             return CheckOutcome(error="the network is not known yet")
         message = {
             "connectedWeight": str(subnet.connected),
-            "requiredWeight": str(required_weight(subnet.total, READY_PERCENTAGE)),
+            "requiredWeight": str(subnet.needed),
             "totalWeight": str(subnet.total),
         }
-        return CheckOutcome(message, describe_shortfall(subnet))
+        return CheckOutcome(message, subnet.shortfall)
 
     return HealthCheck(f"quorum-{name}", run, frozenset({name}), is_prompt=True)
 
@@ -79,7 +59,7 @@ class BootstrapCheck:
 
     def run(self) -> CheckOutcome:
         """Remove the subnets that have started up from the pending ones."""
-        self._connected.update(subnet.subnet_id for subnet in self._readiness() if is_connected(subnet))
+        self._connected.update(subnet.subnet_id for subnet in self._readiness() if subnet.is_ready)
         self._update_chains()
         self._pending = [subnet_id for subnet_id in self._pending if not self._has_started(subnet_id)]
         message = [id_text(subnet_id) for subnet_id in self._pending]

@@ -23,13 +23,13 @@ class CpuSampler:
     """Samples the process from start() to stop(); call both in the main thread, because signals arrive there.
 
     A sample attributes to a stack the CPU time of its thread since the last sample. CPU time of no Python thread is
-    NATIVE.
+    NATIVE. own_cpu_ns: CPU time of the sampling itself.
     """
 
     def __init__(self) -> None:
         self._totals = StackTotals()
         self._clocks = ThreadClocks()
-        self._own_ns = 0
+        self.own_cpu_ns = 0
         self._accounted_ns = 0
         self._process_ns = 0
 
@@ -49,21 +49,11 @@ class CpuSampler:
         signal.signal(signal.SIGPROF, _ignore)
         self._process_ns = time.process_time_ns() - self._process_ns
 
-    @property
-    def own_cpu_ns(self) -> int:
-        """CPU time of the sampling itself."""
-        return self._own_ns
-
-    @property
-    def process_cpu_ns(self) -> int:
-        """CPU time of the process between start() and stop()."""
-        return self._process_ns
-
     def totals(self) -> Iterator[StackTotal]:
         """Yield samples and nanoseconds by stack. Call it after stop()."""
         own, native = StackTotals(), StackTotals()
-        own.add(NO_STACK, self._own_ns, 0, innermost=PROFILER)
-        native.add(NO_STACK, max(0, self._process_ns - self._accounted_ns - self._own_ns), 0, innermost=NATIVE)
+        own.add(NO_STACK, self.own_cpu_ns, 0, innermost=PROFILER)
+        native.add(NO_STACK, max(0, self._process_ns - self._accounted_ns - self.own_cpu_ns), 0, innermost=NATIVE)
         yield from self._totals.totals()
         yield from own.totals()
         yield from native.totals()
@@ -80,7 +70,7 @@ class CpuSampler:
             if stack_frame is not None:
                 self._totals.add(capture_stack(stack_frame), used_ns)
                 self._accounted_ns += used_ns
-        self._own_ns += self._clocks.exclude_since(started_ns)
+        self.own_cpu_ns += self._clocks.exclude_since(started_ns)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

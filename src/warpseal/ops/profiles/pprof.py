@@ -16,23 +16,16 @@ _COMPRESSION_LEVEL = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """The name and the unit of a sample value: ("cpu", "nanoseconds")."""
-
-    name: str
-    unit: str
-
-
-@dataclass(frozen=True, slots=True)
 class ProfileContents:
-    """The content of a profile. count, amount: units of the two values of each total.
+    """The content of a profile. count, amount, unit: names of the two values of each total, and the unit of the amount.
 
     started_ns: Unix time; duration_ns: 0 for the state of a moment; period: `amount` between two samples, 0 if
     everything is counted.
     """
 
-    count: Unit
-    amount: Unit
+    count: str
+    amount: str
+    unit: str
     totals: Iterable[StackTotal]
     started_ns: int
     duration_ns: int = 0
@@ -43,10 +36,11 @@ def encode(contents: ProfileContents) -> bytes:
     """Return the profile in the file format of pprof."""
     writer = _Writer()
     profile = writer.profile
-    profile.sample_type.extend((writer.unit(contents.count), writer.unit(contents.amount)))
-    profile.period_type.CopyFrom(writer.unit(contents.amount))
+    amount = writer.value_type(contents.amount, contents.unit)
+    profile.sample_type.extend((writer.value_type(contents.count, "count"), amount))
+    profile.period_type.CopyFrom(amount)
     profile.period = contents.period
-    profile.default_sample_type = writer.text(contents.amount.name)
+    profile.default_sample_type = writer.text(contents.amount)
     profile.time_nanos = contents.started_ns
     profile.duration_nanos = contents.duration_ns
     for total in contents.totals:
@@ -76,8 +70,8 @@ class _Writer:
             self.profile.string_table.append(text)
         return self._texts[text]
 
-    def unit(self, unit: Unit) -> ValueType:
-        return ValueType(type=self.text(unit.name), unit=self.text(unit.unit))
+    def value_type(self, name: str, unit: str) -> ValueType:
+        return ValueType(type=self.text(name), unit=self.text(unit))
 
     def location(self, frame: Frame) -> int:
         location_id = self._locations.get(frame)

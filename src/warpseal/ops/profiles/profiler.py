@@ -14,8 +14,9 @@ import threading
 import time
 import traceback
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum, auto
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
@@ -23,14 +24,27 @@ from typing import IO, Any, Final
 from warpseal.errors import CallRefused
 from warpseal.ops.profiles.cpu import PERIOD_NS, CpuSampler
 from warpseal.ops.profiles.memory import memory_by_stack, memory_by_type
-from warpseal.ops.profiles.pprof import ProfileContents, Unit, encode
+from warpseal.ops.profiles.pprof import ProfileContents, encode
 from warpseal.ops.profiles.stalls import LoopStalls
 from warpseal.runtime.locks import CONTENTION, AsyncLock
 
 _FOLDER_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
 _NANOSECONDS: Final = "nanoseconds"
-_COUNT: Final = "count"
+
+
+class ProfileStep(StrEnum):
+    """One call of a profiler."""
+
+    START_CPU = auto()
+    STOP_CPU = auto()
+    MEMORY = auto()
+    LOCKS = auto()
+    STACKS = auto()
+
+
+TakeStep = Callable[[ProfileStep], Awaitable[None]]
+"""Takes a step in one process or in several. Raises CallRefused."""
 
 
 class Profiler:
@@ -51,6 +65,11 @@ class Profiler:
         self._counted_since_ns = time.time_ns()
         self._stalls = LoopStalls()
         self._lock = AsyncLock()
+
+    async def take(self, step: ProfileStep) -> None:
+        """Take one step by its name. Raises AlreadyRunning, NotRunning, ProfileNotWritten."""
+        steps = (self.start_cpu, self.stop_cpu, self.write_memory, self.write_locks, self.write_stacks)
+        await dict(zip(ProfileStep, steps, strict=True))[step]()
 
     async def start_cpu(self) -> None:
         """Start the CPU profile; from the first call on, waits are counted. Raises AlreadyRunning."""
@@ -76,14 +95,9 @@ class Profiler:
                 raise NotRunning
             sampler.stop()
             self._sampler = self._file = None
-            contents = ProfileContents(
-                Unit("samples", _COUNT),
-                Unit("cpu", _NANOSECONDS),
-                sampler.totals(),
-                self._started_ns,
-                time.time_ns() - self._started_ns,
-                PERIOD_NS,
-            )
+            started_ns, lasted_ns = self._started_ns, time.time_ns() - self._started_ns
+            units = ("samples", "cpu", _NANOSECONDS)
+            contents = ProfileContents(*units, sampler.totals(), started_ns, lasted_ns, PERIOD_NS)
             await asyncio.to_thread(self._write, file, contents)
 
     async def write_memory(self) -> None:
@@ -95,7 +109,7 @@ class Profiler:
                 totals = await asyncio.to_thread(memory_by_stack)
             else:
                 totals = await memory_by_type()
-            units = (Unit("inuse_objects", _COUNT), Unit("inuse_space", "bytes"))
+            units = ("inuse_objects", "inuse_space", "bytes")
             await asyncio.to_thread(self._write, file, ProfileContents(*units, totals, time.time_ns()))
 
     async def write_locks(self) -> None:
@@ -103,7 +117,7 @@ class Profiler:
         async with self._lock:
             file = await asyncio.to_thread(self._create, "lock.profile")
             counted_ns = time.time_ns() - self._counted_since_ns if CONTENTION.is_counting else 0
-            units = (Unit("contentions", _COUNT), Unit("delay", _NANOSECONDS))
+            units = ("contentions", "delay", _NANOSECONDS)
             contents = ProfileContents(*units, CONTENTION.totals(), self._counted_since_ns, counted_ns)
             await asyncio.to_thread(self._write, file, contents)
 
@@ -112,7 +126,7 @@ class Profiler:
         async with self._lock:
             text = stacktrace()
             file = await asyncio.to_thread(self._create, "stacktrace.txt")
-            await asyncio.to_thread(self._write_bytes, file, text.encode())
+            await asyncio.to_thread(self._write, file, text.encode())
 
     def close(self) -> None:
         """Stop all sampling and discard the samples."""
@@ -133,10 +147,8 @@ class Profiler:
         except OSError as error:
             raise ProfileNotWritten(path, error) from error
 
-    def _write(self, file: IO[bytes], contents: ProfileContents) -> None:
-        self._write_bytes(file, encode(contents))
-
-    def _write_bytes(self, file: IO[bytes], content: bytes) -> None:
+    def _write(self, file: IO[bytes], contents: ProfileContents | bytes) -> None:
+        content = contents if isinstance(contents, bytes) else encode(contents)
         try:
             with file:
                 file.write(content)

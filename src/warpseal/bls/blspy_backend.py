@@ -1,29 +1,26 @@
-"""BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes); the only importer of a BLS library.
-
-Synchronous, without policy. Source of truth: the proof-of-possession suite of the IETF BLS draft, and
-avalanchego `utils/crypto/bls`.
-"""
+"""The BLS interface by blspy 2.0.3, which has packages for Python 3.11 and 3.12."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
-from typing import Final, NewType
+from typing import Final
 
 from blspy import G1Element, G2Element, GTElement, PopSchemeMPL, PrivateKey
 
-# Opaque outside this module.
-PublicKey = NewType("PublicKey", object)
-Share = NewType("Share", object)
-SecretKey = NewType("SecretKey", object)
-Deviation = NewType("Deviation", object)  # Equal deviations compare equal.
+from warpseal.bls.common import (
+    POSSESSION_DST,
+    Deviation,
+    MalformedKey,
+    MalformedShare,
+    PublicKey,
+    SecretKey,
+    Share,
+    check_public_key,
+    check_secret,
+    check_share,
+    may_be_signature,
+)
 
-PUBLIC_KEY_BYTES: Final = 48
-SHARE_BYTES: Final = 96
-SECRET_KEY_BYTES: Final = 32
-POSSESSION_DST: Final = b"BLS_POP_BLS12381G2_XMD:SHA-256_SSWU_RO_POP_"
-
-_INFINITY_FLAG: Final = 0x40
 _G1: Final = G1Element.generator()
 _MINUS_G1: Final = _G1.negate()
 _G1_INFINITY: Final = G1Element()
@@ -35,23 +32,12 @@ _FIELD_ORDER: Final = int(
 NO_DEVIATION: Final = Deviation(_G1.pair(G2Element()))
 
 
-class MalformedKey(ValueError):
-    """The bytes are no key: wrong length, off the curve or the subgroup, infinity, zero or out of range."""
-
-
-class MalformedShare(ValueError):
-    """The bytes are no point of the signature curve, or they are the point at infinity."""
-
-
 def parse_public_key(raw: bytes) -> PublicKey:
     """Return the key of 48 compressed bytes: on the curve, in the subgroup, not infinity.
 
     Raises MalformedKey.
     """
-    if len(raw) != PUBLIC_KEY_BYTES:
-        raise MalformedKey(f"a public key has {PUBLIC_KEY_BYTES} bytes, not {len(raw)}")
-    if raw[0] & _INFINITY_FLAG:
-        raise MalformedKey("the public key is the point at infinity")
+    check_public_key(raw)
     try:
         return PublicKey(G1Element.from_bytes(raw))
     except ValueError as error:
@@ -68,10 +54,7 @@ def decode_share(raw: bytes) -> Share:
 
     Raises MalformedShare. Callers check the sum that the share enters, with `verify`.
     """
-    if len(raw) != SHARE_BYTES:
-        raise MalformedShare(f"a share has {SHARE_BYTES} bytes, not {len(raw)}")
-    if raw[0] & _INFINITY_FLAG:
-        raise MalformedShare("the share is the point at infinity")
+    check_share(raw)
     try:
         return Share(G2Element.from_bytes_unchecked(raw))
     except ValueError as error:
@@ -97,11 +80,6 @@ def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
     if point is None or key == _G1_INFINITY:
         return False
     return bool(PopSchemeMPL.verify(key, message, point))
-
-
-def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:
-    """Return whether 96 bytes are the sum of exactly `keys`' signatures over `message`; False without keys."""
-    return bool(keys) and verify(sum_public_keys(keys), message, signature)
 
 
 def add_public_keys(left: PublicKey, right: PublicKey) -> PublicKey:
@@ -155,7 +133,7 @@ def multiply_deviations(left: Deviation, right: Deviation) -> Deviation:
 def invert_deviation(value: Deviation) -> Deviation:
     """Return the inverse of a deviation.
 
-    It is the conjugate, but blspy 2.0.3 offers neither; so the second half of the twelve field elements is
+    It is the conjugate, but blspy offers neither; so the second half of the twelve field elements is
     negated in their bytes (48 each, little-endian, in Montgomery form, which negation leaves as it is).
     """
     raw = bytes(value)  # type: ignore[call-overload]
@@ -164,21 +142,10 @@ def invert_deviation(value: Deviation) -> Deviation:
     return Deviation(GTElement.from_bytes_unchecked(raw[: len(raw) // 2] + b"".join(negated)))
 
 
-def generate_secret(seed: bytes | None = None) -> SecretKey:
-    """Return a random secret key, or the key that a seed of at least 32 bytes determines. Raises MalformedKey."""
-    if seed is not None and len(seed) < SECRET_KEY_BYTES:
-        raise MalformedKey(f"a seed has at least {SECRET_KEY_BYTES} bytes, not {len(seed)}")
-    return SecretKey(PopSchemeMPL.key_gen(secrets.token_bytes(SECRET_KEY_BYTES) if seed is None else seed))
-
-
 def secret_from_bytes(raw: bytes) -> SecretKey:
     """Return the secret key of 32 big-endian bytes, from 1 to the group order less 1. Raises MalformedKey."""
-    if len(raw) != SECRET_KEY_BYTES or not any(raw):
-        raise MalformedKey(f"a secret key has {SECRET_KEY_BYTES} bytes and is not zero")
-    try:
-        return SecretKey(PrivateKey.from_bytes(raw))
-    except ValueError as error:
-        raise MalformedKey(f"no secret key: {error}") from None
+    check_secret(raw)
+    return SecretKey(PrivateKey.from_bytes(raw))
 
 
 def secret_bytes(secret: SecretKey) -> bytes:
@@ -199,7 +166,7 @@ def sign(secret: SecretKey, message: bytes) -> bytes:
 def sign_possession(secret: SecretKey, message: bytes) -> bytes:
     """Return the 96-byte signature over `message` under the proof-of-possession DST (signed IPs, key proofs).
 
-    Double-and-add of the hashed point, since blspy 2.0.3 has no scalar multiplication. NOT constant time:
+    Double-and-add of the hashed point, since blspy has no scalar multiplication. NOT constant time:
     use it for temporary keys and simulated validators only.
     """
     point = G2Element.from_message(message, POSSESSION_DST)
@@ -209,11 +176,6 @@ def sign_possession(secret: SecretKey, message: bytes) -> bytes:
         if bit == "1":
             total = total + point
     return bytes(total)
-
-
-def prove_possession(secret: SecretKey) -> bytes:
-    """Return the proof of possession of a key: 96 bytes, a signature over its 48 bytes (proof-of-possession DST)."""
-    return bytes(PopSchemeMPL.pop_prove(secret))
 
 
 def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
@@ -232,7 +194,7 @@ def is_signature(raw: bytes) -> bool:
 
 def _checked_signature(raw: bytes) -> G2Element | None:
     """Return the point, or None if it is malformed, infinity or outside the subgroup."""
-    if len(raw) != SHARE_BYTES or raw[0] & _INFINITY_FLAG:
+    if not may_be_signature(raw):
         return None
     try:
         return G2Element.from_bytes(raw)

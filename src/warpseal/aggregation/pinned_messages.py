@@ -1,4 +1,4 @@
-"""What the aggregation hands to the archive: shares in lists, signed messages before they leave, pinned messages.
+"""Pinned messages, which the archive never evicts, and the audit of their stored shares.
 
 The share audit verifies stored shares of pinned messages one at a time while no aggregation verifies.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import thread_time
 from typing import Final
 
@@ -15,12 +15,12 @@ from cachetools import LRUCache
 
 from warpseal.aggregation.ports import ShareArchive
 from warpseal.aggregation.result_cache import SignedResult
-from warpseal.aggregation.share_cache import CachedShare, ShareCache
-from warpseal.aggregation.verification import CryptoPool
+from warpseal.aggregation.share_cache import ShareCache
+from warpseal.aggregation.verification import CryptoPool, stored_signature
 from warpseal.bls import SHARE_BYTES, MalformedKey, parse_public_key, verify
-from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
+from warpseal.store.values import StoredShare
 from warpseal.warp.ids import MessageID, id_text
-from warpseal.warp.message import SignedMessage, UnsignedMessage
+from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 log = logging.getLogger(__name__)
@@ -31,45 +31,6 @@ _AUDIT_BATCH: Final = 64
 _PAUSE_PER_WORK: Final = 19
 _AUDIT_PAUSE_S: Final = 1.0
 _AUDIT_POLL_S: Final = 60.0
-
-
-class ArchiveWriter:
-    """Writes the shares and results of one round; what the archive holds already is not written again."""
-
-    def __init__(self, message: UnsignedMessage, validators: CanonicalValidatorSet, archive: ShareArchive) -> None:
-        self._message = message
-        self._validators = validators
-        self._archive = archive
-        self._shares: dict[bytes, bytes] = {}
-        self._signatures: frozenset[StoredSignature] = frozenset()
-
-    def set_stored(self, stored: ArchiveEntry) -> None:
-        """Take what the archive holds."""
-        self._shares = {share.public_key: share.signature for share in stored.shares}
-        self._signatures = frozenset(stored.signatures)
-
-    def store_shares(self, shares: Iterable[tuple[bytes, CachedShare]]) -> None:
-        """Store shares, each with its public key, in one list: single calls would cost as much as the shares."""
-        known = self._shares
-        found = [
-            StoredShare(public_key, share.raw, share.is_verified)
-            for public_key, share in shares
-            if share.is_verified or known.get(public_key) != share.raw
-        ]
-        if found:
-            self._archive.keep_shares(self._message, found)
-
-    def delete_share(self, public_key: bytes, signature: bytes) -> None:
-        """Delete a share that was found bad."""
-        if self._shares.get(public_key) == signature:
-            del self._shares[public_key]
-        self._archive.reject_share(self._message.id, public_key, signature)
-
-    async def store_result(self, result: SignedResult) -> None:
-        """Return when a result is committed, or when the archive lets its callers wait no longer."""
-        signature = _stored_signature(result, self._validators)
-        if signature not in self._signatures:
-            await self._archive.keep_signature(self._message, signature)
 
 
 class PinnedMessages:
@@ -86,14 +47,14 @@ class PinnedMessages:
     def pin(self, message: UnsignedMessage) -> None:
         """Never evict a message from the archive."""
         if self._add(message.id):
-            self._archive.keep_for_ever(message)
+            self._archive.pin(message)
 
     async def ensure_stored(
         self, message: UnsignedMessage, result: SignedResult, validators: CanonicalValidatorSet
     ) -> None:
         """Return when a cached result is committed: the archive may have evicted it before the message was pinned."""
         if self._add(_name(message.id, result)):
-            await self._archive.keep_signature(message, _stored_signature(result, validators))
+            await self._archive.store_signature(message, stored_signature(result, validators))
 
     def mark_stored(self, message: UnsignedMessage, result: SignedResult) -> None:
         """Take that a result was committed after its message was pinned."""
@@ -181,13 +142,6 @@ class ShareAuditor:
         except MalformedKey:
             is_right = False
         return is_right, self._clock() - started_s
-
-
-def _stored_signature(result: SignedResult, validators: CanonicalValidatorSet) -> StoredSignature:
-    """Return the aggregate of a result and the public keys of its signers, in canonical order."""
-    signed = SignedMessage.parse(result.signed_message)
-    keys = tuple(validators.validators[index].public_key for index in signed.signer_indices)
-    return StoredSignature(keys, signed.signature)
 
 
 def _name(message_id: MessageID, result: SignedResult) -> bytes:

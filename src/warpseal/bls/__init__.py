@@ -1,0 +1,156 @@
+"""BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes); the only importer of a BLS library.
+
+Synchronous, without policy. Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego
+`utils/crypto/bls`. Two libraries stand behind one interface: blspy where it is installed, else py_arkworks_bls12381;
+the environment variable WARPSEAL_BLS (`blspy` or `arkworks`) names one. Start reading in `blspy_backend`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Final
+
+from warpseal.bls.common import (
+    POSSESSION_DST,
+    PUBLIC_KEY_BYTES,
+    SECRET_KEY_BYTES,
+    SHARE_BYTES,
+    Deviation,
+    MalformedKey,
+    MalformedShare,
+    PublicKey,
+    SecretKey,
+    Share,
+    derive_secret_bytes,
+)
+
+LIBRARIES: Final = {"blspy": "blspy", "arkworks": "py_arkworks_bls12381"}
+
+
+def choose_backend(wanted: str = "") -> str:
+    """Return the name of the backend: the wanted one, else the first that is installed.
+
+    Raises ImportError for an unknown name, a library that is not installed, and if there is none.
+    """
+    if wanted and wanted not in LIBRARIES:
+        raise ImportError(f"WARPSEAL_BLS is {wanted!r}; it names a BLS library: {' or '.join(LIBRARIES)}")
+    for name in [wanted] if wanted else LIBRARIES:
+        if find_spec(LIBRARIES[name]) is not None:
+            return name
+    names = LIBRARIES[wanted] if wanted else " or ".join(LIBRARIES.values())
+    raise ImportError(f"no BLS library: install {names}")
+
+
+BACKEND: Final = choose_backend(os.environ.get("WARPSEAL_BLS", ""))
+
+if BACKEND == "blspy":
+    from warpseal.bls.blspy_backend import (
+        NO_DEVIATION,
+        add_public_keys,
+        add_shares,
+        compute_deviation,
+        decode_share,
+        derive_public_key,
+        hash_to_curve,
+        invert_deviation,
+        is_in_subgroup,
+        is_signature,
+        multiply_deviations,
+        parse_public_key,
+        public_key_bytes,
+        secret_bytes,
+        secret_from_bytes,
+        sign,
+        sign_possession,
+        subtract_public_keys,
+        subtract_shares,
+        sum_public_keys,
+        sum_shares,
+        verify,
+        verify_possession,
+    )
+else:
+    from warpseal.bls.arkworks_backend import (
+        NO_DEVIATION,
+        add_public_keys,
+        add_shares,
+        compute_deviation,
+        decode_share,
+        derive_public_key,
+        hash_to_curve,
+        invert_deviation,
+        is_in_subgroup,
+        is_signature,
+        multiply_deviations,
+        parse_public_key,
+        public_key_bytes,
+        secret_bytes,
+        secret_from_bytes,
+        sign,
+        sign_possession,
+        subtract_public_keys,
+        subtract_shares,
+        sum_public_keys,
+        sum_shares,
+        verify,
+        verify_possession,
+    )
+
+__all__ = [
+    "BACKEND",
+    "LIBRARIES",
+    "NO_DEVIATION",
+    "POSSESSION_DST",
+    "PUBLIC_KEY_BYTES",
+    "SECRET_KEY_BYTES",
+    "SHARE_BYTES",
+    "Deviation",
+    "MalformedKey",
+    "MalformedShare",
+    "PublicKey",
+    "SecretKey",
+    "Share",
+    "add_public_keys",
+    "add_shares",
+    "choose_backend",
+    "compute_deviation",
+    "decode_share",
+    "derive_public_key",
+    "generate_secret",
+    "hash_to_curve",
+    "invert_deviation",
+    "is_in_subgroup",
+    "is_signature",
+    "multiply_deviations",
+    "parse_public_key",
+    "prove_possession",
+    "public_key_bytes",
+    "secret_bytes",
+    "secret_from_bytes",
+    "sign",
+    "sign_possession",
+    "subtract_public_keys",
+    "subtract_shares",
+    "sum_public_keys",
+    "sum_shares",
+    "verify",
+    "verify_aggregate",
+    "verify_possession",
+]
+
+
+def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:
+    """Return whether 96 bytes are the sum of exactly `keys`' signatures over `message`; False without keys."""
+    return bool(keys) and verify(sum_public_keys(keys), message, signature)
+
+
+def generate_secret(seed: bytes | None = None) -> SecretKey:
+    """Return a random secret key, or the key that a seed of at least 32 bytes determines. Raises MalformedKey."""
+    return secret_from_bytes(derive_secret_bytes(seed))
+
+
+def prove_possession(secret: SecretKey) -> bytes:
+    """Return the proof of possession of a key: 96 bytes, a signature over its 48 bytes (proof-of-possession DST)."""
+    return sign_possession(secret, public_key_bytes(derive_public_key(secret)))
