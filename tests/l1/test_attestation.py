@@ -21,7 +21,7 @@ from tests.chains.p_vectors import TRANSACTIONS, Vector, recorded, unchecked
 from tests.warp import l1_txs
 from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.errors import NoMessage
-from warpseal.l1.attestation import Attestation, derive_attestation, removal_message
+from warpseal.l1.attestation import Attestation, build_message, derive_attestation
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.message import SignedMessage, UnsignedMessage
@@ -107,7 +107,7 @@ def test_the_transactions_of_the_example_l1_give_its_known_messages() -> None:
     assert change.payload == L1ValidatorWeight(REGISTERED, 1, 5)
     assert change.message.id.hex() == "636e468d42f5f74e4380023bc8d59abd9069d46f6252066fd53168600e9b01d8"
     assert {item.manager_chain_id for item in (conversion, registration, change)} == {ChainID(parse_id(EXAMPLE_CHAIN))}
-    removal = removal_message(EXAMPLE_NETWORK_ID, REGISTERED).raw.hex()
+    removal = build_message(EXAMPLE_NETWORK_ID, L1ValidatorRegistration(REGISTERED, False)).raw.hex()
     assert removal.endswith("0027000000000002" + REGISTERED.hex() + "00")
 
 

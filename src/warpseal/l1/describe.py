@@ -6,15 +6,15 @@ It never fails: a part that cannot be decoded is body as bytes, with the offset 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from warpseal.chains.components import BaseFields
 from warpseal.chains.ids import Address, address_text
-from warpseal.chains.p_txs import PSignedTx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx, parse_p_tx
+from warpseal.chains.p_txs import RegisterL1ValidatorTx, SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.errors import NoMessage, UndecodableTransaction
-from warpseal.l1.attestation import Attestation, derive_attestation
+from warpseal.l1.attestation import derive_attestation
 from warpseal.l1.teleporter import MESSENGER_V1, TeleporterMessage, parse_teleporter
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import NODE_ID_BYTES, P_CHAIN, ChainID, NodeID, id_text, node_id_text
@@ -29,6 +29,9 @@ from warpseal.warp.l1_messages import (
 from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage, unwrap_log_data
 
 Json = dict[str, Any]
+L1Message: TypeAlias = (
+    SubnetToL1Conversion | RegisterL1Validator | L1ValidatorRegistration | L1ValidatorWeight | ValidatorUptime
+)
 
 # A payload has at most 24 KiB. A larger message is body in part.
 MAX_MESSAGE_BYTES: Final = 128 * 1024
@@ -39,6 +42,12 @@ _WORD_BYTES: Final = 32
 _TYPE_OFFSET: Final = 2
 _TYPE_END: Final = 6
 NO_WARP_MESSAGE: Final = "no Warp message"
+_L1_MESSAGES: Final[dict[int, type[L1Message]]] = {
+    0: SubnetToL1Conversion,
+    1: RegisterL1Validator,
+    2: L1ValidatorRegistration,
+    3: L1ValidatorWeight,
+}
 _NETWORKS: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
 
 
@@ -53,8 +62,10 @@ def describe(raw: bytes) -> Json:
     message, wrapping = unwrap(raw)
     body: Json = {"wrapping": wrapping} if wrapping else {}
     unread: list[Json] = []
-    unsigned, fault = _unsigned_part(message)
-    if unsigned is None:
+    length = int.from_bytes(message[_PAYLOAD_LENGTH_OFFSET:_PAYLOAD_OFFSET], "big")
+    try:
+        unsigned = UnsignedMessage.parse(message[: _PAYLOAD_OFFSET + length])
+    except MalformedMessage as fault:
         return body | _describe_unknown(message, fault)
     signature = _signature(message, unsigned, unread)
     body |= {"type": "unsigned message" if signature is None else "signed message"}
@@ -75,31 +86,32 @@ def describe_unsigned(message: UnsignedMessage, unread: list[Json]) -> Json:
     return body | {"payload": _payload(message, unread), "unsignedMessage": hex_text(message.raw)}
 
 
-def describe_transaction(raw: bytes) -> dict[str, Any]:
+def describe_transaction(raw: bytes) -> Json:
     """Describe the signed bytes of a P-Chain transaction. Raises MalformedMessage."""
     tx = parse_p_tx(raw)
-    body: dict[str, Any] = {
-        "type": "P-Chain transaction",
-        "transactionId": id_forms(tx.id),
-        "transactionType": tx.kind,
-    }
-    carried = carried_message(tx)
-    if carried is not None:
-        body["askedForBy"] = describe(carried.encode())
+    body: Json = {"type": "P-Chain transaction", "transactionId": id_forms(tx.id), "transactionType": tx.kind}
+    if isinstance(tx.unsigned, RegisterL1ValidatorTx | SetL1ValidatorWeightTx):
+        with suppress(MalformedMessage):
+            body["askedForBy"] = describe(tx.unsigned.signed_message().encode())
+    # Two types have no base, and no message either.
+    base = getattr(tx.unsigned, "base", None)
     try:
-        return body | _describe_attestation(derive_attestation(tx, _network_of(tx)))
+        attestation = derive_attestation(tx, base.network_id if isinstance(base, BaseFields) else 0)
     except (NoMessage, UndecodableTransaction) as error:
         return body | {"message": None, "reason": str(error)}
-
-
-def carried_message(tx: PSignedTx) -> SignedMessage | None:
-    """Return the signed message in a transaction, None if its type carries none."""
-    if not isinstance(tx.unsigned, RegisterL1ValidatorTx | SetL1ValidatorWeightTx):
-        return None
-    try:
-        return tx.unsigned.signed_message()
-    except MalformedMessage:
-        return None
+    proof = attestation.justification
+    return body | {
+        "managerBlockchainId": id_forms(attestation.manager_chain_id),
+        "managerAddress": hex_text(attestation.manager_address),
+        "justification": (
+            "needed: the proof of the validation's origin"
+            if proof is None
+            else hex_text(proof)
+            if proof
+            else "none is needed"
+        ),
+        "message": describe(attestation.message.raw),
+    }
 
 
 def unwrap(raw: bytes) -> tuple[bytes, str | None]:
@@ -108,8 +120,10 @@ def unwrap(raw: bytes) -> tuple[bytes, str | None]:
     if logged is not None:
         return logged, "SendWarpMessage log data"
     bare = raw.rstrip(b"\x00")
-    if len(raw) % _WORD_BYTES == 0 and bare[-1:] == b"\xff" and _is_signed(bare[:-1]):
-        return bare[:-1], "access list of a delivery"
+    if len(raw) % _WORD_BYTES == 0 and bare[-1:] == b"\xff":
+        with suppress(MalformedMessage):
+            SignedMessage.parse(bare[:-1])
+            return bare[:-1], "access list of a delivery"
     return raw, None
 
 
@@ -122,23 +136,6 @@ def hex_text(raw: bytes) -> str:
     """Return bytes as hex after 0x; of more than 32 KiB only the first, and the total."""
     body = "0x" + raw[:_SHOWN_BYTES].hex()
     return body if len(raw) <= _SHOWN_BYTES else f"{body}… ({len(raw)} bytes in all)"
-
-
-def _is_signed(raw: bytes) -> bool:
-    try:
-        SignedMessage.parse(raw)
-    except MalformedMessage:
-        return False
-    return True
-
-
-def _unsigned_part(raw: bytes) -> tuple[UnsignedMessage | None, MalformedMessage]:
-    """Return the unsigned message that `raw` begins with, or why there is none."""
-    length = int.from_bytes(raw[_PAYLOAD_LENGTH_OFFSET:_PAYLOAD_OFFSET], "big")
-    try:
-        return UnsignedMessage.parse(raw[: _PAYLOAD_OFFSET + length]), MalformedMessage(0, "")
-    except MalformedMessage as error:
-        return None, error
 
 
 def _describe_unknown(raw: bytes, fault: MalformedMessage) -> Json:
@@ -184,21 +181,21 @@ def _call(message: UnsignedMessage, call: AddressedCall, unread: list[Json]) -> 
     teleporter = None if message.source_chain_id == P_CHAIN else parse_teleporter(call.source_address, call.payload)
     if teleporter is not None:
         return _teleporter(message.source_chain_id, teleporter, call.source_address)
-    read = _reader_of(message, call)
-    if read is None:
-        unread.append({"part": "payload.call", "offset": 0, "reason": "unknown kind of call"})
-        return {"type": "unknown", "bytes": hex_text(call.payload)}
+    kind = _kind_of(message, call)
     try:
-        return read(message, call.payload)
-    except MalformedMessage as error:
-        unread.append({"part": "payload.call", "offset": error.offset, "reason": error.reason})
-        return {"type": "unknown", "bytes": hex_text(call.payload)}
+        if kind is not None:
+            return _l1_message(message, kind.parse(call.payload))
+        error = MalformedMessage(0, "unknown kind of call")
+    except MalformedMessage as malformed:
+        error = malformed
+    unread.append({"part": "payload.call", "offset": error.offset, "reason": error.reason})
+    return {"type": "unknown", "bytes": hex_text(call.payload)}
 
 
-def _reader_of(message: UnsignedMessage, call: AddressedCall) -> Callable[[UnsignedMessage, bytes], Json] | None:
+def _kind_of(message: UnsignedMessage, call: AddressedCall) -> type[L1Message] | None:
     type_id = _type_of(call.payload)
     if type_id == 0 and message.source_chain_id != P_CHAIN:
-        return None if call.source_address else _uptime
+        return None if call.source_address else ValidatorUptime
     return None if type_id is None else _L1_MESSAGES.get(type_id)
 
 
@@ -209,64 +206,50 @@ def _type_of(raw: bytes) -> int | None:
     return int.from_bytes(raw[_TYPE_OFFSET:_TYPE_END], "big")
 
 
-def _conversion(message: UnsignedMessage, raw: bytes) -> Json:
-    conversion = SubnetToL1Conversion.parse(raw)
-    return {
-        "type": "SubnetToL1Conversion",
-        "meaning": "the P-Chain attests that a subnet was converted to an L1 with these initial validators",
-        "conversionId": id_forms(conversion.conversion_id),
-    }
+def _l1_message(message: UnsignedMessage, call: L1Message) -> Json:
+    body: Json = {"type": type(call).__name__, "meaning": _meaning(message, call)}
+    match call:
+        case SubnetToL1Conversion():
+            return body | {"conversionId": id_forms(call.conversion_id)}
+        case RegisterL1Validator():
+            return body | {
+                "validationId": id_forms(call.validation_id),
+                "subnetId": id_forms(call.subnet_id),
+                "nodeId": _node(call.node_id),
+                "blsPublicKey": hex_text(call.public_key),
+                "weight": str(call.weight),
+                "expiry": str(call.expiry),
+                "expiryTime": _time(call.expiry),
+                "remainingBalanceOwner": _owner(message.network_id, call.remaining_balance_owner),
+                "disableOwner": _owner(message.network_id, call.disable_owner),
+            }
+        case L1ValidatorRegistration():
+            return body | {"validationId": id_forms(call.validation_id), "registered": call.registered}
+        case L1ValidatorWeight():
+            numbers = {"nonce": str(call.nonce), "weight": str(call.weight)}
+            return body | {"validationId": id_forms(call.validation_id), **numbers}
+        case ValidatorUptime():
+            return body | {"validationId": id_forms(call.validation_id), "uptimeSeconds": str(call.uptime_s)}
 
 
-def _register(message: UnsignedMessage, raw: bytes) -> Json:
-    registration = RegisterL1Validator.parse(raw)
-    return {
-        "type": "RegisterL1Validator",
-        "meaning": "an L1 asks the P-Chain to register a validator",
-        "validationId": id_forms(registration.validation_id),
-        "subnetId": id_forms(registration.subnet_id),
-        "nodeId": _node(registration.node_id),
-        "blsPublicKey": hex_text(registration.public_key),
-        "weight": str(registration.weight),
-        "expiry": str(registration.expiry),
-        "expiryTime": _time(registration.expiry),
-        "remainingBalanceOwner": _owner(message.network_id, registration.remaining_balance_owner),
-        "disableOwner": _owner(message.network_id, registration.disable_owner),
-    }
-
-
-def _registration(message: UnsignedMessage, raw: bytes) -> Json:
-    attested = L1ValidatorRegistration.parse(raw)
-    false = "the P-Chain attests that this validation has ended, or can never begin"
-    return {
-        "type": "L1ValidatorRegistration",
-        "meaning": "the P-Chain attests that this validator is registered" if attested.registered else false,
-        "validationId": id_forms(attested.validation_id),
-        "registered": attested.registered,
-    }
-
-
-def _weight(message: UnsignedMessage, raw: bytes) -> Json:
-    change = L1ValidatorWeight.parse(raw)
-    attests = message.source_chain_id == P_CHAIN
-    asks = "an L1 asks the P-Chain to " + ("change a validator's weight" if change.weight else "remove a validator")
-    return {
-        "type": "L1ValidatorWeight",
-        "meaning": "the P-Chain attests a validator's weight after this change" if attests else asks,
-        "validationId": id_forms(change.validation_id),
-        "nonce": str(change.nonce),
-        "weight": str(change.weight),
-    }
-
-
-def _uptime(message: UnsignedMessage, raw: bytes) -> Json:
-    uptime = ValidatorUptime.parse(raw)
-    return {
-        "type": "ValidatorUptime",
-        "meaning": "validators of this L1 attest that a validator was up for at least so many seconds",
-        "validationId": id_forms(uptime.validation_id),
-        "uptimeSeconds": str(uptime.uptime_s),
-    }
+def _meaning(message: UnsignedMessage, call: L1Message) -> str:
+    match call:
+        case SubnetToL1Conversion():
+            return "the P-Chain attests that a subnet was converted to an L1 with these initial validators"
+        case RegisterL1Validator():
+            return "an L1 asks the P-Chain to register a validator"
+        case L1ValidatorRegistration(registered=True):
+            return "the P-Chain attests that this validator is registered"
+        case L1ValidatorRegistration():
+            return "the P-Chain attests that this validation has ended, or can never begin"
+        case L1ValidatorWeight() if message.source_chain_id == P_CHAIN:
+            return "the P-Chain attests a validator's weight after this change"
+        case L1ValidatorWeight(weight=0):
+            return "an L1 asks the P-Chain to remove a validator"
+        case L1ValidatorWeight():
+            return "an L1 asks the P-Chain to change a validator's weight"
+        case ValidatorUptime():
+            return "validators of this L1 attest that a validator was up for at least so many seconds"
 
 
 def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: bytes) -> Json:
@@ -309,32 +292,3 @@ def _time(unix_s: int) -> str | None:
         return datetime.fromtimestamp(unix_s, UTC).isoformat().replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
         return None
-
-
-def _network_of(tx: PSignedTx) -> int:
-    """Return the network id of a transaction; 0 for the two types without one, which have no message either."""
-    base = getattr(tx.unsigned, "base", None)
-    return base.network_id if isinstance(base, BaseFields) else 0
-
-
-def _describe_attestation(attestation: Attestation) -> dict[str, Any]:
-    return {
-        "managerBlockchainId": id_forms(attestation.manager_chain_id),
-        "managerAddress": hex_text(attestation.manager_address),
-        "justification": _justification(attestation),
-        "message": describe(attestation.message.raw),
-    }
-
-
-def _justification(attestation: Attestation) -> str:
-    if attestation.justification is None:
-        return "needed: the proof of the validation's origin"
-    return hex_text(attestation.justification) if attestation.justification else "none is needed"
-
-
-_L1_MESSAGES: Final[dict[int, Callable[[UnsignedMessage, bytes], Json]]] = {
-    0: _conversion,
-    1: _register,
-    2: _registration,
-    3: _weight,
-}

@@ -18,7 +18,7 @@ from cachetools import LRUCache
 
 from warpseal.chains.p_txs import SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.errors import NodeUnavailable, StoreDown
-from warpseal.l1.attestation import Attestation, removal_message, weight_message
+from warpseal.l1.attestation import Attestation, build_message
 from warpseal.l1.ports import L1Platform, L1TransactionIndex
 from warpseal.l1.settings import L1Settings
 from warpseal.node.p_chain import ValidationAt
@@ -240,14 +240,15 @@ def _change(row: L1Transaction) -> L1ValidatorWeight | None:
 
 
 def _removed(attestation: Attestation, height: int, by: bytes | None = None) -> Superseded:
-    message = removal_message(attestation.message.network_id, _validation(attestation))
+    payload = L1ValidatorRegistration(_validation(attestation), False)
+    message = build_message(attestation.message.network_id, payload)
     return Superseded({"registered": False}, message, by, height, refusal=_NO_VALIDATION)
 
 
 def _changed(attestation: Attestation, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
     now = {"nonce": str(nonce), "weight": str(weight)}
     payload = L1ValidatorWeight(_validation(attestation), nonce, weight)
-    message = weight_message(attestation.message.network_id, payload)
+    message = build_message(attestation.message.network_id, payload)
     return Superseded(now, message, by, height, refusal=_OTHER_NONCE)
 
 
