@@ -8,8 +8,7 @@ import logging
 import pytest
 
 from warpseal.cli.process import set_up_logging
-from warpseal.ops.logs.formatter import LineFormatter
-from warpseal.ops.logs.loggers import LEVELS
+from warpseal.ops.logs.loggers import LEVELS, LineFormatter
 from warpseal.runtime.request_id import request_id
 
 

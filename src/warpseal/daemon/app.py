@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +24,7 @@ from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.runtime.process import first_error, running, stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +47,23 @@ async def serve(
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT; `announce` is called once both ports listen. Raises StartupError.
 
+    A second signal ends the process at once.
+
     loggers: those whose levels the node API shows and changes. index_command: starts the index process if
     index-chains names a chain; empty: another service manager starts it.
     """
     stopping = asyncio.Event()
-    with _signals(stopping):
+
+    def stop() -> None:
+        if stopping.is_set():
+            os._exit(_INTERRUPTED_EXIT_CODE)
+        stopping.set()
+
+    with stop_signals(stop):
         try:
             await _serve(config, announce, loggers or DaemonLoggers(config.logs.level), stopping, index_command)
         except* StartupError as failures:
-            raise _first(failures) from None
+            raise first_error(failures) from None
 
 
 async def _serve(
@@ -111,33 +118,5 @@ async def _serve(
 
 async def _run_until(stopping: asyncio.Event, child: IndexSubprocess) -> None:
     """Run the index process until the daemon stops; it ends while requests in flight finish."""
-    running = asyncio.create_task(child.run())
-    try:
+    async with running(child.run()):
         await stopping.wait()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-@contextmanager
-def _signals(stopping: asyncio.Event) -> Iterator[None]:
-    """Set `stopping` at the first SIGTERM or SIGINT; end the process at the second."""
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        if stopping.is_set():
-            os._exit(_INTERRUPTED_EXIT_CODE)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-
-
-def _first(failures: BaseExceptionGroup[StartupError]) -> StartupError:
-    found = failures.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +18,7 @@ from warpseal.metrics.registry import Metrics
 from warpseal.node.pool import NodeResult
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.reachability import ReachState
+from warpseal.runtime.process import running
 from warpseal.store.store import open_store, store_url
 from warpseal.store.url import OFF
 from warpseal.validators.subnet_tracker import READY_PERCENTAGE, SubnetReadiness
@@ -94,18 +96,10 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
     async with AsyncExitStack() as stack:
         identity = stack.enter_context(lock_identity(config.peers, network_id))
         services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, Metrics()))
-        running = asyncio.create_task(services.run())
-        try:
+        async with running(services.run()):
             await _until_connected(services, timeout_s)
-            return [
-                *_check_subnets(services),
-                *_check_clock(services),
-                *_check_versions(config, services),
-                *_check_files(services),
-            ]
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            found = (_check_subnets(services), _check_clock(services), _check_versions(config, services))
+            return [*chain.from_iterable(found), *_check_files(services)]
 
 
 async def _until_connected(services: Services, timeout_s: float) -> None:

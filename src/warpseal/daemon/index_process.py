@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -39,6 +38,7 @@ from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, lock_descriptor
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.locks import WorkerThreads
+from warpseal.runtime.process import first_error, running, stop_signals
 from warpseal.runtime.retry import Retrier
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import P_CHAIN
@@ -68,7 +68,7 @@ async def run_index(
         raise StartupError('index-chains names no chain, so there is nothing to index: set it, for example to ["p"]')
     if config.indexer.low_priority:
         _lower_priority()
-    stopping, worker_exited = asyncio.Event(), asyncio.Event()
+    stopping, has_worker_exited = asyncio.Event(), False
     loggers.add_chains(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)
     profiles, data_dir = config.profiles, config.peers.data_dir
     try:
@@ -80,13 +80,19 @@ async def run_index(
                 with suppress(CallRefused):
                     await profilers.join(worker.call)
 
-            async with _running(
-                serve_commands(data_dir, {**level_handlers(loggers), **profile_handlers(profilers.take)})
-            ):
-                await _run_until(config, on_opened, stopping, worker_exited, ends_with_stdin=ends_with_stdin)
+            def on_worker_exit() -> None:
+                nonlocal has_worker_exited
+                has_worker_exited = True
+                stopping.set()
+
+            handlers = {**level_handlers(loggers), **profile_handlers(profilers.take)}
+            with stop_signals(stopping.set):
+                async with running(serve_commands(data_dir, handlers)):
+                    indexing = _index(config, on_opened, on_worker_exit)
+                    await _run_until(stopping, indexing, ends_with_stdin=ends_with_stdin)
     except* StartupError as errors:
-        raise _first(errors) from None
-    if worker_exited.is_set():
+        raise first_error(errors) from None
+    if has_worker_exited:
         raise StartupError("the worker process of the index ended by itself: its log says why")
     log.info("indexer stopped")
 
@@ -99,35 +105,14 @@ def _lower_priority() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-async def _run_until(
-    config: Config,
-    on_opened: OnOpened,
-    stopping: asyncio.Event,
-    worker_exited: asyncio.Event,
-    *,
-    ends_with_stdin: bool,
-) -> None:
-    with _signals(stopping):
-        async with asyncio.TaskGroup() as tasks:
-            if ends_with_stdin:
-                tasks.create_task(_await_end_of_stdin(stopping))
-            indexing = tasks.create_task(_index(config, on_opened, worker_exited.set))
-            stop = tasks.create_task(stopping.wait())
-            worker_exit = tasks.create_task(worker_exited.wait())
-            await asyncio.wait((indexing, stop, worker_exit), return_when=asyncio.FIRST_COMPLETED)
-            stopping.set()
-            indexing.cancel()
-            worker_exit.cancel()
-
-
-@asynccontextmanager
-async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+async def _run_until(stopping: asyncio.Event, indexing: Coroutine[Any, Any, None], *, ends_with_stdin: bool) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        if ends_with_stdin:
+            tasks.create_task(_await_end_of_stdin(stopping))
+        work, stop = tasks.create_task(indexing), tasks.create_task(stopping.wait())
+        await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
+        stopping.set()
+        work.cancel()
 
 
 async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[IndexFinding, ...]:
@@ -232,20 +217,3 @@ async def _await_end_of_stdin(stopping: asyncio.Event) -> None:
     end.cancel()
     transport.close()
     stopping.set()
-
-
-@contextmanager
-def _signals(stopping: asyncio.Event) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-
-
-def _first(errors: BaseExceptionGroup[StartupError]) -> StartupError:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

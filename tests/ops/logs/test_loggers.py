@@ -31,7 +31,7 @@ def lines(text: str) -> list[str]:
     [
         ("warpseal.peers.network", {}, "peers"),
         ("warpseal.store.writer", {}, "store"),
-        ("warpseal.ops.plugins.output", {}, "vm-factory"),
+        ("warpseal.ops.plugins.process", {}, "vm-factory"),
         ("vm-factory", {}, "vm-factory"),
         ("warpseal.daemon.app", {}, "main"),
         ("warpseal", {}, "main"),

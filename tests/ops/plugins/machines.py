@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from warpseal.ops.plugins.aliases import VMAliases
-from warpseal.ops.plugins.output import OutputBounds
 from warpseal.ops.plugins.registry import PluginRegistry
-from warpseal.ops.plugins.settings import PluginSettings
+from warpseal.ops.plugins.settings import OutputBounds, PluginSettings
 from warpseal.warp.ids import cb58_encode
 
 SOURCE = Path(__file__).with_name("machine.py")

@@ -14,8 +14,7 @@ from tests.eventually import until
 from tests.ops.plugins.machines import install, is_alive, no_node, open_files, read_events, registry, vm_id
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id
-from warpseal.ops.plugins.errors import InvalidVMID, PluginDirUnreadable
-from warpseal.ops.plugins.registry import LoadedVMs, PluginRegistry
+from warpseal.ops.plugins.registry import InvalidVMID, LoadedVMs, PluginDirUnreadable, PluginRegistry
 from warpseal.ops.plugins.settings import PluginSettings
 
 NOT_FOUND = "handshake failed: vm process not found"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from warpseal.errors import CallRefused
 from warpseal.ops.ipc.server import MAX_LINE_BYTES, SOCKET_NAME
+from warpseal.runtime.process import running
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +39,11 @@ async def serve_commands(folder: Path, handlers: Mapping[str, CommandHandler]) -
 async def _serve(
     handlers: Mapping[str, CommandHandler], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    heartbeat = asyncio.create_task(_send_heartbeats(writer))
-    try:
+    async with running(_send_heartbeats(writer)):
         while line := await reader.readline():
             command = json.loads(line)
             error = await _execute(handlers, command)
             writer.write(json.dumps({"number": command["number"], "error": error}).encode() + b"\n")
-    finally:
-        heartbeat.cancel()
-        await asyncio.gather(heartbeat, return_exceptions=True)
 
 
 async def _execute(handlers: Mapping[str, CommandHandler], command: Mapping[str, Any]) -> str:

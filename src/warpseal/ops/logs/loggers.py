@@ -6,17 +6,20 @@ These names are not Python loggers: the chains share their code, and the field `
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, TextIO
 
 from warpseal.errors import CallRefused, StartupError
-from warpseal.ops.logs.formatter import LineFormatter, add_request_id
+from warpseal.runtime.request_id import request_id
 
 MAIN: Final = "main"
 VM_FACTORY: Final = "vm-factory"
@@ -45,6 +48,11 @@ _OPS_PACKAGES: Final = frozenset(("health", "ipc", "profiles"))
 _PLUGINS: Final = "plugins"
 _FOLLOWER: Final = "warpseal.l1.follower.follower"
 _QUIET_LIBRARIES: Final = ("aiohttp", "alembic", "asyncio", "uvicorn")
+_STANDARD_FIELDS: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {
+    "message",
+    "asctime",
+    "request_id",
+}
 # The field `chain` of a record, and the primary alias that names the logger of that chain.
 _CHAIN_ALIASES: Final = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}
 
@@ -201,6 +209,48 @@ class LogHandler(logging.Handler):
             file.setFormatter(self.formatter)
             self._files[name] = file
         return file
+
+
+class LineFormatter(logging.Formatter):
+    """Formats `time LEVEL logger message key=value …`; values with spaces or control characters are JSON-quoted."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = "FATAL" if record.levelno >= logging.CRITICAL else record.levelname
+        moment = f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+        line = f"{moment} {level:5} {record.name} {escape_controls(record.getMessage())}"
+        fields = "".join([f" {key}={_shown(value)}" for key, value in _fields_of(record).items()])
+        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
+        return line + fields + trace
+
+
+def escape_controls(message: str) -> str:
+    """Return the message with control characters escaped, so that no peer or client can forge a log line."""
+    if message.isprintable():
+        return message
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+
+
+def add_request_id(record: logging.LogRecord) -> bool:
+    """Note the request that is being served; a filter that lets every record pass."""
+    record.request_id = request_id.get()
+    return True
+
+
+def _fields_of(record: logging.LogRecord) -> dict[str, object]:
+    fields = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
+    current = getattr(record, "request_id", "")
+    return {**fields, "request_id": current} if current else fields
+
+
+def _shown(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    plain = text.isprintable() and text != "" and not (" " in text or "=" in text or '"' in text)
+    return text if plain else json.dumps(text)
+
+
+@lru_cache(1)
+def _second(created_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))
 
 
 TRACE: Final = 15

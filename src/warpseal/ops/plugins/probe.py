@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from json import dumps
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
-from warpseal.ops.plugins.errors import CallFailed, NoHandshake, PluginFailed, UnusableAddress, WrongProtocol
-from warpseal.ops.plugins.output import PluginOutput
-from warpseal.ops.plugins.process import PluginProcess, plugin_environment, run_plugin
+from warpseal.ops.plugins.process import PluginFailed, PluginOutput, PluginProcess, plugin_environment, run_plugin
 from warpseal.ops.plugins.settings import PluginSettings
 from warpseal.pb.plugin_runtime_pb2 import InitializeRequest
 from warpseal.pb.plugin_vm_pb2 import VersionResponse
 
 # Time for a reply that is in transit when the process ends.
 _LAST_ANSWER_S: Final = 0.5
+_NO_HANDSHAKE: Final = "handshake failed: vm process not found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +44,28 @@ class PluginProbe:
                 return failure
 
     async def _read_version(self, path: Path, process: PluginProcess, server: RuntimeServer) -> str:
-        runtime_info = await self._wait_for_handshake(process, server)
-        if runtime_info.protocol_version != self.protocol_version:
-            raise WrongProtocol(path, self.protocol_version, runtime_info.protocol_version)
-        return await self._call_version(runtime_info.address, process)
-
-    async def _wait_for_handshake(self, process: PluginProcess, server: RuntimeServer) -> RuntimeInfo:
-        """Wait for the handshake or for the end of the process. Raises NoHandshake."""
-        handshake_or_end = (server.runtime_info, process.ended)
+        """Wait for the handshake or for the end of the process, then ask for the version. Raises PluginFailed."""
+        handshake_or_end = (server.handshake, process.ended)
         await asyncio.wait(handshake_or_end, timeout=self.settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
-        if not server.runtime_info.done():
-            raise NoHandshake
-        return server.runtime_info.result()
+        if not server.handshake.done():
+            raise PluginFailed(_NO_HANDSHAKE)
+        handshake = server.handshake.result()
+        if handshake.protocol_version != self.protocol_version:
+            raise PluginFailed(
+                "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine "
+                f"plugin. Expected is version {self.protocol_version}, and {path} has version "
+                f"{handshake.protocol_version}: the two must be equal"
+            )
+        return await self._call_version(handshake.addr, process)
 
     async def _call_version(self, address: str, process: PluginProcess) -> str:
-        """Ask for the version, even if the process ends. Raises UnusableAddress, CallFailed, NoHandshake."""
+        """Ask for the version, even if the process ends. Raises PluginFailed."""
         call = asyncio.ensure_future(ask_version(address, self.settings.call_s))
         try:
             await asyncio.wait((call, process.ended), return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait((call,), timeout=_LAST_ANSWER_S if process.ended.done() else None)
             if not call.done():
-                raise NoHandshake
+                raise PluginFailed(_NO_HANDSHAKE)
             return call.result()
         finally:
             call.cancel()
@@ -82,29 +83,21 @@ _MAX_VERSION_LENGTH: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class RuntimeInfo:
-    """The handshake of a plugin: its protocol version and the address of its gRPC server."""
-
-    protocol_version: int
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
 class RuntimeServer:
-    """The gRPC server for the handshake of a plugin. runtime_info: set by the first call; later calls are ignored."""
+    """The gRPC server for the handshake of a plugin. handshake: of the first call; later calls are ignored."""
 
     address: str
-    runtime_info: asyncio.Future[RuntimeInfo]
+    handshake: asyncio.Future[InitializeRequest]
 
 
 @asynccontextmanager
 async def serve_runtime(protocol_version: int) -> AsyncIterator[RuntimeServer]:
     """Serve Runtime/Initialize on a free port of this machine; a plugin of another version is refused."""
-    runtime_info: asyncio.Future[RuntimeInfo] = asyncio.get_running_loop().create_future()
+    handshake: asyncio.Future[InitializeRequest] = asyncio.get_running_loop().create_future()
 
     async def initialize(request: InitializeRequest, context: grpc.aio.ServicerContext[Any, Any]) -> Empty:
-        if not runtime_info.done():
-            runtime_info.set_result(RuntimeInfo(request.protocol_version, request.addr))
+        if not handshake.done():
+            handshake.set_result(request)
         if request.protocol_version != protocol_version:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, f"the version of the protocol here is {protocol_version}"
@@ -119,7 +112,7 @@ async def serve_runtime(protocol_version: int) -> AsyncIterator[RuntimeServer]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield RuntimeServer(f"127.0.0.1:{port}", runtime_info)
+        yield RuntimeServer(f"127.0.0.1:{port}", handshake)
     finally:
         await server.stop(None)
 
@@ -127,7 +120,7 @@ async def serve_runtime(protocol_version: int) -> AsyncIterator[RuntimeServer]:
 async def ask_version(address: str, call_s: float) -> str:
     """Return the version of the virtual machine at `address`, then call Shutdown.
 
-    Each call has the timeout `call_s`. Raises UnusableAddress, CallFailed.
+    Each call has the timeout `call_s`. Raises PluginFailed.
     """
     async with grpc.aio.insecure_channel(_target(address), options=_CLIENT_OPTIONS) as channel:
         version = channel.unary_unary(
@@ -144,22 +137,17 @@ async def ask_version(address: str, call_s: float) -> str:
             reply = await version(Empty(), timeout=call_s, wait_for_ready=True)
             await shutdown(Empty(), timeout=call_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
-            raise CallFailed(_code_of(error), error.details() or "") from error
+            # Go formats the code as `DeadlineExceeded`.
+            code = "".join(word.capitalize() for word in error.code().name.split("_"))
+            raise PluginFailed(f"rpc error: code = {code} desc = {(error.details() or '')[:512]}") from error
     return str(reply.version)[:_MAX_VERSION_LENGTH]
 
 
 def _target(address: str) -> str:
-    """Return the gRPC target of a loopback address; names and other schemes are refused. Raises UnusableAddress."""
+    """Return the gRPC target of a loopback address; names and other schemes are refused. Raises PluginFailed."""
     host, _, port = address.rpartition(":")
-    try:
+    with suppress(ValueError):
         ip = ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        raise UnusableAddress(address) from None
-    if not (ip.is_loopback and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise UnusableAddress(address)
-    return f"ipv{ip.version}:{f'[{ip}]' if ip.version == 6 else ip}:{port}"
-
-
-def _code_of(error: grpc.aio.AioRpcError) -> str:
-    """Return the status code as Go formats it: `DeadlineExceeded`."""
-    return "".join(word.capitalize() for word in error.code().name.split("_"))
+        if ip.is_loopback and port.isascii() and port.isdigit() and 0 < int(port) < 65536:
+            return f"ipv{ip.version}:{f'[{ip}]' if ip.version == 6 else ip}:{port}"
+    raise PluginFailed(f"handshake failed: no address of this machine with a port: {dumps(address[:64])}")

@@ -1,4 +1,4 @@
-"""The process of a plugin: a minimal environment at its start, and the end of its whole process group."""
+"""The process of a plugin: a minimal environment, output within bounds to the log, and the end of its process group."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
-from warpseal.ops.plugins.errors import NotStarted
-from warpseal.ops.plugins.output import PluginOutput
+from warpseal.ops.plugins.settings import OutputBounds
+from warpseal.runtime.process import os_error_text
 
 log = logging.getLogger(__name__)
+output_log: Final = logging.getLogger("vm-factory")
 
 ENGINE_ADDRESS: Final = "AVALANCHE_VM_RUNTIME_ENGINE_ADDR"
 _INHERITED_PREFIXES: Final = ("GRPC_", "GODEBUG")
 _FLOOD_PAUSE_S: Final = 0.02
 _LAST_OUTPUT_S: Final = 0.5
+
+
+class PluginFailed(Exception):
+    """A plugin could not be loaded; the text, which is the node's, is its entry in `failedVMs`."""
 
 
 def plugin_environment(address: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -102,7 +107,7 @@ async def run_plugin(
 ) -> AsyncIterator[PluginProcess]:
     """Run a plugin; the exit sends SIGTERM, and SIGKILL after `stop_s`, or SIGKILL at once if cancelled.
 
-    Raises NotStarted.
+    Raises PluginFailed.
     """
     process = PluginProcess(_spawn(path, environment))
     try:
@@ -121,7 +126,7 @@ async def run_plugin(
 
 
 def _spawn(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the file without a search path and without a shell. Raises NotStarted.
+    """Start the file without a search path and without a shell. Raises PluginFailed.
 
     The event loop is not used: libuv passes a file that it cannot run to a shell, and forks beside the threads of gRPC.
     """
@@ -136,4 +141,55 @@ def _spawn(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes
             start_new_session=True,
         )
     except OSError as error:
-        raise NotStarted(path, error) from error
+        raise PluginFailed(f"failed to start process: fork/exec {path}: {os_error_text(error)}") from error
+
+
+class PluginOutput:
+    """Log the output of one process; standard output and standard error share the bounds."""
+
+    def __init__(self, plugin: str, bounds: OutputBounds) -> None:
+        self._plugin = plugin
+        self._line_bytes = bounds.line_bytes
+        self._left_bytes = bounds.bytes
+        self._left_lines = bounds.lines
+        self._dropped_bytes = 0
+        self._unfinished: dict[str, bytes] = {}
+
+    def feed(self, stream: str, chunk: bytes) -> bool:
+        """Log the lines that a chunk of a stream completes; return False once the bounds are reached."""
+        if self.is_full:
+            self._dropped_bytes += len(chunk)
+            return False
+        *lines, unfinished = (self._unfinished.pop(stream, b"") + chunk).split(b"\n")
+        for line in lines:
+            self._log_line(stream, line)
+        if len(unfinished) > self._line_bytes:
+            self._log_line(stream, unfinished)
+        else:
+            self._unfinished[stream] = unfinished
+        return not self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bounds are reached."""
+        return self._left_bytes <= 0 or self._left_lines <= 0
+
+    def end(self) -> None:
+        """Log the unfinished lines and the number of dropped bytes."""
+        for stream, line in self._unfinished.items():
+            self._log_line(stream, line)
+        self._unfinished.clear()
+        if self._dropped_bytes:
+            fields = {"plugin": self._plugin, "dropped_bytes": self._dropped_bytes}
+            output_log.warning("plugin output truncated", extra=fields)
+
+    def _log_line(self, stream: str, line: bytes) -> None:
+        logged = b"" if self.is_full else line[: min(self._line_bytes, self._left_bytes)]
+        self._dropped_bytes += len(line) - len(logged)
+        if not logged:
+            return
+        self._left_bytes -= len(logged)
+        self._left_lines -= 1
+        output_log.info(
+            "%s", logged.decode(errors="replace").rstrip("\r"), extra={"plugin": self._plugin, "stream": stream}
+        )

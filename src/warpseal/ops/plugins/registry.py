@@ -11,13 +11,16 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import Final
 
+from warpseal.errors import CallRefused
 from warpseal.ops.plugins.aliases import BUILT_IN, VMID, VMAliases
-from warpseal.ops.plugins.errors import InvalidVMID, PluginDirUnreadable, PluginFailed
+from warpseal.ops.plugins.process import PluginFailed
 from warpseal.ops.plugins.settings import RPC_PROTOCOL_VERSION, PluginSettings
 from warpseal.runtime.locks import AsyncLock
+from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import MalformedID, cb58_encode
 
 log = logging.getLogger(__name__)
@@ -26,6 +29,21 @@ _MAX_FILES: Final = 1000
 
 NodeProtocol = Callable[[], Awaitable[int | None]]
 """Asks a node for its protocol version; None if no node answers."""
+
+
+class InvalidVMID(CallRefused):
+    """The name of a file is neither an alias nor an id of a virtual machine. name: the name without its extension."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"invalid vmID: {dumps(name, ensure_ascii=False)}")
+        self.name = name
+
+
+class PluginDirUnreadable(CallRefused):
+    """The plugin directory cannot be listed."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(f"open {folder}: {os_error_text(error)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from warpseal.ops.plugins.output import OutputBounds
 from warpseal.runtime.settings import integer, optional_path, setting
 
 RPC_PROTOCOL_VERSION: Final = 45
 """Version of the newest node whose behaviour is known; used if neither the operator nor a node names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBounds:
+    """Bounds of the logged output of one process; a longer line is truncated."""
+
+    bytes: int = 64 * 1024
+    lines: int = 1000
+    line_bytes: int = 2048
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from warpseal.ops.profiles.memory import memory_by_stack, memory_by_type
 from warpseal.ops.profiles.pprof import ProfileContents, encode
 from warpseal.ops.profiles.stalls import LoopStalls
 from warpseal.runtime.locks import CONTENTION, AsyncLock
+from warpseal.runtime.process import os_error_text
 
 _FOLDER_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
@@ -188,8 +189,7 @@ class ProfileNotWritten(CallRefused):
     """The operating system refused to create or write a file."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        super().__init__(f"open {path}: {reason}")
+        super().__init__(f"open {path}: {os_error_text(error)}")
 
 
 _MAX_TASKS: Final = 10_000

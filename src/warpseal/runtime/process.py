@@ -1,0 +1,47 @@
+"""What every long-running process needs: work beside other work, the signals that stop it, the texts of errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=Exception)
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run work beside the block, and cancel it at the end of the block; its errors are ignored."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@contextmanager
+def stop_signals(on_signal: Callable[[], None]) -> Iterator[None]:
+    """Call `on_signal` at each SIGTERM and SIGINT."""
+    loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def first_error(errors: BaseExceptionGroup[E]) -> E:
+    """Return the first error in a group, however deep it is."""
+    error = errors.exceptions[0]
+    return first_error(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def os_error_text(error: OSError) -> str:
+    """Return the error text of the operating system, without the file names that Python adds."""
+    return os.strerror(error.errno).lower() if error.errno else str(error)
