@@ -6,11 +6,11 @@ from collections.abc import Collection
 from random import Random
 
 import pytest
-from blspy import G1Element, G2Element, PopSchemeMPL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.aggregation.world import parsed_key, public_key, signature
+from tests.bls.witness import fast_aggregate_verify
 from warpseal import bls
 from warpseal.aggregation.bad_shares import (
     BadShareFinder,
@@ -26,6 +26,8 @@ from warpseal.bls import NO_DEVIATION, Deviation, Share
 
 MESSAGE = b"what they sign"
 HASHED = bls.hash_to_curve(MESSAGE)
+NO_KEY = bls.sum_public_keys([])
+NO_SHARE = bls.subtract_shares(HASHED, HASHED)
 # A point of the curve that lies outside of the subgroup.
 STRAY = bls.decode_share(b"\x80" + bytes(94) + b"\x02")
 
@@ -85,9 +87,12 @@ def test_deviations_multiply_as_shares_add() -> None:
 
 def test_the_inverse_is_the_deviation_of_negatives() -> None:
     value = deviation(1, b"a")
-    pairing = G1Element.generator().pair(G2Element.generator())
-    negated = G1Element.generator().negate().pair(G2Element.generator())
-    assert bls.invert_deviation(Deviation(pairing)) == negated
+    negated = bls.compute_deviation(
+        bls.subtract_public_keys(NO_KEY, parsed_key(public_key(1))),
+        bls.subtract_shares(NO_SHARE, share(1, b"a")),
+        HASHED,
+    )
+    assert bls.invert_deviation(value) == negated
     assert bls.multiply_deviations(value, bls.invert_deviation(value)) == NO_DEVIATION
     assert bls.invert_deviation(NO_DEVIATION) == NO_DEVIATION
 
@@ -279,6 +284,5 @@ def test_a_search_among_no_shares_finds_nothing() -> None:
 def test_clean_shares_verify_as_a_sum() -> None:
     _, result = search(shares_of(30, {3, 17, 18}))
     clean = [*result.clean, *result.proven]
-    keys = [G1Element.from_bytes(public_key(share.index)) for share in clean]
-    total = G2Element.from_bytes(bls.sum_shares([tested.share for tested in clean]))
-    assert PopSchemeMPL.fast_aggregate_verify(keys, MESSAGE, total)
+    keys = [public_key(share.index) for share in clean]
+    assert fast_aggregate_verify(keys, MESSAGE, bls.sum_shares([tested.share for tested in clean]))

@@ -1,4 +1,4 @@
-"""An independent judge of signed messages: its own parser, its own arithmetic, blspy and py-ecc directly."""
+"""An independent judge of signed messages: its own parser, its own arithmetic, a BLS library and py-ecc directly."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import struct
 from dataclasses import dataclass
 from fractions import Fraction
 
-from blspy import G1Element, G2Element, PopSchemeMPL
 from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
+from tests.bls.witness import fast_aggregate_verify
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 
@@ -39,15 +39,15 @@ def parse(raw: bytes) -> Judged:
 
 
 def assert_valid(raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, quorum: int) -> Judged:
-    """Assert that `raw` is `unsigned`, signed by at least `quorum` percent of the weight; blspy decides."""
+    """Assert that `raw` is `unsigned`, signed by at least `quorum` percent of the weight."""
     judged = parse(raw)
     assert judged.unsigned == unsigned
     assert judged.signers
     assert judged.signers[-1] < len(members.validators)
     weight = sum(members.validators[index].weight for index in judged.signers)
     assert Fraction(weight, members.total_weight) >= Fraction(quorum, 100)
-    keys = [G1Element.from_bytes(members.validators[index].public_key) for index in judged.signers]
-    assert PopSchemeMPL.fast_aggregate_verify(keys, unsigned, G2Element.from_bytes(judged.signature))
+    keys = [members.validators[index].public_key for index in judged.signers]
+    assert fast_aggregate_verify(keys, unsigned, judged.signature)
     return judged
 
 

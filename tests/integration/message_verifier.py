@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from blspy import G1Element, G2Element, PopSchemeMPL
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
+from tests.bls.witness import fast_aggregate_verify
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import SubnetID
@@ -47,8 +47,7 @@ def verify_signed_message(
     chosen = [keys[index] for index in indices]
     weight = sum(weight for _, weight in chosen)
     assert Fraction(weight, total) >= Fraction(quorum, 100), f"{weight} of {total} is below {quorum} %"
-    points = [G1Element.from_bytes(key) for key, _ in chosen]
-    assert PopSchemeMPL.fast_aggregate_verify(points, unsigned, G2Element.from_bytes(signature))
+    assert fast_aggregate_verify([key for key, _ in chosen], unsigned, signature)
     return VerifiedMessage(unsigned, tuple(key for key, _ in chosen), signature, weight, total)
 
 

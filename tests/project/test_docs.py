@@ -36,5 +36,5 @@ def test_every_module_and_package_that_the_architecture_page_names_exists() -> N
 
 def test_every_package_is_in_the_table_of_the_architecture_page() -> None:
     text = (DOCS / "architecture.md").read_text()
-    packages = [path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    packages = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()]
     assert [name for name in packages if f"| `{name}/` |" not in text] == []

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Final
 
-from blspy import G2Element, PopSchemeMPL
-
 from tests import paths
+from tests.bls.witness import aggregate
 from tests.integration.message_verifier import build_canonical_keys, parse_signed_message
 from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import EMPTY_NODE_ID
@@ -83,8 +82,7 @@ def signers_of(signed: bytes, height: int = HEIGHT) -> list[bytes]:
 
 def sum_of_shares(unsigned: bytes, keys: Iterable[bytes]) -> bytes:
     """Return the sum of what these keys signed."""
-    points = [G2Element.from_bytes(shares()[unsigned][key]) for key in keys]
-    return bytes(PopSchemeMPL.aggregate(points))
+    return aggregate(shares()[unsigned][key] for key in keys)
 
 
 def _lines(name: str) -> Iterator[dict[str, Any]]:
