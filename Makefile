@@ -51,8 +51,13 @@ docs-table: $(STAMP)
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src --pyi_out=src $(wildcard proto/warpseal/pb/*.proto)
 
+# The interpreter is checked first, and a virtual environment of another version is made again.
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo none); \
+	case $$version in 3.11|3.12|3.13|3.14) ;; *) \
+		echo "Warpseal needs Python 3.11, 3.12, 3.13 or 3.14, and found $$version as $(PYTHON): make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1;; esac; \
+	test "$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = $$version || \
+		{ rm -rf $(VENV); $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
