@@ -11,7 +11,7 @@ from tests import paths
 from tests.node.recorded_node import C_CHAIN, L1, RecordedNode, recorded_result, upstream_of
 from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.l1.describe import unwrap
-from warpseal.l1.verification import VerificationTarget, percentage_text, verify_at, verify_signed
+from warpseal.l1.verification import percentage_text, verify_at, verify_signed
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text, parse_id, parse_node_id
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
@@ -41,9 +41,11 @@ def members_at(height: int, subnet_id: bytes = L1) -> CanonicalValidatorSet:
     )
 
 
-async def verify(message: SignedMessage, against: VerificationTarget, **answers: Any) -> dict[str, Any]:
+async def verify(
+    message: SignedMessage, subnet_id: SubnetID | None = None, height: int | None = None, **answers: Any
+) -> dict[str, Any]:
     async with upstream_of(RecordedNode(answers)) as upstream:
-        return await verify_at(upstream.platform, message, against)
+        return await verify_at(upstream.platform, message, subnet_id, height)
 
 
 @pytest.mark.parametrize(("message", "heights"), [(CONVERSION, [7]), (REMOVAL, [*range(7, 19)])])
@@ -88,27 +90,27 @@ def test_a_signature_of_other_validators_is_refused_with_the_reason(signers: tup
 
 
 async def test_a_message_of_an_l1_is_verified_against_its_subnet_at_the_proposed_height() -> None:
-    result = await verify(FROM_L1, VerificationTarget())
+    result = await verify(FROM_L1)
     assert result["signingSubnetId"]["cb58"] == id_text(L1)
     assert (result["pChainHeight"], result["signatureValid"], result["quorumMet"]) == ("19", True, True)
 
 
 async def test_a_p_chain_message_about_a_validation_is_verified_against_the_subnet_of_its_manager() -> None:
-    result = await verify(REGISTRATION, VerificationTarget(height=18))
+    result = await verify(REGISTRATION, height=18)
     assert result["signingSubnetId"]["cb58"] == id_text(L1)
     assert result["signatureValid"]
-    assert not (await verify(REGISTRATION, VerificationTarget(height=19)))["signatureValid"]
+    assert not (await verify(REGISTRATION, height=19))["signatureValid"]
 
 
 @pytest.mark.parametrize("message", [CONVERSION, REMOVAL])
 async def test_the_caller_names_the_signing_subnet_if_the_message_does_not_imply_it(message: SignedMessage) -> None:
     with pytest.raises(InvalidSigningSubnet):
-        await verify(message, VerificationTarget(height=7))
-    assert (await verify(message, VerificationTarget(SubnetID(L1), 7)))["signatureValid"]
+        await verify(message, height=7)
+    assert (await verify(message, SubnetID(L1), 7))["signatureValid"]
 
 
 async def test_a_message_of_the_c_chain_may_be_signed_by_its_destination_l1() -> None:
-    result = await verify(FROM_C_CHAIN, VerificationTarget())
+    result = await verify(FROM_C_CHAIN)
     assert result["signingSubnetId"]["cb58"] == id_text(PRIMARY_NETWORK)
     assert result["signatureValid"]
     primary = recorded_result("platform.getValidatorsAt", height=19, subnetID=id_text(PRIMARY_NETWORK))
@@ -117,7 +119,7 @@ async def test_a_message_of_the_c_chain_may_be_signed_by_its_destination_l1() ->
         """Return the signing validators for the L1, and none for the Primary Network."""
         return primary if params["subnetID"] == id_text(L1) else {}
 
-    result = await verify(FROM_C_CHAIN, VerificationTarget(), **{"platform.getValidatorsAt": swapped})
+    result = await verify(FROM_C_CHAIN, None, None, **{"platform.getValidatorsAt": swapped})
     assert FROM_C_CHAIN.unsigned.source_chain_id == C_CHAIN
     assert result["signingSubnetId"]["cb58"] == id_text(L1)
     assert result["signatureValid"]
@@ -126,7 +128,7 @@ async def test_a_message_of_the_c_chain_may_be_signed_by_its_destination_l1() ->
 async def test_a_source_chain_that_the_p_chain_does_not_know_raises_unknown_chain() -> None:
     stray = UnsignedMessage.build(88_888, ChainID(parse_id(id_text(bytes(31) + b"\x09"))), FROM_L1.unsigned.payload)
     with pytest.raises(UnknownChain):
-        await verify(SignedMessage(stray, FROM_L1.signers, FROM_L1.signature), VerificationTarget())
+        await verify(SignedMessage(stray, FROM_L1.signers, FROM_L1.signature))
 
 
 def test_a_percentage_is_never_rounded_up() -> None:

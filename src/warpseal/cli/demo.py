@@ -36,7 +36,6 @@ STAGES = {
 STAGE_METRICS = (
     "warpseal_aggregation_duration_seconds_",
     "warpseal_aggregation_stage_duration_seconds_sum",
-    "warpseal_answer_cache",
     "signature_aggregator_app_request_count ",
 )
 
@@ -71,10 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_demo(folder: Path, count: int) -> None:
-    _print_step(
-        1,
-        f"Start a simulated Avalanche network of {count} validators (real TLS, real frames, real BLS, loopback only)",
-    )
+    what = f"Start a simulated Avalanche network of {count} validators"
+    _print_step(1, f"{what} (real TLS, real frames, real BLS, loopback only)")
     network_file = folder / "network.json"
     simnet = ["simnet", "--validators", str(count), "--messages", "4", "--write", str(network_file)]
     with _process(simnet) as ready:
@@ -82,22 +79,10 @@ def _run_demo(folder: Path, count: int) -> None:
         network = json.loads(network_file.read_text())
         config_file = folder / "config.json"
         config_file.write_text(json.dumps(network["config"], indent=2))
-        _print_step(
-            2,
-            "Start the daemon with the config file that the network wrote (keys of the reference aggregator only)",
-        )
-        ports = [
-            "--api-port",
-            "0",
-            "--metrics-port",
-            "0",
-            "--api-host",
-            "127.0.0.1",
-            "--metrics-host",
-            "127.0.0.1",
-        ]
-        quiet = ["--log-level", "error", "--data-dir", str(folder / "data")]
-        serve = ["serve", "--config", str(config_file), *quiet, *ports]
+        what = "Start the daemon with the config file that the network wrote"
+        _print_step(2, f"{what} (keys of the reference aggregator only)")
+        serve = ["serve", f"--config={config_file}", f"--data-dir={folder / 'data'}", "--log-level=error"]
+        serve += ["--api-host=127.0.0.1", "--metrics-host=127.0.0.1", "--api-port=0", "--metrics-port=0"]
         with _process(serve) as listening:
             print(f"    {listening}")
             urls = dict(word.split("=", 1) for word in listening.split() if "=" in word)
@@ -114,14 +99,14 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     print(f"    a quorum of {QUORUM} % needs weight {required}")
 
     _print_step(4, "Request by the path of the hosted API: POST /v1/signatureAggregator/{network}/aggregateSignatures")
-    first = _post(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]})
+    first = _request(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]})
     signed = _expect(first, 201, "signedMessage")
     print(f"    201 after {first.took_s * 1000:.1f} ms, of which")
     for stage, duration_ms in _stages_ms(metrics, first.took_s):
         print(f"    {stage:10} {duration_ms:8.1f} ms  {STAGES.get(stage, '')}")
 
     _print_step(5, "Request again by the path of the reference aggregator: POST /aggregate-signatures")
-    again = _post(f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM})
+    again = _request(f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM})
     same = _expect(again, 200, "signed-message")
     print(f"    200 after {again.took_s * 1000:.1f} ms: the result was cached")
     if same != signed:
@@ -132,15 +117,16 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
 
     _print_step(7, "Request by transaction: the conversion of a subnet to an L1, for the contract of the L1's manager")
     conversion = network["l1Transactions"][0]
-    response = _get(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}")
+    response = _request(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}")
     attested = SignedMessage.parse(bytes.fromhex(_expect(response, 201, "signedMessage")))
     print(f"    {conversion['type']} {conversion['txHash']}")
     print(f"    201 after {response.took_s * 1000:.1f} ms: derived, signed by the manager's subnet, stored")
     print(f"    payload {attested.unsigned.payload.hex()}")
 
     _print_step(8, "The metrics of these requests (GET /metrics on the metrics port)")
-    for line in _metric_lines(metrics):
-        print(f"    {line}")
+    for line in _page(metrics):
+        if line.startswith(STAGE_METRICS) and "_bucket" not in line and "_created" not in line:
+            print(f"    {line}")
     print("\nDone. README.md shows the config for a real node.")
 
 
@@ -159,41 +145,35 @@ def _check_independently(signed: SignedMessage, validators: CanonicalValidatorSe
     started = time.perf_counter()
     if not G2ProofOfPossession.FastAggregateVerify(keys, signed.unsigned.raw, BLSSignature(signed.signature)):
         raise DemoFailed("py-ecc does not verify the aggregate signature")
-    print(
-        f"    py-ecc, an independent implementation, verifies it ({time.perf_counter() - started:.1f} s in pure Python)"
-    )
+    took_s = time.perf_counter() - started
+    print(f"    py-ecc, an independent implementation, verifies it ({took_s:.1f} s in pure Python)")
 
 
 def _l1_message(network: dict[str, Any]) -> dict[str, Any]:
     """Return a message that an L1's own chain sent."""
     l1_chains = {chain for subnet in network["subnets"][1:] for chain in subnet["blockchainIds"]}
-    found = [item for item in network["messages"] if item["sourceBlockchainId"] in l1_chains]
-    if not found:
-        raise DemoFailed("the simulated network wrote no message of an L1")
-    message: dict[str, Any] = found[0]
-    return message
+    for message in network["messages"]:
+        if message["sourceBlockchainId"] in l1_chains:
+            found: dict[str, Any] = message
+            return found
+    raise DemoFailed("the simulated network wrote no message of an L1")
 
 
 def _validator_set(subnet: dict[str, Any]) -> CanonicalValidatorSet:
     return build_canonical_set(
-        (NodeID(parse_node_id(item["nodeId"])), _key(item["publicKey"]), int(item["weight"]))
+        (NodeID(parse_node_id(item["nodeId"])), _parse_key(item["publicKey"]), int(item["weight"]))
         for item in subnet["validators"]
     )
 
 
-def _key(text: str | None) -> bytes | None:
+def _parse_key(text: str | None) -> bytes | None:
     return bytes.fromhex(text.removeprefix("0x")) if text else None
 
 
-def _post(url: str, body: dict[str, Any]) -> HttpResponse:
-    return _send(urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"}))
-
-
-def _get(url: str) -> HttpResponse:
-    return _send(urllib.request.Request(url))
-
-
-def _send(request: urllib.request.Request) -> HttpResponse:
+def _request(url: str, body: dict[str, Any] | None = None) -> HttpResponse:
+    """POST the body as JSON; without a body, GET."""
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, content, {"content-type": "application/json"})
     started = time.perf_counter()
     try:
         with urllib.request.urlopen(request, timeout=START_TIMEOUT_S) as response:
@@ -221,14 +201,7 @@ def _stages_ms(metrics: str, took_s: float) -> list[tuple[str, float]]:
 
 def _page(metrics: str) -> list[str]:
     with urllib.request.urlopen(f"{metrics}/metrics", timeout=START_TIMEOUT_S) as response:
-        page: bytes = response.read()
-    return page.decode().splitlines()
-
-
-def _metric_lines(metrics: str) -> Iterator[str]:
-    for line in _page(metrics):
-        if line.startswith(STAGE_METRICS) and "_bucket" not in line and "_created" not in line:
-            yield line
+        return str(response.read(), "utf-8").splitlines()
 
 
 @contextmanager
@@ -239,9 +212,8 @@ def _process(arguments: list[str]) -> Iterator[str]:
     try:
         line = process.stdout.readline().strip() if process.stdout else ""
         if not line:
-            raise DemoFailed(
-                f"`warpseal {arguments[0]}` ended with code {process.wait(STOP_TIMEOUT_S)} before it was ready"
-            )
+            code = process.wait(STOP_TIMEOUT_S)
+            raise DemoFailed(f"`warpseal {arguments[0]}` ended with code {code} before it was ready")
         yield line
     finally:
         process.terminate()

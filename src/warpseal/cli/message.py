@@ -6,12 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from warpseal.cli.process import run_on_loop
+from warpseal.cli.process import argument, run_on_loop
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.l1.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
-from warpseal.l1.verification import DEFAULT_QUORUM, VerificationTarget, verify_at
+from warpseal.l1.verification import DEFAULT_QUORUM, verify_at
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.platform import PlatformClient
@@ -20,7 +21,7 @@ from warpseal.node.settings import NodeSettings, endpoint
 from warpseal.node.upstream import connect_upstream
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import ChainID, MalformedID, SubnetID, parse_id
+from warpseal.warp.ids import ChainID, MalformedID, parse_id
 from warpseal.warp.message import SignedMessage
 
 _MAX_INPUT_BYTES = 1024 * 1024
@@ -51,13 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HEX|TXHASH",
         help="bytes in hex, with or without 0x; or the hash of a transaction; -: standard input",
     )
-    parser.add_argument("--node", type=_node, metavar="URL", help="node, such as http://127.0.0.1:9650")
     parser.add_argument(
-        "--height", type=_height, metavar="N", help="P-Chain height of the validator set (default: the proposed height)"
+        "--node", type=argument(_parse_node, InvalidSetting), metavar="URL", help="node, such as http://127.0.0.1:9650"
+    )
+    parser.add_argument(
+        "--height",
+        type=_parse_height,
+        metavar="N",
+        help="P-Chain height of the validator set (default: the proposed height)",
     )
     parser.add_argument(
         "--signing-subnet",
-        type=_subnet,
+        type=argument(parse_id, MalformedID),
         metavar="ID",
         help="subnet whose validators signed (default: that of the source chain)",
     )
@@ -87,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
-    tx_id = _tx_id(text)
+    tx_id = None
+    with suppress(MalformedID):
+        tx_id = parse_id(text)
     if args.node is None:
         if tx_id is not None:
             raise StartupError("the lookup of a transaction needs a node: --node URL")
@@ -121,9 +129,9 @@ async def _verify(platform: PlatformClient, raw: bytes, args: argparse.Namespace
         return decoded if subnet_id is None else {**decoded, "signingSubnetId": id_forms(subnet_id)}
     if "signatureBytes" not in decoded.get("signature", {}):
         return decoded
-    against = VerificationTarget(args.signing_subnet, args.height, args.quorum)
+    signed = SignedMessage.parse(unwrap(raw)[0])
     try:
-        verification = await verify_at(platform, SignedMessage.parse(unwrap(raw)[0]), against)
+        verification = await verify_at(platform, signed, args.signing_subnet, args.height, args.quorum)
     except (StartupError, WarpsealError, RpcRefusal) as error:
         # The message is decoded all the same.
         verification = {"quorumMet": False, "error": str(error)}
@@ -174,40 +182,20 @@ def _display(value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _tx_id(text: str) -> bytes | None:
-    """Return the id of a transaction hash; None if the text is no hash."""
-    try:
-        return parse_id(text)
-    except MalformedID:
-        return None
-
-
 def _bytes_of(text: str) -> bytes:
     digits = text[2:] if text[:2].lower() == "0x" else text
-    try:
+    with suppress(ValueError):
         raw = bytes.fromhex(digits)
-    except ValueError:
-        raise StartupError("expected the hex of a message or the hash of a transaction") from None
-    if not raw or len(digits) != 2 * len(raw):
-        raise StartupError("expected the hex of a message or the hash of a transaction")
-    return raw
+        if raw and len(digits) == 2 * len(raw):
+            return raw
+    raise StartupError("expected the hex of a message or the hash of a transaction")
 
 
-def _node(text: str) -> NodeEndpoint:
-    try:
-        return endpoint("http", "https")({"base-url": text}, "--node")
-    except InvalidSetting as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _parse_node(text: str) -> NodeEndpoint:
+    return endpoint("http", "https")({"base-url": text}, "--node")
 
 
-def _subnet(text: str) -> SubnetID:
-    try:
-        return SubnetID(parse_id(text))
-    except MalformedID as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _height(text: str) -> int:
+def _parse_height(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**64:
         raise argparse.ArgumentTypeError(f"{text[:32]!r} is no height")
     return int(text)

@@ -50,3 +50,15 @@ def set_up_logging(
     loggers = DaemonLoggers(level, display_level, folder, suffix=suffix)
     loggers.attach()
     return loggers
+
+
+def argument(parse: Callable[[str], T], *errors: type[Exception]) -> Callable[[str], T]:
+    """Return a parser of an argument that reports these errors as wrong usage, with their texts."""
+
+    def parse_argument(text: str) -> T:
+        try:
+            return parse(text)
+        except errors as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse_argument

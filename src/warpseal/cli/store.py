@@ -9,14 +9,14 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from warpseal.cli.process import Command
+from warpseal.cli.process import Command, argument
 from warpseal.cli.serve import add_config_arguments, load_config
 from warpseal.config.keys import default_data_dir
 from warpseal.config.load import ENVIRONMENT_PREFIX
@@ -28,7 +28,7 @@ from warpseal.store.jsonl import BadLine
 from warpseal.store.migrate import HEAD, check_version, read_version, upgrade_all
 from warpseal.store.stats import measure
 from warpseal.store.url import MalformedStoreUrl, StoreUrl
-from warpseal.warp.ids import MalformedID, MessageID, parse_id
+from warpseal.warp.ids import MalformedID, parse_id
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PROGRESS_EVERY_S: Final = 2.0
@@ -90,11 +90,8 @@ def _info(args: argparse.Namespace) -> int:
     url = resolve_store(args)
     with open_read_only(url) as connection:
         version = read_version(connection)
-        content: dict[str, object] = {
-            "store": url.redacted,
-            "schemaVersion": version,
-            "usedBy": find_users(url, connection),
-        }
+        users = find_users(url, connection)
+        content: dict[str, object] = {"store": url.redacted, "schemaVersion": version, "usedBy": users}
         if version == HEAD:
             content |= {_camel(name): count for name, count in asdict(measure(connection)).items()}
     if args.json:
@@ -114,7 +111,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "A daemon may run meanwhile.",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
-    parser.add_argument("--message-id", type=_message_id, metavar="ID", help="this message only")
+    parser.add_argument("--message-id", type=argument(parse_id, MalformedID), metavar="ID", help="this message only")
     parser.add_argument(
         "--since",
         type=_since,
@@ -127,15 +124,14 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
 def _export(args: argparse.Namespace) -> int:
     url, moved = resolve_store(args), TransferStats()
     selection = Selection(args.message_id, args.since, args.for_ever)
-    with ExitStack() as stack:
-        connection = stack.enter_context(open_read_only(url))
+    with open_read_only(url) as connection:
         version = check_version(connection, url.redacted)
-        output = stack.enter_context(_output(args.output))
-        report = _Reporter()
-        for line in export_lines(connection, version, selection, moved):
-            output.write(line)
-            report(f"{moved} so far")
-        output.flush()
+        with _output(args.output) as output:
+            report = _Reporter()
+            for line in export_lines(connection, version, selection, moved):
+                output.write(line)
+                report(f"{moved} so far")
+            output.flush()
     print(f"exported {moved}", file=sys.stderr)
     return 0
 
@@ -155,13 +151,11 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _import(args: argparse.Namespace) -> int:
     url = resolve_store(args)
-    with ExitStack() as stack:
-        file = stack.enter_context(_input(args.file))
-        engine = stack.enter_context(open_exclusive(url))
+    with _input(args.file) as file, open_exclusive(url) as engine:
         with engine.connect() as connection:
             check_version(connection, url.redacted)
-        importer = Importer(engine, _print_bad_line, for_ever=args.for_ever)
-        report = _Reporter()
+        report_line = lambda number, reason: print(f"line {number}: {reason}", file=sys.stderr)  # noqa: E731
+        importer, report = Importer(engine, report_line, for_ever=args.for_ever), _Reporter()
         try:
             moved = importer.run(file, lambda moved: report(f"{moved} so far"))
         except BadLine as error:
@@ -169,10 +163,6 @@ def _import(args: argparse.Namespace) -> int:
     skipped = f"; {moved.bad_lines} lines were skipped" if moved.bad_lines else ""
     print(f"imported {moved}{skipped}", file=sys.stderr)
     return 1 if moved.bad_lines else 0
-
-
-def _print_bad_line(number: int, reason: str) -> None:
-    print(f"line {number}: {reason}", file=sys.stderr)
 
 
 def _upgrade(args: argparse.Namespace) -> int:
@@ -194,11 +184,8 @@ def _check(args: argparse.Namespace) -> int:
     print(_format_counts(counts))
     if counts.wrong_candidates:
         print(f"{counts.wrong_candidates} unverified shares are invalid; the daemon never uses them")
-    print(
-        f"{counts.faults} faults: see above"
-        if counts.faults
-        else "no faults: the store is intact, every signature is valid"
-    )
+    intact = "no faults: the store is intact, every signature is valid"
+    print(f"{counts.faults} faults: see above" if counts.faults else intact)
     return 1 if counts.faults else 0
 
 
@@ -246,13 +233,6 @@ def _input(path: Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise StartupError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _message_id(text: str) -> MessageID:
-    try:
-        return MessageID(parse_id(text))
-    except MalformedID as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _since(text: str) -> float:

@@ -6,7 +6,7 @@ Source of truth: avalanchego `vms/platformvm/warp/signature.go`; for the signing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,15 +22,6 @@ from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, has_quorum
 
 DEFAULT_QUORUM = 67
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationTarget:
-    """The validator set to verify against. height None: the proposed height; subnet_id None: that of the message."""
-
-    subnet_id: SubnetID | None = None
-    height: int | None = None
-    quorum: int = DEFAULT_QUORUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +55,10 @@ class MessageVerification:
             "signedWeight": str(self.signed_weight),
             "totalWeight": str(self.members.total_weight),
             "signedPercentage": percentage_text(self.signed_weight, self.members.total_weight),
-            "signed": self._validators(index for index in indices if index in signed),
-            "notSigned": self._validators(index for index in indices if index not in signed),
+            "signed": [self._validator(index) for index in indices if index in signed],
+            "notSigned": [self._validator(index) for index in indices if index not in signed],
             "weightWithoutKey": str(self.members.keyless_weight),
         }
-
-    def _validators(self, indices: Iterable[int]) -> list[dict[str, Any]]:
-        return [self._validator(index) for index in indices]
 
     def _validator(self, index: int) -> dict[str, Any]:
         validator = self.members.validators[index]
@@ -91,21 +79,28 @@ def verify_signed(
     return MessageVerification(members, signers, _fault(signed, signers, members), quorum)
 
 
-async def verify_at(platform: PlatformClient, signed: SignedMessage, against: VerificationTarget) -> dict[str, Any]:
+async def verify_at(
+    platform: PlatformClient,
+    signed: SignedMessage,
+    subnet_id: SubnetID | None = None,
+    height: int | None = None,
+    quorum: int = DEFAULT_QUORUM,
+) -> dict[str, Any]:
     """Verify with the sets that a node returns; return the result as JSON, with the subnet and the height.
 
+    subnet_id: None for the subnet that the message determines; height: None for the proposed height.
     The Primary Network or the receiving L1 may sign a message of the C-Chain: the one whose signature is valid counts.
     Raises NodeUnavailable, RpcRefusal, UnknownChain; InvalidSigningSubnet if the message does not determine the subnet.
     """
-    height = await platform.proposed_height() if against.height is None else against.height
-    subnets = (
-        [against.subnet_id] if against.subnet_id is not None else await _signing_subnets(platform, signed.unsigned)
-    )
+    height = await platform.proposed_height() if height is None else height
+    subnets = await _signing_subnets(platform, signed.unsigned) if subnet_id is None else [subnet_id]
     results = []
-    for subnet_id in subnets:
-        members = build_canonical_set(await platform.validators_at(subnet_id, height))
-        result = verify_signed(signed, members, against.quorum)
-        results.append({"signingSubnetId": id_forms(subnet_id), "pChainHeight": str(height), **result.as_json()})
+    for signing_subnet_id in subnets:
+        members = build_canonical_set(await platform.validators_at(signing_subnet_id, height))
+        result = verify_signed(signed, members, quorum)
+        results.append(
+            {"signingSubnetId": id_forms(signing_subnet_id), "pChainHeight": str(height), **result.as_json()}
+        )
         if result.fault is None:
             return results[-1]
     return results[0]
@@ -142,8 +137,9 @@ async def _signing_subnets(platform: PlatformClient, message: UnsignedMessage) -
 
 async def _subnet_of_manager(platform: PlatformClient, message: UnsignedMessage) -> SubnetID:
     """Return the subnet of the L1 manager's chain, which signs the P-Chain's messages about a validation."""
-    validation_id = _validation_of(message)
-    found = None if validation_id is None else await platform.l1_validator(validation_id)
+    found = None
+    with suppress(MalformedMessage):
+        found = await platform.l1_validator(_validation_of(AddressedCall.parse(message.payload).payload))
     l1 = None if found is None or found.state is None else await platform.subnet(found.state.subnet_id)
     if l1 is None or l1.manager_chain_id is None:
         reason = "a message of the P-Chain does not determine its signing subnet: give the subnet"
@@ -158,23 +154,16 @@ async def _validated_by(platform: PlatformClient, chain_id: ChainID) -> SubnetID
     return subnet_id
 
 
-def _validation_of(message: UnsignedMessage) -> ValidationID | None:
-    try:
-        payload = AddressedCall.parse(message.payload).payload
-    except MalformedMessage:
-        return None
-    for kind in (L1ValidatorRegistration, L1ValidatorWeight):
-        try:
-            return kind.parse(payload).validation_id
-        except MalformedMessage:
-            continue
-    return None
+def _validation_of(payload: bytes) -> ValidationID:
+    """Return the validation that a payload is about. Raises MalformedMessage if it is about none."""
+    with suppress(MalformedMessage):
+        return L1ValidatorRegistration.parse(payload).validation_id
+    return L1ValidatorWeight.parse(payload).validation_id
 
 
 def _teleporter_destination(message: UnsignedMessage) -> ChainID | None:
-    try:
+    found = None
+    with suppress(MalformedMessage):
         call = AddressedCall.parse(message.payload)
-    except MalformedMessage:
-        return None
-    found = parse_teleporter(call.source_address, call.payload)
+        found = parse_teleporter(call.source_address, call.payload)
     return None if found is None else found.destination_chain_id
