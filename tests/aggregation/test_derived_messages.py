@@ -15,7 +15,7 @@ from warpseal.errors import (
     UnknownSubnet,
     UnusableJustification,
 )
-from warpseal.node.platform import Subnet
+from warpseal.node.p_chain import Subnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import (

@@ -33,7 +33,7 @@ from warpseal.errors import (
     Verdict,
     WrongNetwork,
 )
-from warpseal.node.platform import Subnet
+from warpseal.node.p_chain import Subnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 

@@ -17,7 +17,7 @@ from warpseal.aggregation.service import AggregationDeps, AggregationRequest, Si
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
 from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
-from warpseal.node.platform import Subnet
+from warpseal.node.p_chain import Subnet
 from warpseal.peers.reachability import CONNECTED, PENDING, Reachability
 from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature

@@ -38,7 +38,7 @@ async def test_without_an_info_node_the_network_is_unknown() -> None:
 
 async def test_peers_are_listed_with_the_address_they_claim_together_with_the_node_itself() -> None:
     async with upstream_of(RecordedNode()) as upstream:
-        hints = await upstream.info.peers()
+        hints = (await upstream.info.peers()).hints
     recorded = recorded_result("info.peers")["peers"]
     assert len(hints) == len(recorded) + 1
     assert hints[0] == PeerHint(node_id("7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"), "127.0.0.1", 45_683)
@@ -53,7 +53,7 @@ async def test_unusable_peers_are_left_out_and_ipv6_is_parsed() -> None:
     peers += [{"nodeID": "NodeID-x", "publicIP": "1.2.3.4:9651"}, {"nodeID": "NodeID-x"}]
     node = RecordedNode({"info.peers": {"numPeers": "1", "peers": peers}, "info.getNodeIP": {"ip": ""}})
     async with upstream_of(node) as upstream:
-        hints = await upstream.info.peers()
+        hints = (await upstream.info.peers()).hints
     assert [(hint.host, hint.port, len(hint.version)) for hint in hints] == [("2001:db8::1", 9_651, 64)]
 
 
@@ -65,7 +65,7 @@ async def test_all_info_nodes_are_called_and_a_single_answer_suffices() -> None:
     nodes = RecordedNode(), RecordedNode({"info.peers": {"peers": [other]}}), RecordedNode({"info.peers": refuse})
     async with serving(*nodes) as uris, open_session() as session:
         info = connected(session, settings_for(refusing_uri(), *uris)).info
-        peers = await info.all_peers()
+        peers = await info.peers()
         assert not peers.complete
         assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in peers.hints
         assert len(peers.hints) == len(set(peers.hints))

@@ -3,146 +3,172 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpseal.node.limits import CallOrigin, CallQueue, QueueFull, UpstreamLimit
+from tests.aggregation.virtual_time import now, run
+from tests.node.recorded_node import RecordedNode, upstream_of
+from warpseal.errors import NodeFailure
+from warpseal.node.errors import CallFailure
+from warpseal.node.limits import CallOrigin, UpstreamLimit
 
 
-def test_waiters_start_in_order_up_to_the_concurrency_limit() -> None:
-    queue = CallQueue(max_concurrency=2, per_s=100)
-    for ticket in "abcd":
-        queue.join(ticket)
-    assert queue.start_ready(0.0) == ["a", "b"]
-    assert queue.start_ready(0.0) == []
-    queue.finish()
-    assert queue.start_ready(0.1) == ["c"]
+async def start_holders(
+    limit: UpstreamLimit, count: int, started: list[int], release: asyncio.Event
+) -> list[asyncio.Task[None]]:
+    """Start calls that hold their slots until the event; they note their numbers when they start."""
+
+    async def hold(number: int) -> None:
+        async with limit:
+            started.append(number)
+            await release.wait()
+
+    holders = [asyncio.create_task(hold(number)) for number in range(count)]
+    await asyncio.sleep(0)
+    return holders
+
+
+async def test_waiters_start_in_order_up_to_the_concurrency_limit() -> None:
+    limit, started, release = UpstreamLimit(max_concurrency=2, per_s=100), list[int](), asyncio.Event()
+    holders = await start_holders(limit, 4, started, release)
+    assert started == [0, 1]
+    holders[1].cancel()
+    await asyncio.wait(holders, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(0)
+    assert started == [0, 1, 2]
+    release.set()
+    await asyncio.wait(holders)
+    assert started == [0, 1, 2, 3]
 
 
 def test_starts_per_second_are_limited() -> None:
-    queue = CallQueue(max_concurrency=100, per_s=3)
-    for ticket in range(5):
-        queue.join(ticket)
-    assert queue.start_ready(10.0) == [0, 1, 2]
-    assert queue.next_start_at() == 11.0
-    assert queue.start_ready(10.99) == []
-    assert queue.start_ready(11.0) == [3, 4]
+    async def starts() -> list[float]:
+        limit, times, first = UpstreamLimit(max_concurrency=100, per_s=3), list[float](), now()
+
+        async def call() -> None:
+            async with limit:
+                times.append(now() - first)
+
+        await asyncio.gather(*(call() for _ in range(7)))
+        return times
+
+    assert run(starts()) == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0]
 
 
-def test_a_cancelled_ticket_is_dropped() -> None:
-    queue = CallQueue(max_concurrency=1, per_s=100)
-    for ticket in "abc":
-        queue.join(ticket)
-    assert queue.start_ready(0.0) == ["a"]
-    queue.leave("b")
-    queue.finish()
-    assert queue.start_ready(0.0) == ["c"]
-    assert queue.waiting == 0
+async def test_a_cancelled_waiter_is_dropped() -> None:
+    limit, started, release = UpstreamLimit(max_concurrency=1, per_s=100), list[int](), asyncio.Event()
+    holders = await start_holders(limit, 3, started, release)
+    holders[1].cancel()
+    release.set()
+    await asyncio.wait(holders)
+    assert started == [0, 2]
 
 
-def test_the_queue_is_bounded() -> None:
-    queue = CallQueue(max_concurrency=1, per_s=1, max_waiting=2)
-    queue.join("a")
-    queue.join("b")
-    with pytest.raises(QueueFull):
-        queue.join("c")
+def test_a_waiter_that_is_cancelled_while_it_waits_for_time_uses_up_no_start() -> None:
+    async def starts() -> list[float]:
+        limit, times, first = UpstreamLimit(max_concurrency=5, per_s=1), list[float](), now()
+
+        async def call() -> None:
+            async with limit:
+                times.append(now() - first)
+
+        tasks = [asyncio.create_task(call()) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        return times
+
+    assert run(starts()) == [0.0, 1.0]
+
+
+async def test_the_queue_is_bounded() -> None:
+    limit, started, release = UpstreamLimit(1, per_s=100, max_waiting=2), list[int](), asyncio.Event()
+    holders = await start_holders(limit, 3, started, release)
+    with pytest.raises(CallFailure) as caught:
+        await limit.__aenter__()
+    assert caught.value.failure is NodeFailure.BUSY
+    assert not caught.value.blames_node
+    release.set()
+    await asyncio.wait(holders)
+    async with limit:
+        assert started == [0, 1, 2]
 
 
 @settings(max_examples=60)
-@given(st.integers(1, 5), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_both_limits_hold_and_all_tickets_start_in_order(at_once: int, per_s: int, rnd: random.Random) -> None:
-    queue = CallQueue(at_once, per_s)
-    now, running, starts, started = 0.0, 0, list[float](), list[object]()
-    for ticket in range(40):
-        queue.join(ticket)
-        now += rnd.choice((0.0, 0.01, 0.2))
-        if running and rnd.random() < 0.6:
-            queue.finish()
-            running -= 1
-        ready = queue.start_ready(now)
-        running += len(ready)
-        starts += [now] * len(ready)
-        started += ready
-        assert running <= at_once
-        assert sum(1 for at in starts if now < at + 1.0) <= per_s
-    while running or queue.waiting:
-        for _ in range(running):
-            queue.finish()
-        now += 1.0
-        ready = queue.start_ready(now)
-        running = len(ready)
-        started += ready
-    assert started == list(range(40))
+@given(
+    st.integers(1, 5),
+    st.integers(1, 8),
+    st.lists(st.tuples(st.sampled_from((0.0, 0.01, 0.2)), st.sampled_from((0.0, 0.05, 0.7))), max_size=40),
+)
+def test_both_limits_hold_and_all_calls_start_in_order(
+    max_concurrency: int, per_s: int, calls: list[tuple[float, float]]
+) -> None:
+    async def main() -> tuple[list[int], list[float], int]:
+        limit, started, times, running, most = UpstreamLimit(max_concurrency, per_s), list[int](), list[float](), 0, 0
+
+        async def call(number: int, length_s: float) -> None:
+            nonlocal running, most
+            async with limit:
+                running += 1
+                most = max(most, running)
+                started.append(number)
+                times.append(now())
+                await asyncio.sleep(length_s)
+                running -= 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for number, (pause_s, length_s) in enumerate(calls):
+                tasks.create_task(call(number, length_s))
+                await asyncio.sleep(pause_s)
+        return started, times, most
+
+    started, times, most = run(main())
+    assert started == list(range(len(calls)))
+    assert most <= max_concurrency
+    assert all(later - earlier >= 1.0 - 1e-6 for earlier, later in zip(times, times[per_s:], strict=False))
 
 
 async def test_callers_wait_for_a_slot_and_daemon_calls_do_not() -> None:
-    limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
-    order: list[str] = []
-    release = asyncio.Event()
+    started, release = asyncio.Event(), asyncio.Event()
 
-    async def hold(name: str, origin: CallOrigin) -> None:
-        async with limit.slot(origin):
-            order.append(name)
-            await release.wait()
+    async def answer(_: object) -> dict[str, str]:
+        started.set()
+        await release.wait()
+        return {"height": "1"}
 
-    async with asyncio.TaskGroup() as tasks:
-        for name, origin in (("first", CallOrigin.CALLER), ("second", CallOrigin.CALLER), ("poll", CallOrigin.DAEMON)):
-            tasks.create_task(hold(name, origin))
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert order == ["first", "poll"]
+    node = RecordedNode({"platform.getHeight": answer})
+    async with upstream_of(node, upstream_max_concurrency=1) as upstream:
+        calls = [asyncio.create_task(upstream.platform.height()) for _ in range(2)]
+        await started.wait()
+        assert await upstream.platform.proposed_height(origin=CallOrigin.DAEMON) == 19
+        assert node.calls["platform.getHeight"] == 1
         release.set()
-    assert order == ["first", "poll", "second"]
-
-
-async def test_the_next_call_starts_as_soon_as_time_allows_it() -> None:
-    limit = UpstreamLimit(max_concurrency=10, per_s=1)
-    started_at = asyncio.get_running_loop().time()
-    for _ in range(2):
-        async with limit.slot(CallOrigin.CALLER):
-            pass
-    assert asyncio.get_running_loop().time() - started_at >= 0.99
+        assert await asyncio.gather(*calls) == [1, 1]
 
 
 async def test_cancelled_waiters_leave_no_state() -> None:
-    limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
-    release = asyncio.Event()
-
-    async def hold() -> None:
-        async with limit.slot(CallOrigin.CALLER):
-            await release.wait()
-
-    tasks = [asyncio.create_task(hold()) for _ in range(4)]
-    await asyncio.sleep(0.01)
-    tasks[1].cancel()
+    limit, started, release = UpstreamLimit(max_concurrency=1, per_s=1_000), list[int](), asyncio.Event()
+    holders = await start_holders(limit, 4, started, release)
+    holders[1].cancel()
     # Freed and cancelled in one tick: the slot that was just given must come back.
     release.set()
-    tasks[2].cancel()
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    holders[2].cancel()
+    outcomes = await asyncio.gather(*holders, return_exceptions=True)
     assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [False, True, True, False]
-    async with asyncio.timeout(1), limit.slot(CallOrigin.CALLER):
+    async with asyncio.timeout(60), limit:
         pass
 
 
 async def test_a_slot_granted_during_a_cancellation_is_released() -> None:
     limit = UpstreamLimit(max_concurrency=1, per_s=1_000)
     for _ in range(20):
-        first = asyncio.Event()
-
-        async def hold(until: asyncio.Event = first) -> None:
-            async with limit.slot(CallOrigin.CALLER):
-                await until.wait()
-
-        holder = asyncio.create_task(hold())
-        await asyncio.sleep(0)
-        waiter = asyncio.create_task(hold())
-        await asyncio.sleep(0)
-        first.set()
+        release = asyncio.Event()
+        holder, waiter = await start_holders(limit, 2, [], release)
+        release.set()
         await holder
         waiter.cancel()
         await asyncio.gather(waiter, return_exceptions=True)
-    async with asyncio.timeout(1), limit.slot(CallOrigin.CALLER):
+    async with asyncio.timeout(60), limit:
         pass

@@ -27,7 +27,7 @@ from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.history.ports import Connectivity
 from warpseal.history.staking import ActiveState, Rewards
 from warpseal.node import node_view
-from warpseal.node.node_validation import decode_peer_status, decode_validations
+from warpseal.node.node_view import decode_connectivity, decode_validations
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 
 OWNED = node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS")
@@ -281,5 +281,5 @@ async def test_a_malformed_response_is_a_failed_call(change: dict[str, Any]) -> 
 
 
 def test_an_empty_response_is_an_empty_validator_set() -> None:
-    assert decode_validations(b'{"validators":null}') == ()
-    assert decode_peer_status(b'{"peers":null}').version == ""
+    assert decode_validations(PRIMARY_NETWORK, b'{"validators":null}') == ()
+    assert decode_connectivity(b'{"peers":null}') == Connectivity(0.0, 0.0)

@@ -24,8 +24,7 @@ from tests.node.recorded_node import (
 from warpseal.bls import parse_public_key
 from warpseal.errors import NodeFailure, NodeUnavailable
 from warpseal.node.errors import HeightAhead, MethodMissing
-from warpseal.node.p_chain import decode_validators_at
-from warpseal.node.platform import Subnet, ValidatorEntry
+from warpseal.node.p_chain import Subnet, ValidatorEntry, decode_validators_at
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, id_text, parse_id
 from warpseal.warp.validator_set import build_canonical_set
 

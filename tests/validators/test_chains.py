@@ -20,7 +20,7 @@ from tests.node.recorded_node import (
 )
 from tests.validators.world import world
 from warpseal.errors import NodeUnavailable, UnknownChain, UnknownSubnet
-from warpseal.node.platform import Subnet
+from warpseal.node.p_chain import Subnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text
 
 VALIDATED_BY = "platform.validatedBy"

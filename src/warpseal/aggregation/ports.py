@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from warpseal.bls import PublicKey
-from warpseal.node.platform import Subnet
+from warpseal.node.p_chain import Subnet
 from warpseal.peers.reachability import Reachability
 from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature

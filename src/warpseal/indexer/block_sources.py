@@ -16,8 +16,15 @@ from warpseal.chains.proposervm import inner_block
 from warpseal.chains.x_blocks import parse_x_block
 from warpseal.errors import NodeFailure, NodeUnavailable
 from warpseal.indexer.proposervm_blocks import RawBlock
-from warpseal.node.containers import MAX_CONTAINERS, Container, ContainersClient, Stream
-from warpseal.node.evm import BatchRefused, CBlocksClient, EvmBlock
+from warpseal.node.blocks import (
+    MAX_CONTAINERS,
+    BatchRefused,
+    CBlocksClient,
+    Container,
+    ContainersClient,
+    EvmBlock,
+    Stream,
+)
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
 

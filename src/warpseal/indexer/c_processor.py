@@ -15,7 +15,7 @@ from warpseal.indexer.errors import IndexingStopped, StopReason
 from warpseal.ledger.c_chain import CHeader, apply_c_block
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import Parameters
-from warpseal.node.evm import EvmBlock
+from warpseal.node.blocks import EvmBlock
 
 _DecodedBlock = tuple[EvmBlock, tuple[AtomicTx, ...]]
 

@@ -16,10 +16,8 @@ from warpseal.indexer.p_processor import PChainProcessor
 from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.worker import Worker
 from warpseal.indexer.x_processor import XChainProcessor
-from warpseal.node.containers import MAX_CONTAINERS, ContainersClient, Stream
-from warpseal.node.evm import EvmBlock
+from warpseal.node.blocks import MAX_CONTAINERS, ContainersClient, EvmBlock, Stream, XChainClient
 from warpseal.node.limits import CallOrigin
-from warpseal.node.x_chain import XChainClient
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Retrier
 

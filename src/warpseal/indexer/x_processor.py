@@ -24,7 +24,7 @@ from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects, list_x_outputs
-from warpseal.node.containers import Container
+from warpseal.node.blocks import Container
 from warpseal.warp.ids import ChainID
 
 GENESIS_NUMBER = -1

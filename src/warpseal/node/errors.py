@@ -68,27 +68,13 @@ class CallFailure(Exception):
     retry_after_s: for how long it wants none, None if it does not say.
     """
 
-    def __init__(self, failure: NodeFailure, detail: str, status: int | None = None) -> None:
+    def __init__(
+        self, failure: NodeFailure, detail: str, status: int | None = None, *, blames_node: bool = True
+    ) -> None:
         super().__init__(f"{failure}: {detail}")
         self.failure = failure
         self.detail = detail
         self.status = status
-        self.blames_node = True
+        self.blames_node = blames_node
         self.asks_to_wait = False
         self.retry_after_s: float | None = None
-
-
-class TooManyWaiting(CallFailure):
-    """The queue of calls to this node is full, so the call is not made."""
-
-    def __init__(self) -> None:
-        super().__init__(NodeFailure.BUSY, "too many calls wait for this node")
-        self.blames_node = False
-
-
-class StillPausing(CallFailure):
-    """The pause that the node asked for is not over, so the follower's call is not made."""
-
-    def __init__(self, left_s: float) -> None:
-        super().__init__(NodeFailure.BUSY, f"the node asked for no requests for another {left_s:.0f} s")
-        self.blames_node = False

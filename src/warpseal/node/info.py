@@ -5,7 +5,7 @@ Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`, `upg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -15,8 +15,9 @@ import msgspec
 
 from warpseal.errors import NodeUnavailable
 from warpseal.node.errors import RpcRefusal
+from warpseal.node.json_values import NUMBER, field_decoder, list_decoder
 from warpseal.node.limits import CallOrigin
-from warpseal.node.pool import INFO_PATHS, NETWORK_ID, NodePool, NodeResult, ServedNetwork, require_values
+from warpseal.node.pool import INFO_PATHS, NETWORK_ID, NodePool, NodeResult, ServedNetwork
 from warpseal.node.rpc import NodeCall
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
@@ -74,14 +75,8 @@ class InfoClient:
 
         A node that does not have the method counts as bootstrapped.
         """
-        call = NodeCall(
-            "info.isBootstrapped",
-            {"chain": chain},
-            INFO_PATHS,
-            _decode_bootstrapped,
-            CallOrigin.FOLLOWER,
-            optional=True,
-        )
+        method, params, origin = "info.isBootstrapped", {"chain": chain}, CallOrigin.FOLLOWER
+        call = NodeCall(method, params, INFO_PATHS, _decode_bootstrapped, origin, optional=True)
         try:
             return await self._pool.call(call)
         except RpcRefusal:
@@ -90,11 +85,9 @@ class InfoClient:
     async def blockchain_id(self, alias: str) -> ChainID:
         """Return the id of the chain with this alias, such as "X". Raises NodeUnavailable."""
         params = {"alias": alias}
-        call = NodeCall("info.getBlockchainID", params, INFO_PATHS, _decode_blockchain_id, CallOrigin.DAEMON)
-        try:
-            return await self._pool.call(call)
-        except RpcRefusal:
-            raise NodeUnavailable(call.method) from None
+        return await self._pool.require(
+            NodeCall("info.getBlockchainID", params, INFO_PATHS, _decode_blockchain_id, CallOrigin.DAEMON)
+        )
 
     async def rpc_protocol_version(self) -> int | None:
         """Return the version of a node's plugin protocol; None if no node returns it."""
@@ -103,17 +96,12 @@ class InfoClient:
         except (NodeUnavailable, RpcRefusal):
             return None
 
-    async def peers(self) -> tuple[PeerHint, ...]:
+    async def peers(self) -> InfoPeers:
         """Return the configured nodes and the peers that they know. Raises NodeUnavailable."""
-        return (await self.all_peers()).hints
-
-    async def all_peers(self) -> InfoPeers:
-        """Return what `peers` returns, and whether every configured node answered. Raises NodeUnavailable."""
-        results = await self._pool.call_all(_PEERS)
-        answered = require_values(results, _PEERS.method)
+        answered = await self._pool.values(_PEERS)
         own = await self._own_addresses()
         hints = dict.fromkeys(hint for hints in (own, *answered) for hint in hints)
-        return InfoPeers(tuple(hints), complete=len(answered) == len(results))
+        return InfoPeers(tuple(hints), complete=len(answered) == len(self._pool))
 
     async def _own_addresses(self) -> list[PeerHint]:
         """Return the addresses of the configured nodes: no node lists itself among its peers."""
@@ -132,65 +120,23 @@ class _Peer(msgspec.Struct):
     version: str = ""
 
 
-class _Peers(msgspec.Struct):
-    peers: list[_Peer] | None = None
+def _hint(peer: _Peer) -> PeerHint | None:
+    """Return a usable entry: a peer may not have claimed an address yet."""
+    try:
+        host, port = _address(peer.public_ip)
+        return PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH])
+    except (MalformedID, ValueError):
+        return None
 
 
-class _NodeVersion(msgspec.Struct):
-    rpc_protocol_version: str | int = msgspec.field(name="rpcProtocolVersion", default="")
+def _decode_hints(result: bytes) -> tuple[PeerHint, ...]:
+    return tuple(hint for hint in _decode_peers(result) if hint is not None)
 
 
-class _NodeID(msgspec.Struct):
-    node_id: str = msgspec.field(name="nodeID")
-
-
-class _NodeIP(msgspec.Struct):
-    ip: str
-
-
-class _Bootstrapped(msgspec.Struct):
-    is_bootstrapped: bool = msgspec.field(name="isBootstrapped")
-
-
-class _BlockchainID(msgspec.Struct):
-    blockchain_id: str = msgspec.field(name="blockchainID")
-
-
-def _decode_peers(result: bytes) -> tuple[PeerHint, ...]:
-    listed = msgspec.json.decode(result, type=_Peers).peers or []
-    return tuple(_hints(listed))
-
-
-def _hints(listed: Iterable[_Peer]) -> Iterable[PeerHint]:
-    """Yield the usable entries: a peer may not have claimed an address yet."""
-    for peer in listed:
-        try:
-            host, port = _address(peer.public_ip)
-            yield PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH])
-        except (MalformedID, ValueError):
-            continue
-
-
-def _decode_bootstrapped(result: bytes) -> bool:
-    return msgspec.json.decode(result, type=_Bootstrapped).is_bootstrapped
-
-
-def _decode_blockchain_id(result: bytes) -> ChainID:
-    return ChainID(parse_id(msgspec.json.decode(result, type=_BlockchainID).blockchain_id))
-
-
-def _decode_node_version(result: bytes) -> int | None:
-    version = str(msgspec.json.decode(result, type=_NodeVersion).rpc_protocol_version)
+def _protocol_version(version: str | int) -> int | None:
+    version = str(version)
     is_number = version.isascii() and version.isdigit() and len(version) <= _MAX_PROTOCOL_DIGITS
     return int(version) or None if is_number else None
-
-
-def _decode_node_id(result: bytes) -> NodeID:
-    return parse_node_id(msgspec.json.decode(result, type=_NodeID).node_id)
-
-
-def _decode_node_ip(result: bytes) -> tuple[str, int]:
-    return _address(msgspec.json.decode(result, type=_NodeIP).ip)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -266,7 +212,14 @@ _BUILTIN: Final[Mapping[int, Upgrades]] = {
 }
 
 
-_PEERS: Final = NodeCall("info.peers", {}, INFO_PATHS, _decode_peers, CallOrigin.DAEMON, large=True)
+_decode_peers: Final = list_decoder("peers", _Peer, _hint)
+_decode_node_id: Final = field_decoder("nodeID", str, parse_node_id)
+_decode_node_ip: Final = field_decoder("ip", str, _address)
+_decode_node_version: Final = field_decoder("rpcProtocolVersion", NUMBER, _protocol_version, default="")
+_decode_bootstrapped: Final = field_decoder("isBootstrapped", bool, bool)
+_decode_blockchain_id: Final = field_decoder("blockchainID", str, lambda text: ChainID(parse_id(text)))
+
+_PEERS: Final = NodeCall("info.peers", {}, INFO_PATHS, _decode_hints, CallOrigin.DAEMON, large=True)
 _NODE_ID: Final = NodeCall("info.getNodeID", {}, INFO_PATHS, _decode_node_id, CallOrigin.DAEMON, optional=True)
 _NODE_IP: Final = NodeCall("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, CallOrigin.DAEMON, optional=True)
 _UPGRADES: Final = NodeCall("info.upgrades", {}, INFO_PATHS, decode_upgrades, CallOrigin.DAEMON, optional=True)

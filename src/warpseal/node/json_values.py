@@ -1,19 +1,40 @@
 """Numbers and bytes as nodes write them in JSON: decimal strings, plain numbers, hex, always exact.
 
 Source of truth: avalanchego `utils/json`, `utils/formatting/encoding.go`; the Ethereum JSON-RPC specification.
-Functions
-raise ValueError for a value of another shape.
+Functions raise ValueError for a value of another shape.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+NUMBER: Final = int | str
+"""The types in which nodes write a number."""
 
 _U32_END: Final = 1 << 32
 _U64_END: Final = 1 << 64
 _MAX_DIGITS: Final = 20
 _CHECKSUM_BYTES: Final = 4
+
+
+def field_decoder(
+    name: str, kind: Any, parse: Callable[[Any], T], *, default: Any = msgspec.NODEFAULT
+) -> Callable[[bytes], T]:
+    """Return a decoder of an object of which only the field `name`, of type `kind`, is needed."""
+    fields = [("value", kind, msgspec.field(name=name, default=default))]
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
+    return lambda result: parse(decoder.decode(result).value)
+
+
+def list_decoder(name: str, kind: Any, parse: Callable[[Any], T]) -> Callable[[bytes], tuple[T, ...]]:
+    """Return a decoder of an object of which only the list `name` is needed, which a node may leave out."""
+    return field_decoder(name, list[kind] | None, lambda listed: tuple(map(parse, listed or ())), default=None)
 
 
 def u64(value: int | str) -> int:

@@ -1,38 +1,51 @@
 """Validators and blockchains from nodes alone, for callers of a daemon without an index.
 
 Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node lists its delegators too),
-`api/info/service.go`.
+`vms/platformvm/api/static_service.go`, `vms/platformvm/reward/calculator.go` (Split), `api/info/service.go`,
+`network/peer/info.go`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from warpseal.chains.ids import AssetID
+from warpseal.chains.ids import AssetID, TxID, parse_address
 from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
 from warpseal.errors import NodeUnavailable
 from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.history.ports import Connectivity
-from warpseal.history.staking import Validation
+from warpseal.history.staking import ActiveState, BlsKey, Rewards, Validation
 from warpseal.ledger.params import builtin_parameters
 from warpseal.node.errors import RpcRefusal
-from warpseal.node.json_values import u64
-from warpseal.node.node_validation import NodeValidation, decode_peer_status, decode_validations
-from warpseal.node.platform import P_CHAIN_PATHS, PlatformClient
+from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
+from warpseal.node.p_chain import P_CHAIN_PATHS
+from warpseal.node.platform import PlatformClient
 from warpseal.node.pool import INFO_PATHS, NodePool
 from warpseal.node.rpc import NodeCall
 from warpseal.node.state import decode_asset
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text, parse_id
+from warpseal.warp.ids import (
+    P_CHAIN,
+    PRIMARY_NETWORK,
+    ChainID,
+    NodeID,
+    SubnetID,
+    id_text,
+    node_id_text,
+    parse_id,
+    parse_node_id,
+)
 
-T = TypeVar("T")
 _Key = tuple[NodeID, SubnetID]
 
 CACHE_TTL_S: Final = 10.0
@@ -41,6 +54,11 @@ STALE_CONNECTIVITY_S: Final = 3_600.0
 """For how long the last known connectivity of a validator is returned while no node answers."""
 _AVM: Final = b"avm".ljust(32, b"\x00")
 _EVM: Final = b"evm".ljust(32, b"\x00")
+_SHARES: Final = 1_000_000
+_SHARES_OF_A_PERCENT: Final = 10_000
+_KEY_BYTES: Final = 48
+_PROOF_BYTES: Final = 96
+_MAX_TEXT: Final = 64
 
 
 class NodeViewClient:
@@ -52,15 +70,14 @@ class NodeViewClient:
         self._info = info
         self._memberships = SubnetMemberships(platform)
         self._validations_cache: TtlCache[_Key, tuple[NodeValidation, ...]] = TtlCache(MAX_CACHED)
-        self._connectivity_cache: TtlCache[NodeID, Connectivity] = TtlCache(MAX_CACHED)
-        self._last_connectivity: TtlCache[NodeID, Connectivity] = TtlCache(MAX_CACHED)
+        self._connectivity_cache: TtlCache[NodeID, tuple[Connectivity, float]] = TtlCache(MAX_CACHED)
 
     async def primary_chains(self, network_id: int) -> PrimaryChains:
         """Return the ids of the primary chains: builtin ones of the public networks, else from nodes."""
         public = PUBLIC_CHAINS.get(network_id)
         if public is not None:
             return public
-        listed = await self._call(_BLOCKCHAINS)
+        listed = await self._p_chain.require(_BLOCKCHAINS)
         of_primary = {chain.vm_id: chain.chain_id for chain in listed if chain.subnet_id == PRIMARY_NETWORK}
         try:
             return PrimaryChains(x=of_primary[_AVM], c=of_primary[_EVM])
@@ -70,7 +87,7 @@ class NodeViewClient:
     async def staking_asset(self, network_id: int) -> AssetID:
         """Return the id of AVAX: builtin for the public networks, else from nodes."""
         known = builtin_parameters(network_id)
-        return known.staking_asset_id if known is not None else await self._call(_STAKING_ASSET)
+        return known.staking_asset_id if known is not None else await self._p_chain.require(_STAKING_ASSET)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain from its creating transaction; one from the genesis from the list of a node."""
@@ -81,7 +98,7 @@ class NodeViewClient:
             return _created_blockchain(chain_id, transaction.raw)
         if await self._platform.validated_by(chain_id) is None:
             return None
-        listed = await self._call(_BLOCKCHAINS)
+        listed = await self._p_chain.require(_BLOCKCHAINS)
         return next((chain for chain in listed if chain.chain_id == chain_id), None)
 
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
@@ -96,41 +113,34 @@ class NodeViewClient:
         if not current:
             return ()
         params = {} if subnet_id == PRIMARY_NETWORK else {"subnetID": id_text(subnet_id)}
-        total = await self._call(NodeCall("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total))
-        return tuple(validation.validation(subnet_id, total) for validation in current)
+        total = await self._p_chain.require(
+            NodeCall("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total_stake)
+        )
+        return tuple(listed.with_total_stake(total) for listed in current)
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
         """Return the connectivity of a validator at a node, or the last known one if no node answers."""
+        now = asyncio.get_running_loop().time()
         cached = self._connectivity_cache.get(node_id)
-        if cached is not None:
-            return cached.value
+        if cached is not None and now - cached.value[1] < CACHE_TTL_S:
+            return cached.value[0]
         try:
             connectivity = await self._connectivity(node_id)
         except NodeUnavailable:
-            last = self._last_connectivity.get(node_id)
-            if last is None:
+            if cached is None:
                 raise
-            return last.value
-        self._connectivity_cache.put(node_id, connectivity, ttl_s=CACHE_TTL_S)
-        self._last_connectivity.put(node_id, connectivity, ttl_s=STALE_CONNECTIVITY_S)
+            return cached.value[0]
+        self._connectivity_cache.put(node_id, (connectivity, now), ttl_s=STALE_CONNECTIVITY_S)
         return connectivity
 
     async def _connectivity(self, node_id: NodeID) -> Connectivity:
         current = await self._node_validations(node_id)
-        peer = await self._call(
-            NodeCall("info.peers", {"nodeIDs": [node_id_text(node_id)]}, INFO_PATHS, decode_peer_status), self._info
-        )
-        uptime = next(
-            (validation.uptime for validation in current if validation.uptime is not None), peer.observed_uptime
-        )
-        return Connectivity(
-            uptime=uptime,
-            reachability=uptime,
-            benched_p=peer.benched("P"),
-            benched_x=peer.benched("X"),
-            benched_c=peer.benched("C"),
-            version=peer.version or None,
-        )
+        params = {"nodeIDs": [node_id_text(node_id)]}
+        peer = await self._info.require(NodeCall("info.peers", params, INFO_PATHS, decode_connectivity))
+        for listed in current:
+            if listed.uptime is not None:
+                return replace(peer, uptime=listed.uptime, reachability=listed.uptime)
+        return peer
 
     async def _node_validations(
         self, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK
@@ -142,24 +152,28 @@ class NodeViewClient:
         params: dict[str, Any] = {"nodeIDs": [node_id_text(node_id)]}
         if subnet_id != PRIMARY_NETWORK:
             params["subnetID"] = id_text(subnet_id)
-        listed = await self._call(
-            NodeCall("platform.getCurrentValidators", params, P_CHAIN_PATHS, decode_validations, large=True)
-        )
-        validations = tuple(validation for validation in listed if validation.node_id == node_id)
+        decode = partial(decode_validations, subnet_id)
+        call = NodeCall("platform.getCurrentValidators", params, P_CHAIN_PATHS, decode, large=True)
+        listed = await self._p_chain.require(call)
+        validations = tuple(entry for entry in listed if entry.validation.node_id == node_id)
         self._validations_cache.put((node_id, subnet_id), validations, ttl_s=CACHE_TTL_S)
         return validations
 
-    async def _call(self, call: NodeCall[T], pool: NodePool | None = None) -> T:
-        try:
-            return await (pool or self._p_chain).call(call)
-        except RpcRefusal:
-            raise NodeUnavailable(call.method) from None
 
+class NodeValidation(NamedTuple):
+    """A current validation at a node. state: that of `validation`, the total stake is not known yet.
 
-def _blockchain(
-    chain_id: ChainID, subnet_id: SubnetID, vm_id: bytes, name: str, genesis: bytes | None = None
-) -> Blockchain:
-    return Blockchain(chain_id=chain_id, subnet_id=subnet_id, vm_id=vm_id, name=name, genesis=genesis)
+    uptime: percent, as the node sees it.
+    """
+
+    validation: Validation
+    state: ActiveState
+    uptime: float | None
+
+    def with_total_stake(self, total_stake: int) -> Validation:
+        """Return it as the Data API describes it. total_stake: of the subnet."""
+        state = msgspec.structs.replace(self.state, total_stake=total_stake)
+        return msgspec.structs.replace(self.validation, state=state)
 
 
 def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
@@ -170,42 +184,138 @@ def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
         return None
     if not isinstance(unsigned, CreateChainTx):
         return None
-    return _blockchain(chain_id, unsigned.subnet_id, unsigned.vm_id, unsigned.chain_name, unsigned.genesis)
+    return Blockchain(
+        chain_id=chain_id,
+        subnet_id=unsigned.subnet_id,
+        vm_id=unsigned.vm_id,
+        name=unsigned.chain_name,
+        genesis=unsigned.genesis,
+    )
 
 
-class _Listed(msgspec.Struct):
+class _Blockchain(msgspec.Struct):
     id: str
     name: str
     subnet_id: str = msgspec.field(name="subnetID")
     vm_id: str = msgspec.field(name="vmID")
 
 
-class _AllListed(msgspec.Struct):
-    blockchains: list[_Listed] | None = None
+class _Owner(msgspec.Struct):
+    addresses: list[str] = []
 
 
-class _Total(msgspec.Struct):
+class _Signer(msgspec.Struct):
+    public_key: str = msgspec.field(name="publicKey")
+    proof: str = msgspec.field(name="proofOfPossession")
+
+
+class _Delegator(msgspec.Struct, rename="camel"):
+    potential_reward: int | str = 0
+
+
+class _Validator(msgspec.Struct, rename="camel", kw_only=True):
+    start_time: int | str
+    end_time: int | str = 0
     weight: int | str
+    tx_id: str = msgspec.field(name="txID", default="")
+    node_id: str = msgspec.field(name="nodeID")
+    validation_reward_owner: _Owner | None = None
+    potential_reward: int | str = 0
+    accrued_delegatee_reward: int | str = 0
+    delegation_fee: str | None = None
+    uptime: str | None = None
+    signer: _Signer | None = None
+    delegator_count: int | str = 0
+    delegator_weight: int | str = 0
+    delegators: list[_Delegator] | None = None
 
 
-def _decode_blockchains(result: bytes) -> tuple[Blockchain, ...]:
-    listed = msgspec.json.decode(result, type=_AllListed).blockchains or ()
-    return tuple(
-        _blockchain(ChainID(parse_id(chain.id)), SubnetID(parse_id(chain.subnet_id)), parse_id(chain.vm_id), chain.name)
-        for chain in listed
+class _Peer(msgspec.Struct):
+    version: str = ""
+    observed_uptime: int | str = msgspec.field(name="observedUptime", default=0)
+    benched: list[str] | None = None
+
+
+def decode_validations(subnet_id: SubnetID, result: bytes) -> tuple[NodeValidation, ...]:
+    """Return the validations of getCurrentValidators without those of L1s, which have no stake. Raises ValueError."""
+    return tuple(_validation(subnet_id, validator) for validator in _decode_validators(result) if validator.tx_id)
+
+
+def decode_connectivity(result: bytes) -> Connectivity:
+    """Return the peer's status in the result of info.peers, empty if it is not connected. Raises ValueError."""
+    peer, *_ = *_decode_peers(result), _Peer()
+    uptime, version = float(min(100, u64(peer.observed_uptime))), peer.version.removeprefix("avalanchego/")[:_MAX_TEXT]
+    benched_p, benched_x, benched_c = (100.0 if chain in (peer.benched or ()) else 0.0 for chain in "PXC")
+    return Connectivity(uptime, uptime, benched_p, benched_x, benched_c, version or None)
+
+
+def _listed_blockchain(listed: _Blockchain) -> Blockchain:
+    return Blockchain(
+        chain_id=ChainID(parse_id(listed.id)),
+        subnet_id=SubnetID(parse_id(listed.subnet_id)),
+        vm_id=parse_id(listed.vm_id),
+        name=listed.name,
+        genesis=None,
     )
 
 
-def _decode_asset(result: bytes) -> AssetID:
-    return AssetID(decode_asset(result))
+def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
+    shares = None if validator.delegation_fee is None else _shares(validator.delegation_fee)
+    delegator_shares = _SHARES - (shares or 0)
+    rewards = [u64(delegator.potential_reward) for delegator in validator.delegators or ()]
+    fees = sum(reward - delegator_shares * reward // _SHARES for reward in rewards)
+    owner, delegated = validator.validation_reward_owner or _Owner(), u64(validator.delegator_weight)
+    addresses = tuple(parse_address(text)[1] for text in owner.addresses)
+    state = ActiveState(
+        delegator_count=u64(validator.delegator_count),
+        total_stake=0,
+        delegated=None if shares is None else delegated,
+        potential=Rewards(u64(validator.potential_reward), u64(validator.accrued_delegatee_reward) + fees, addresses),
+    )
+    validation = Validation(
+        tx_id=TxID(parse_id(validator.tx_id)),
+        node_id=parse_node_id(validator.node_id),
+        subnet_id=subnet_id,
+        staked=u64(validator.weight),
+        start=u64(validator.start_time),
+        end=u64(validator.end_time),
+        fee_shares=shares,
+        bls=_bls(validator.signer),
+        state=state,
+    )
+    return NodeValidation(validation, state, None if validator.uptime is None else float(_percent(validator.uptime)))
 
 
-def _decode_total(result: bytes) -> int:
-    return u64(msgspec.json.decode(result, type=_Total).weight)
+def _shares(percent: str) -> int:
+    return min(_SHARES, int(_percent(percent) * _SHARES_OF_A_PERCENT))
 
 
+def _percent(text: str) -> Decimal:
+    """Return a percentage of 0..100. Raises ValueError."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}") from None
+    if not number.is_finite() or not 0 <= number <= 100:
+        raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}")
+    return number
+
+
+def _bls(signer: _Signer | None) -> BlsKey | None:
+    if signer is None:
+        return None
+    key, proof = (bytes.fromhex(text.removeprefix("0x")) for text in (signer.public_key, signer.proof))
+    if (len(key), len(proof)) != (_KEY_BYTES, _PROOF_BYTES):
+        raise ValueError("a BLS key or its proof has a wrong length")
+    return BlsKey(key, proof)
+
+
+_decode_validators: Final = list_decoder("validators", _Validator, lambda validator: validator)
+_decode_peers: Final = list_decoder("peers", _Peer, lambda peer: peer)
+_decode_blockchains: Final = list_decoder("blockchains", _Blockchain, _listed_blockchain)
+_decode_total_stake: Final = field_decoder("weight", NUMBER, u64)
 _BLOCKCHAINS: Final = NodeCall("platform.getBlockchains", {}, P_CHAIN_PATHS, _decode_blockchains, large=True)
-_STAKING_ASSET: Final = NodeCall("platform.getStakingAssetID", {}, P_CHAIN_PATHS, _decode_asset)
+_STAKING_ASSET: Final = NodeCall("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset)
 
 
 MEMBERSHIP_TTL_S: Final = 60.0

@@ -14,9 +14,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from warpseal.node.json_values import decode_checked_hex, decode_hex, u64
+from warpseal.node.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u64
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
+P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")
+"""The first is the path of the reference aggregator, so that every gateway that serves it has it."""
 PUBLIC_KEY_BYTES: Final = 48
 _EMPTY_ID: Final = bytes(32)
 _IDS_BETWEEN_YIELDS: Final = 256
@@ -110,17 +112,9 @@ class ValidationAt:
     state: L1ValidatorState | None
 
 
-class _Height(msgspec.Struct):
-    height: int | str
-
-
 class _Member(msgspec.Struct):
     weight: int | str
     public_key: str | None = msgspec.field(name="publicKey", default=None)
-
-
-class _WrappedMembers(msgspec.Struct):
-    validators: dict[str, _Member]
 
 
 class _WarpMember(msgspec.Struct):
@@ -132,18 +126,6 @@ class _WarpMember(msgspec.Struct):
 class _WarpSet(msgspec.Struct):
     total_weight: int | str = msgspec.field(name="totalWeight")
     validators: list[_WarpMember] | None = None
-
-
-class _WarpSets(msgspec.Struct):
-    validator_sets: dict[str, _WarpSet] = msgspec.field(name="validatorSets")
-
-
-class _ValidatedBy(msgspec.Struct):
-    subnet_id: str = msgspec.field(name="subnetID")
-
-
-class _Validates(msgspec.Struct):
-    blockchain_ids: list[str] | None = msgspec.field(name="blockchainIDs", default=None)
 
 
 class _Subnet(msgspec.Struct):
@@ -161,16 +143,8 @@ class _Current(msgspec.Struct):
     balance: int | str | None = None
 
 
-class _CurrentValidators(msgspec.Struct):
-    validators: list[_Current] | None = None
-
-
-class _Tx(msgspec.Struct):
-    tx: str
-
-
-class _TxStatus(msgspec.Struct):
-    status: str
+class _SubnetListed(msgspec.Struct):
+    id: str
 
 
 class _L1Validator(msgspec.Struct):
@@ -181,37 +155,21 @@ class _L1Validator(msgspec.Struct):
     height: int | str
 
 
-class _SubnetListed(msgspec.Struct):
-    id: str
-
-
-class _Subnets(msgspec.Struct):
-    subnets: list[_SubnetListed] | None = None
-
-
-_MEMBERS = msgspec.json.Decoder(dict[str, _Member])
-_WRAPPED_MEMBERS = msgspec.json.Decoder(_WrappedMembers)
-_WARP_SETS = msgspec.json.Decoder(_WarpSets)
-
-
-def decode_height(result: bytes) -> int:
-    return u64(msgspec.json.decode(result, type=_Height).height)
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, _Member])
+_DECODE_WRAPPED_MEMBERS: Final = field_decoder("validators", dict[str, _Member], dict)
+_SUBNET: Final = msgspec.json.Decoder(_Subnet)
+_L1_VALIDATOR: Final = msgspec.json.Decoder(_L1Validator)
 
 
 def decode_validators_at(result: bytes) -> tuple[ValidatorEntry, ...]:
     try:
         members = _MEMBERS.decode(result)
     except msgspec.ValidationError:
-        members = _WRAPPED_MEMBERS.decode(result).validators
+        members = _DECODE_WRAPPED_MEMBERS(result)
     return tuple(
         ValidatorEntry(parse_node_id(node_id), _public_key(member.public_key), u64(member.weight))
         for node_id, member in members.items()
     )
-
-
-def decode_all_sets(result: bytes) -> dict[SubnetID, tuple[ValidatorEntry, ...]]:
-    sets = _WARP_SETS.decode(result).validator_sets
-    return {SubnetID(parse_id(subnet_id)): tuple(_unmerged(warp_set)) for subnet_id, warp_set in sets.items()}
 
 
 def _unmerged(warp_set: _WarpSet) -> list[ValidatorEntry]:
@@ -230,17 +188,8 @@ def _unmerged(warp_set: _WarpSet) -> list[ValidatorEntry]:
     return entries
 
 
-def decode_validated_by(result: bytes) -> SubnetID:
-    return SubnetID(parse_id(msgspec.json.decode(result, type=_ValidatedBy).subnet_id))
-
-
-def decode_validates(result: bytes) -> tuple[ChainID, ...]:
-    listed = msgspec.json.decode(result, type=_Validates).blockchain_ids or []
-    return tuple(ChainID(parse_id(text)) for text in listed)
-
-
 def decode_subnet(subnet_id: SubnetID, result: bytes) -> Subnet:
-    record = msgspec.json.decode(result, type=_Subnet)
+    record = _SUBNET.decode(result)
     conversion_id = parse_id(record.conversion_id) if record.conversion_id else _EMPTY_ID
     if conversion_id == _EMPTY_ID:
         return Subnet(subnet_id)
@@ -248,40 +197,20 @@ def decode_subnet(subnet_id: SubnetID, result: bytes) -> Subnet:
     return Subnet(subnet_id, conversion_id, manager_chain_id, decode_hex(record.manager_address or "0x"))
 
 
-def decode_current_validations(result: bytes) -> tuple[CurrentValidation, ...]:
-    listed = msgspec.json.decode(result, type=_CurrentValidators).validators or ()
-    return tuple(map(_current_validation, listed))
-
-
 def decode_tx(tx_id: bytes, result: bytes) -> bytes:
     """Return the signed bytes of this transaction; those of another are a ValueError."""
-    raw = decode_checked_hex(msgspec.json.decode(result, type=_Tx).tx)
+    raw = _decode_tx(result)
     if sha256(raw).digest() != tx_id:
         raise ValueError("the transaction has another id")
     return raw
 
 
-def decode_tx_status(result: bytes) -> TxStatus:
-    return TxStatus(msgspec.json.decode(result, type=_TxStatus).status)
-
-
 def decode_l1_validator(result: bytes) -> ValidationAt:
-    record = msgspec.json.decode(result, type=_L1Validator)
+    record = _L1_VALIDATOR.decode(result)
     state = L1ValidatorState(
         SubnetID(parse_id(record.subnet_id)), u64(record.weight), u64(record.min_nonce), u64(record.balance)
     )
     return ValidationAt(u64(record.height), state)
-
-
-def decode_subnets(result: bytes) -> tuple[SubnetID, ...]:
-    """Return the ids of all subnets; meant for a worker thread."""
-    ids: list[SubnetID] = []
-    for count, listed in enumerate(msgspec.json.decode(result, type=_Subnets).subnets or ()):
-        ids.append(SubnetID(parse_id(listed.id)))
-        if count % _IDS_BETWEEN_YIELDS == 0:
-            # Gives the event loop the interpreter lock.
-            time.sleep(0)
-    return tuple(ids)
 
 
 def _current_validation(entry: _Current) -> CurrentValidation:
@@ -306,3 +235,28 @@ def _public_key(text: str | None) -> bytes | None:
     if len(raw) != PUBLIC_KEY_BYTES:
         raise ValueError(f"a public key has {PUBLIC_KEY_BYTES} bytes, not {len(raw)}")
     return raw
+
+
+def _parse_sets(sets: dict[str, _WarpSet]) -> dict[SubnetID, tuple[ValidatorEntry, ...]]:
+    return {SubnetID(parse_id(subnet_id)): tuple(_unmerged(warp_set)) for subnet_id, warp_set in sets.items()}
+
+
+def _parse_subnet_ids(listed: list[_SubnetListed] | None) -> tuple[SubnetID, ...]:
+    """Return the ids of all subnets; meant for a worker thread."""
+    ids: list[SubnetID] = []
+    for count, subnet in enumerate(listed or ()):
+        ids.append(SubnetID(parse_id(subnet.id)))
+        if count % _IDS_BETWEEN_YIELDS == 0:
+            # Gives the event loop the interpreter lock.
+            time.sleep(0)
+    return tuple(ids)
+
+
+decode_height: Final = field_decoder("height", NUMBER, u64)
+decode_all_sets: Final = field_decoder("validatorSets", dict[str, _WarpSet], _parse_sets)
+decode_validated_by: Final = field_decoder("subnetID", str, lambda text: SubnetID(parse_id(text)))
+decode_validates: Final = list_decoder("blockchainIDs", str, lambda text: ChainID(parse_id(text)))
+decode_current_validations: Final = list_decoder("validators", _Current, _current_validation)
+decode_tx_status: Final = field_decoder("status", str, TxStatus)
+decode_subnets: Final = field_decoder("subnets", list[_SubnetListed] | None, _parse_subnet_ids, default=None)
+_decode_tx: Final = field_decoder("tx", str, decode_checked_hex)

@@ -1,45 +1,49 @@
-"""P-Chain calls to a list of nodes: heights, validator sets, subnets, and the subnet that validates a chain.
+"""P-Chain calls to a list of nodes: heights, validator sets, subnets, transactions, validations of L1s.
 
-Source of truth: avalanchego `vms/platformvm/service.go`. The path is /ext/P, which the reference aggregator
-uses, so that every gateway that serves it has it; if that is a 404, /ext/bc/P is tried.
+Source of truth: avalanchego `vms/platformvm/service.go`; `vms/proposervm/service.go` and ACP-181 for epochs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
 from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable
-from warpseal.node.consistent_reads import P_CHAIN_PATHS, find_all_validations, find_transaction, find_validation
-from warpseal.node.errors import NotFoundByNode, RpcRefusal
+from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
+from warpseal.node.json_values import u64
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import (
+    P_CHAIN_PATHS,
     CurrentValidation,
     FoundTransaction,
     Subnet,
+    TxStatus,
     ValidationAt,
     ValidatorEntry,
     decode_all_sets,
     decode_current_validations,
     decode_height,
+    decode_l1_validator,
     decode_subnet,
     decode_subnets,
+    decode_tx,
+    decode_tx_status,
     decode_validated_by,
     decode_validates,
     decode_validators_at,
 )
-from warpseal.node.pool import NodePool, NodeResult
+from warpseal.node.pool import NodePool, NodeResult, PoolNode
 from warpseal.node.rpc import NodeCall
 from warpseal.runtime.locks import ThreadLock
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
-
-__all__ = ["P_CHAIN_PATHS", "PlatformClient", "Subnet", "ValidatorEntry"]
 
 T = TypeVar("T")
 
@@ -47,6 +51,7 @@ _MAX_RECENT_ENTRIES: Final = 50_000
 # Bounds the number of small sets.
 _ENTRIES_PER_SET: Final = 80
 _KEYS_BETWEEN_YIELDS: Final = 16
+_FINAL: Final = (TxStatus.COMMITTED, TxStatus.ABORTED)
 
 
 class PlatformClient:
@@ -63,17 +68,15 @@ class PlatformClient:
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
-        return await self._call("platform.getProposedHeight", {}, decode_height, origin)
+        return await self._pool.call(_call("platform.getProposedHeight", {}, decode_height, origin))
 
     async def height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height of the last accepted block."""
-        return await self._call("platform.getHeight", {}, decode_height, origin)
+        return await self._pool.call(_height_call(origin))
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return the height from each configured node, or its failure; for the operator."""
-        return await self._pool.call_all(
-            NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.DAEMON)
-        )
+        return await self._pool.call_all(_height_call(CallOrigin.DAEMON))
 
     async def validators_at(
         self, subnet_id: SubnetID, height: int, origin: CallOrigin = CallOrigin.CALLER
@@ -82,15 +85,9 @@ class PlatformClient:
 
         Byte-identical answers return the same tuple. Raises HeightAhead.
         """
-        call = NodeCall(
-            "platform.getValidatorsAt",
-            {"height": height, "subnetID": id_text(subnet_id)},
-            P_CHAIN_PATHS,
-            partial(self._decode_set, subnet_id),
-            origin,
-            large=True,
-        )
-        return await self._pool.call(call)
+        params = {"height": height, "subnetID": id_text(subnet_id)}
+        decode = partial(self._decode_set, subnet_id)
+        return await self._pool.call(_call("platform.getValidatorsAt", params, decode, origin, large=True))
 
     async def all_validators_at(
         self, height: int, origin: CallOrigin = CallOrigin.CALLER
@@ -100,90 +97,78 @@ class PlatformClient:
         Of nodes that share a key, the first carries the weight of all; weight without a key is one entry of
         the empty node id. Raises MethodMissing if no node has the method (older ones), HeightAhead.
         """
-        call = NodeCall(
-            "platform.getAllValidatorsAt",
-            {"height": height},
-            P_CHAIN_PATHS,
-            decode_all_sets,
-            origin,
-            large=True,
-            optional=True,
-        )
-        return await self._pool.call(call)
+        method, params = "platform.getAllValidatorsAt", {"height": height}
+        return await self._pool.call(_call(method, params, decode_all_sets, origin, large=True, optional=True))
 
     async def validated_by(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> SubnetID | None:
         """Return the subnet that validates a chain, or None if the P-Chain knows no such chain."""
         params = {"blockchainID": id_text(chain_id)}
-        try:
-            return await self._call("platform.validatedBy", params, decode_validated_by, origin)
-        except NotFoundByNode:
-            return None
+        return await self._find(_call("platform.validatedBy", params, decode_validated_by, origin))
 
     async def blockchains_of(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates; none for an unknown subnet."""
         params = {"subnetID": id_text(subnet_id)}
-        try:
-            return await self._call("platform.validates", params, decode_validates, origin)
-        except NotFoundByNode:
-            return ()
+        return await self._find(_call("platform.validates", params, decode_validates, origin)) or ()
 
     async def subnet(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> Subnet | None:
         """Return the record of a subnet other than the Primary Network, or None if there is none."""
-        params = {"subnetID": id_text(subnet_id)}
-        try:
-            return await self._call("platform.getSubnet", params, partial(decode_subnet, subnet_id), origin)
-        except NotFoundByNode:
-            return None
+        params, decode = {"subnetID": id_text(subnet_id)}, partial(decode_subnet, subnet_id)
+        return await self._find(_call("platform.getSubnet", params, decode, origin))
 
     async def current_validations(
         self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[CurrentValidation, ...]:
         """Return the validations of a subnet now, with ids and start times; an unknown subnet has none."""
-        call = NodeCall(
-            "platform.getCurrentValidators",
-            {"subnetID": id_text(subnet_id)},
-            P_CHAIN_PATHS,
-            decode_current_validations,
-            origin,
-            large=True,
-        )
-        try:
-            return await self._pool.call(call)
-        except RpcRefusal:
-            raise NodeUnavailable(call.method) from None
+        method, params = "platform.getCurrentValidators", {"subnetID": id_text(subnet_id)}
+        return await self._pool.require(_call(method, params, decode_current_validations, origin, large=True))
 
     async def subnets(self, origin: CallOrigin = CallOrigin.CALLER) -> tuple[SubnetID, ...]:
-        """Return the ids of all subnets, the Primary Network among them. Raises NodeUnavailable."""
-        call = NodeCall("platform.getSubnets", {}, P_CHAIN_PATHS, decode_subnets, origin, large=True)
-        try:
-            return await self._pool.call(call)
-        except RpcRefusal:
-            raise NodeUnavailable(call.method) from None
+        """Return the ids of all subnets, the Primary Network among them."""
+        return await self._pool.require(_call("platform.getSubnets", {}, decode_subnets, origin, large=True))
 
     async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> FoundTransaction | None:
         """Return a transaction from the first node for which it is final, else from any; None if no node has it."""
-        return await find_transaction(await self._pool.candidates(origin), tx_id, origin)
+
+        def is_final(found: FoundTransaction | None) -> bool:
+            return found is not None and found.status in _FINAL
+
+        attempt = partial(_transaction_at, tx_id, origin)
+        found = await self._pool.try_each("platform.getTx", origin, attempt, is_final)
+        return found[-1] if is_final(found[-1]) else next((other for other in found if other is not None), None)
 
     async def l1_validator(
         self, validation_id: ValidationID, at_least: int = 0, origin: CallOrigin = CallOrigin.CALLER
     ) -> ValidationAt | None:
         """Return a validation from the first node at height `at_least` or later; None if all that answered lag."""
-        return await find_validation(await self._pool.candidates(origin), validation_id, at_least, origin)
+        attempt = partial(_validation_at, validation_id, origin)
+        found = await self._pool.try_each(
+            "platform.getL1Validator", origin, attempt, lambda validation: validation.height >= at_least
+        )
+        return found[-1] if found[-1].height >= at_least else None
 
     async def l1_validator_each(
         self, validation_id: ValidationID, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[ValidationAt, ...]:
         """Return the validation from every node that answers, possibly none. Never raises for a node."""
+
+        async def attempt(node: PoolNode) -> ValidationAt | None:
+            with suppress(CallFailure, RpcRefusal):
+                return await _validation_at(validation_id, origin, node)
+            return None
+
         try:
             nodes = await self._pool.candidates(origin)
         except NodeUnavailable:
             return ()
-        return await find_all_validations(nodes, validation_id, origin)
+        found = await asyncio.gather(*map(attempt, nodes))
+        return tuple(validation for validation in found if validation is not None)
 
-    async def _call(
-        self, method: str, params: Mapping[str, object], decode: Callable[[bytes], T], origin: CallOrigin
-    ) -> T:
-        return await self._pool.call(NodeCall(method, params, P_CHAIN_PATHS, decode, origin))
+    async def _find(self, call: NodeCall[T]) -> T | None:
+        """Return the first usable answer; None if no node has what the call names."""
+        try:
+            return await self._pool.call(call)
+        except NotFoundByNode:
+            return None
 
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
         """Return the entries of a set. Runs on a worker thread if it is large."""
@@ -206,6 +191,27 @@ class PlatformClient:
                 time.sleep(0)
 
 
+class ProposerVMClient:
+    """proposervm.* calls to a list of nodes; only a node that runs the chain can answer, others return 404."""
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+
+    async def current_epoch_height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+        """Return the P-Chain height of the chain's current epoch.
+
+        None if no node that answered runs the chain, or the epoch is all zeros (before Granite).
+        Raises NodeUnavailable if no node answered.
+        """
+        path = f"/ext/bc/{id_text(chain_id)}/proposervm"
+        try:
+            return await self._pool.call(
+                NodeCall("proposervm.getCurrentEpoch", {}, (path,), _decode_epoch_height, origin, optional=True)
+            )
+        except RpcRefusal:
+            return None
+
+
 class _RecentSets:
     """The latest set of each subnet with the digest of its JSON, bounded; used from several threads."""
 
@@ -224,3 +230,59 @@ class _RecentSets:
         # cachetools refuses a value that is larger than the whole cache.
         with self._lock, suppress(ValueError):
             self._sets[subnet_id] = digest, entries
+
+
+async def _transaction_at(tx_id: bytes, origin: CallOrigin, node: PoolNode) -> FoundTransaction | None:
+    params = {"txID": id_text(tx_id)}
+    hex_params, decode = {**params, "encoding": "hex"}, partial(decode_tx, tx_id)
+    try:
+        raw = await node.call(_call("platform.getTx", hex_params, decode, origin, large=True))
+    except NotFoundByNode:
+        return None
+    status = await node.call(_call("platform.getTxStatus", params, decode_tx_status, origin))
+    # The height comes last: a transaction that was committed by then is at or below it.
+    return FoundTransaction(raw, status, await node.call(_height_call(origin)))
+
+
+async def _validation_at(validation_id: ValidationID, origin: CallOrigin, node: PoolNode) -> ValidationAt:
+    call = _call("platform.getL1Validator", {"validationID": id_text(validation_id)}, decode_l1_validator, origin)
+    try:
+        return await node.call(call)
+    except NotFoundByNode:
+        pass
+    # This answer names no height. If the validation is still missing after the height is known, it is missing there.
+    height = await node.call(_height_call(origin))
+    try:
+        return await node.call(call)
+    except NotFoundByNode:
+        return ValidationAt(height, None)
+
+
+def _call(
+    method: str,
+    params: Mapping[str, Any],
+    decode: Callable[[bytes], T],
+    origin: CallOrigin,
+    large: bool = False,
+    optional: bool = False,
+) -> NodeCall[T]:
+    return NodeCall(method, params, P_CHAIN_PATHS, decode, origin, large, optional)
+
+
+def _height_call(origin: CallOrigin) -> NodeCall[int]:
+    return _call("platform.getHeight", {}, decode_height, origin)
+
+
+class _Epoch(msgspec.Struct, rename="camel"):
+    number: int | str
+    start_time: int | str
+    p_chain_height: int | str
+
+
+_EPOCH: Final = msgspec.json.Decoder(_Epoch)
+
+
+def _decode_epoch_height(result: bytes) -> int | None:
+    epoch = _EPOCH.decode(result)
+    number, start_time, height = u64(epoch.number), u64(epoch.start_time), u64(epoch.p_chain_height)
+    return height if number or start_time or height else None

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -19,9 +19,9 @@ from yarl import URL
 
 from warpseal.errors import NodeFailure
 from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.errors import CallFailure, RpcRefusal, StillPausing, TooManyWaiting, parse_refusal
+from warpseal.node.errors import CallFailure, RpcRefusal, parse_refusal
 from warpseal.node.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
-from warpseal.node.limits import CallOrigin, QueueFull, RetryAfter, UpstreamLimit, parse_retry_after
+from warpseal.node.limits import CallOrigin, RetryAfter, UpstreamLimit, parse_retry_after
 from warpseal.node.settings import NodeSettings
 from warpseal.runtime.http_session import new_session
 
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 INLINE_BYTES = 32 * 1024
 """Decoding more than this on the event loop could hold it up for a millisecond."""
+_NO_LIMIT = nullcontext()
 _MAX_ERROR_BYTES = 64 * 1024
 _OK = 200
 _NOT_FOUND = 404
@@ -100,8 +101,10 @@ class UpstreamNode:
         self._settings = settings
         self._observer = observer
         self._executor = executor
-        self._limit = UpstreamLimit(settings.upstream_max_concurrency, settings.upstream_calls_per_s)
-        self._follower_limit = UpstreamLimit(settings.follow_max_concurrency, settings.follow_calls_per_s)
+        self._limits = {
+            CallOrigin.CALLER: UpstreamLimit(settings.upstream_max_concurrency, settings.upstream_calls_per_s),
+            CallOrigin.FOLLOWER: UpstreamLimit(settings.follow_max_concurrency, settings.follow_calls_per_s),
+        }
         self._retry_after = RetryAfter()
         self._working_paths: dict[tuple[str, ...], str] = {}
         self._urls: dict[str, URL] = {}
@@ -109,19 +112,16 @@ class UpstreamNode:
 
     async def call(self, call: NodeCall[T], timeout_s: float | None = None) -> T:
         """Wait for a slot, make the call and return its decoded result. Raises CallFailure, RpcRefusal."""
-        limit = self._follower_limit if call.origin is CallOrigin.FOLLOWER else self._limit
-        try:
-            async with limit.slot(call.origin):
-                self.check_pause(call.origin)
-                return await self._call_observed(call, timeout_s or self._settings.call_timeout_s)
-        except QueueFull:
-            raise TooManyWaiting from None
+        async with self._limits.get(call.origin, _NO_LIMIT):
+            self.check_pause(call.origin)
+            return await self._call_observed(call, timeout_s or self._settings.call_timeout_s)
 
     def check_pause(self, origin: CallOrigin) -> None:
         """Raise CallFailure if this call is the follower's and the node asked for a pause that is not over."""
         left_s = self._retry_after.remaining_s(asyncio.get_running_loop().time())
         if origin is CallOrigin.FOLLOWER and left_s > 0:
-            raise StillPausing(left_s)
+            detail = f"the node asked for no requests for another {left_s:.0f} s"
+            raise CallFailure(NodeFailure.BUSY, detail, blames_node=False)
 
     async def _call_observed(self, call: NodeCall[T], timeout_s: float) -> T:
         clock = asyncio.get_running_loop().time

@@ -5,27 +5,29 @@ Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 import msgspec
 
+from warpseal.chains.ids import AssetID
 from warpseal.errors import NodeUnavailable
+from warpseal.node.blocks import X_CHAIN_PATHS
 from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
-from warpseal.node.json_values import u64
+from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.node.limits import CallOrigin
-from warpseal.node.p_chain import decode_height
-from warpseal.node.platform import P_CHAIN_PATHS
+from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height
 from warpseal.node.pool import NodePool, PoolNode
 from warpseal.node.rpc import NodeCall
-from warpseal.node.x_chain import X_CHAIN_PATHS
 from warpseal.warp.ids import ValidationID, id_text, parse_id
 
 T = TypeVar("T")
 
 AVAX: Final = "AVAX"
 """The X-Chain's name for the staking asset, used instead of its id."""
+_Call = partial(NodeCall, origin=CallOrigin.FOLLOWER, large=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,71 +57,54 @@ class NodeState:
 
     async def p_height(self) -> int:
         """Return the height of the P-Chain's last accepted block."""
-        return await self._call("platform.getHeight", {}, decode_height)
+        return await self._call(_Call("platform.getHeight", {}, P_CHAIN_PATHS, decode_height))
 
     async def x_height(self) -> int:
         """Return the height of the X-Chain's last accepted block."""
-        return await self._call("avm.getHeight", {}, decode_height, X_CHAIN_PATHS)
+        return await self._call(_Call("avm.getHeight", {}, X_CHAIN_PATHS, decode_height))
 
-    async def staking_asset(self) -> bytes:
+    async def staking_asset(self) -> AssetID:
         """Return the id of AVAX on this network."""
-        return await self._call("platform.getStakingAssetID", {}, decode_asset)
+        return await self._call(_Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset))
 
     async def fee_config(self) -> ValidatorFeeConfig | None:
         """Return the fee parameters of active L1 validators; None from a node that is too old to have them."""
-        try:
-            return await self._call_raw("platform.getValidatorFeeConfig", {}, _decode_fee_config)
-        except RpcRefusal:
-            return None
+        return await self._find(_Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, _decode_fee_config))
 
     async def supply(self) -> int | None:
         """Return the Primary Network's supply, nAVAX; None from a node that does not return it."""
-        try:
-            return await self._call_raw("platform.getCurrentSupply", {}, _decode_supply)
-        except RpcRefusal:
-            return None
+        return await self._find(_Call("platform.getCurrentSupply", {}, P_CHAIN_PATHS, _decode_supply))
 
     async def l1_balance(self, validation_id: ValidationID) -> int | None:
         """Return the remaining balance of an L1 validator, nAVAX; None if there is no such validation."""
-        try:
-            return await self._call_raw("platform.getL1Validator", {"validationID": id_text(validation_id)}, _decode_l1)
-        except NotFoundByNode:
-            return None
-        except RpcRefusal:
-            raise NodeUnavailable("platform.getL1Validator") from None
+        params = {"validationID": id_text(validation_id)}
+        call = _Call("platform.getL1Validator", params, P_CHAIN_PATHS, _decode_l1_balance)
+        return await self._find(call, NotFoundByNode)
 
     async def p_balance(self, address: str) -> PBalance:
         """Return the balances of a P-Chain address, in its text form, including amounts that it shares."""
-        return await self._call("platform.getBalance", {"addresses": [address]}, _decode_p_balance)
+        params = {"addresses": [address]}
+        return await self._call(_Call("platform.getBalance", params, P_CHAIN_PATHS, _decode_p_balance))
 
     async def x_balances(self, address: str) -> Mapping[str, int]:
         """Return the amounts that an X-Chain address alone can spend now, by asset id or alias in text form."""
         params = {"address": address, "includePartial": False}
-        return await self._call("avm.getAllBalances", params, _decode_x_balances, X_CHAIN_PATHS)
+        return dict(await self._call(_Call("avm.getAllBalances", params, X_CHAIN_PATHS, _decode_x_balances)))
 
-    async def _call(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        decode: Callable[[bytes], T],
-        paths: tuple[str, ...] = P_CHAIN_PATHS,
-    ) -> T:
+    async def _call(self, call: NodeCall[T]) -> T:
         try:
-            return await self._call_raw(method, params, decode, paths)
-        except RpcRefusal:
-            raise NodeUnavailable(method) from None
+            return await self._node.call(call)
+        except (CallFailure, RpcRefusal):
+            raise NodeUnavailable(call.method) from None
 
-    async def _call_raw(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        decode: Callable[[bytes], T],
-        paths: tuple[str, ...] = P_CHAIN_PATHS,
-    ) -> T:
+    async def _find(self, call: NodeCall[T], missing: type[RpcRefusal] = RpcRefusal) -> T | None:
+        """Return the node's answer; None if it refuses the call in this way."""
         try:
-            return await self._node.call(NodeCall(method, params, paths, decode, CallOrigin.FOLLOWER, large=True))
-        except CallFailure:
-            raise NodeUnavailable(method) from None
+            return await self._node.call(call)
+        except missing:
+            return None
+        except (CallFailure, RpcRefusal):
+            raise NodeUnavailable(call.method) from None
 
 
 class StateClient:
@@ -130,11 +115,7 @@ class StateClient:
 
     async def nodes(self) -> tuple[NodeState, ...]:
         """Return the nodes in the order in which to try them."""
-        return tuple(NodeState(node) for node in await self._pool.candidates(CallOrigin.FOLLOWER))
-
-
-class _Asset(msgspec.Struct):
-    asset_id: str = msgspec.field(name="assetID")
+        return tuple(map(NodeState, await self._pool.candidates(CallOrigin.FOLLOWER)))
 
 
 class _FeeConfig(msgspec.Struct, rename="camel"):
@@ -142,14 +123,6 @@ class _FeeConfig(msgspec.Struct, rename="camel"):
     target: int | str
     min_price: int | str
     excess_conversion_constant: int | str
-
-
-class _Supply(msgspec.Struct):
-    supply: int | str
-
-
-class _L1(msgspec.Struct):
-    balance: int | str
 
 
 class _PBalance(msgspec.Struct, rename="camel"):
@@ -163,15 +136,6 @@ class _XBalance(msgspec.Struct):
     balance: int | str
 
 
-class _XBalances(msgspec.Struct):
-    balances: list[_XBalance] | None = None
-
-
-def decode_asset(result: bytes) -> bytes:
-    """Return the id in the result of platform.getStakingAssetID."""
-    return parse_id(msgspec.json.decode(result, type=_Asset).asset_id)
-
-
 def _decode_fee_config(result: bytes) -> ValidatorFeeConfig:
     fields = msgspec.json.decode(result, type=_FeeConfig)
     return ValidatorFeeConfig(
@@ -179,25 +143,16 @@ def _decode_fee_config(result: bytes) -> ValidatorFeeConfig:
     )
 
 
-def _decode_supply(result: bytes) -> int:
-    return u64(msgspec.json.decode(result, type=_Supply).supply)
-
-
-def _decode_l1(result: bytes) -> int:
-    return u64(msgspec.json.decode(result, type=_L1).balance)
-
-
 def _decode_p_balance(result: bytes) -> PBalance:
     fields = msgspec.json.decode(result, type=_PBalance)
-    return PBalance(
-        _amounts(fields.unlockeds), _amounts(fields.locked_stakeables), _amounts(fields.locked_not_stakeables)
-    )
-
-
-def _decode_x_balances(result: bytes) -> dict[str, int]:
-    listed = msgspec.json.decode(result, type=_XBalances).balances or ()
-    return {entry.asset: u64(entry.balance) for entry in listed}
+    return PBalance(*map(_amounts, (fields.unlockeds, fields.locked_stakeables, fields.locked_not_stakeables)))
 
 
 def _amounts(amounts: Mapping[str, int | str]) -> dict[bytes, int]:
     return {parse_id(asset_id): u64(amount) for asset_id, amount in amounts.items()}
+
+
+decode_asset: Final = field_decoder("assetID", str, lambda text: AssetID(parse_id(text)))
+_decode_supply: Final = field_decoder("supply", NUMBER, u64)
+_decode_l1_balance: Final = field_decoder("balance", NUMBER, u64)
+_decode_x_balances: Final = list_decoder("balances", _XBalance, lambda entry: (entry.asset, u64(entry.balance)))

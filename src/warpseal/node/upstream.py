@@ -8,20 +8,16 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
 from warpseal.node.chain_validators_client import ChainValidatorsClient, validators_endpoint
-from warpseal.node.containers import ContainersClient
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
-from warpseal.node.evm import CBlocksClient
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
-from warpseal.node.p_blocks import PBlocksClient
-from warpseal.node.platform import PlatformClient
+from warpseal.node.platform import PlatformClient, ProposerVMClient
 from warpseal.node.pool import NodePool, ServedNetwork
-from warpseal.node.proposervm import ProposerVMClient
 from warpseal.node.rpc import CallObserver, UpstreamNode
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import StateClient
-from warpseal.node.x_chain import XChainClient
 from warpseal.warp.ids import ChainID
 
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from warpseal.errors import UnknownChain, UnknownSubnet
 from warpseal.node.limits import CallOrigin
-from warpseal.node.platform import PlatformClient, Subnet
+from warpseal.node.p_chain import Subnet
+from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text

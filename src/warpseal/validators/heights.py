@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from warpseal.errors import NodeAttempt, NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.limits import CallOrigin
-from warpseal.node.platform import PlatformClient
-from warpseal.node.proposervm import ProposerVMClient
+from warpseal.node.platform import PlatformClient, ProposerVMClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.ids import ChainID

@@ -18,7 +18,8 @@ from warpseal.bls import MalformedKey, PublicKey
 from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
 from warpseal.node.errors import HeightAhead, RpcRefusal
 from warpseal.node.limits import CallOrigin
-from warpseal.node.platform import PlatformClient, ValidatorEntry
+from warpseal.node.p_chain import ValidatorEntry
+from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.validators.heights import ProposedHeight

@@ -179,7 +179,7 @@ class SubnetTracker:
     async def discover(self) -> bool:
         """Ask the info nodes for peers and pass on hints of wanted ones. Return whether every node answered."""
         try:
-            known = await self._sources.info.all_peers()
+            known = await self._sources.info.peers()
         except NodeUnavailable:
             return False
         hints: dict[NodeID, tuple[PeerHint, ...]] = {}

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from tests.eventually import until
 from tests.l1.follower.world import MemoryStore, following, is_done
 from tests.node.recorded_node import connected, settings_for
-from warpseal.node.p_blocks import PBlocksClient
+from warpseal.node.blocks import PBlocksClient
 from warpseal.node.rpc import open_session
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan

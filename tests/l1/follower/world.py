@@ -22,7 +22,7 @@ from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
 from warpseal.l1.follower.ranges import KnownRanges
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
-from warpseal.node.p_blocks import PBlocksClient
+from warpseal.node.blocks import PBlocksClient
 from warpseal.store.leadership import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID

@@ -15,7 +15,7 @@ from warpseal.chains.codec import UnknownType
 from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.follower.l1_rows import DecodeBlock, FollowedBlock
 from warpseal.l1.follower.ranges import BlockBatch
-from warpseal.node.p_blocks import PBlocksClient
+from warpseal.node.blocks import PBlocksClient
 from warpseal.runtime.retry import Retrier
 from warpseal.warp.codec import MalformedMessage
 

@@ -19,7 +19,7 @@ from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
 from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
-from warpseal.node.p_blocks import PBlocksClient
+from warpseal.node.blocks import PBlocksClient
 from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Retrier

@@ -1,0 +1,272 @@
+"""Accepted blocks and transactions of the P-, X- and C-Chain from lists of nodes, for the follower and the indexer.
+
+Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`, `graft/coreth/internal/ethapi`,
+`graft/coreth/plugin/evm/customtypes`, `indexer/service.go`. The bytes of blocks are not verified. Every method raises
+NodeUnavailable if no node answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from warpseal.errors import NodeUnavailable
+from warpseal.node.errors import CallFailure, RpcRefusal
+from warpseal.node.info import InfoClient, Upgrades
+from warpseal.node.json_values import decode_checked_hex, decode_hex, decode_quantity, field_decoder, list_decoder, u64
+from warpseal.node.limits import CallOrigin
+from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
+from warpseal.node.pool import NodePool, PoolNode
+from warpseal.node.rpc import NodeCall
+from warpseal.warp.ids import id_text
+
+X_CHAIN_PATHS: Final = ("/ext/bc/X",)
+C_CHAIN_PATHS: Final = ("/ext/bc/C/rpc",)
+MAX_CONTAINERS: Final = 1024
+_HASH_BYTES: Final = 32
+_NOT_SERVED: Final = (403, 404, 405)
+
+
+class PBlocksClient:
+    """P-Chain blocks, within the follower's limits of each node and the pauses that nodes ask for.
+
+    max_concurrency, max_calls_per_s: those limits, for the follower's own pace. An answer longer than the settings'
+    `max_answer_bytes` counts as a failure.
+    """
+
+    def __init__(self, pool: NodePool, info: InfoClient, *, max_concurrency: int, max_calls_per_s: int) -> None:
+        self._pool = pool
+        self._info = info
+        self.max_concurrency = max_concurrency
+        self.max_calls_per_s = max_calls_per_s
+
+    async def tip(self) -> int:
+        """Return the height of the last accepted block of the first node in service."""
+        return await self._pool.require(_P_HEIGHT)
+
+    async def tips(self) -> tuple[int, ...]:
+        """Return the heights of all nodes that answer, in configured order."""
+        return await self._pool.values(_P_HEIGHT)
+
+    async def block_at(self, height: int) -> bytes:
+        """Return the accepted block at `height` from the first node in service."""
+        return await self._pool.require(_p_block(height))
+
+    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
+        """Return the distinct bytes that the nodes return for that block, in configured order; possibly none."""
+        return await self._pool.distinct(_p_block(height))
+
+    async def upgrades(self) -> Upgrades:
+        """Return the activation times of the network's upgrades, as far as they are known."""
+        return await self._info.upgrades()
+
+
+class XChainClient:
+    """X-Chain calls. A gateway that does not serve the X-Chain does not count as failed."""
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+
+    async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> bytes | None:
+        """Return the signed bytes of an accepted transaction; None if no node has it, or serves the X-Chain."""
+        params, decode = {"txID": id_text(tx_id), "encoding": "hex"}, partial(decode_tx, tx_id)
+        call = NodeCall("avm.getTx", params, X_CHAIN_PATHS, decode, origin, large=True, optional=True)
+        try:
+            return await self._pool.call(call)
+        except RpcRefusal:
+            return None
+
+    async def heights(self) -> tuple[int, ...]:
+        """Return the heights of all nodes that answer."""
+        return await self._pool.values(_X_HEIGHT)
+
+    async def block_at(self, height: int) -> bytes:
+        """Return the bytes of the accepted block at `height`."""
+        return await self._pool.require(_x_block(height))
+
+    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
+        """Return the distinct bytes that the nodes return for that block, in configured order; possibly none."""
+        return await self._pool.distinct(_x_block(height))
+
+
+class BatchRefused(Exception):
+    """Nodes answered, but none returns these blocks; they may return fewer at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvmBlock:
+    """One block. hash, parent_hash: 32 bytes; extra_data: the atomic transactions' bytes; tx_count: all others."""
+
+    number: int
+    hash: bytes
+    parent_hash: bytes
+    time_s: int
+    size_bytes: int
+    tx_count: int
+    extra_data: bytes
+
+
+class CBlocksClient:
+    """C-Chain blocks by batch, and its heights."""
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+
+    async def tips(self) -> tuple[int, ...]:
+        """Return the numbers of the last accepted blocks of all nodes that answer."""
+        return await self._pool.values(_C_HEIGHT)
+
+    async def evm_chain_id(self) -> int:
+        """Return the chain id of the C-Chain's EVM, from the first node that answers."""
+        return (await self._pool.values(_C_CHAIN_ID))[0]
+
+    async def blocks(self, first: int, count: int) -> tuple[EvmBlock | None, ...]:
+        """Return `count` blocks from number `first` on, None for each that the node lacks. Raises BatchRefused."""
+        call = _c_blocks(first, count)
+        try:
+            blocks = await self._pool.call(call)
+        except RpcRefusal as refusal:
+            raise BatchRefused(refusal.text) from None
+        for number, block in enumerate(blocks, first):
+            if block is not None and block.number != number:
+                raise NodeUnavailable(call.method)
+        return blocks
+
+    async def block_of_each(self, number: int) -> tuple[EvmBlock, ...]:
+        """Return the distinct blocks that the nodes return for a number, in configured order."""
+        blocks = [batch[0] for batch in await self._pool.distinct(_c_blocks(number, 1))]
+        return tuple(block for block in blocks if block is not None and block.number == number)
+
+
+class Stream(StrEnum):
+    """A sequence of the index API. X_TXS: the transactions accepted before the X-Chain was linearized."""
+
+    P_BLOCKS = "P/block"
+    X_BLOCKS = "X/block"
+    X_TXS = "X/tx"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """An accepted block or transaction. accepted_at_s: unix seconds when that node accepted it, maybe years later."""
+
+    index: int
+    raw: bytes
+    accepted_at_s: int
+
+
+class ContainersClient:
+    """Blocks with the proposervm's wrapping. Few nodes have the index API: it must be enabled before they bootstrap."""
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+
+    async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:
+        """Return at most `count` (up to 1,024) containers from index `first` on; None if no node has them."""
+        params = {"startIndex": str(first), "numToFetch": str(count), "encoding": "hex"}
+        paths, method, origin = (f"/ext/index/{stream}",), "index.getContainerRange", CallOrigin.FOLLOWER
+        call = NodeCall(method, params, paths, _decode_containers, origin, large=True, optional=True)
+
+        async def attempt(node: PoolNode) -> tuple[Container, ...] | None:
+            try:
+                return await node.call(call)
+            except RpcRefusal:
+                return None
+            except CallFailure as error:
+                if error.status not in _NOT_SERVED:
+                    raise
+                return None
+
+        return (await self._pool.try_each(method, origin, attempt, lambda containers: containers is not None))[-1]
+
+
+def _p_block(height: int) -> NodeCall[bytes]:
+    params = {"height": str(height), "encoding": "hex"}
+    return NodeCall("platform.getBlockByHeight", params, P_CHAIN_PATHS, _decode_p_block, CallOrigin.FOLLOWER)
+
+
+def _x_block(height: int) -> NodeCall[bytes]:
+    params = {"height": str(height), "encoding": "hex"}
+    return NodeCall("avm.getBlockByHeight", params, X_CHAIN_PATHS, _decode_x_block, CallOrigin.FOLLOWER, large=True)
+
+
+def _c_blocks(first: int, count: int) -> NodeCall[tuple[EvmBlock | None, ...]]:
+    numbers: tuple[list[Any], ...] = tuple([hex(number), False] for number in range(first, first + count))
+    paths, method = C_CHAIN_PATHS, "eth_getBlockByNumber"
+    return NodeCall(method, [], paths, _decode_c_blocks, CallOrigin.FOLLOWER, large=True, batch=numbers)
+
+
+class _PBlock(msgspec.Struct):
+    block: str
+    encoding: str = "hex"
+
+
+class _CBlock(msgspec.Struct, rename="camel"):
+    number: str
+    hash: str
+    parent_hash: str
+    timestamp: str
+    size: str
+    transactions: list[msgspec.Raw]
+    block_extra_data: str = "0x"
+
+
+class _Container(msgspec.Struct):
+    bytes: str
+    timestamp: datetime
+    index: int | str
+
+
+_P_BLOCK: Final = msgspec.json.Decoder(_PBlock)
+_C_BLOCKS: Final = msgspec.json.Decoder(list[_CBlock | None])
+
+
+def _decode_p_block(result: bytes) -> bytes:
+    answer = _P_BLOCK.decode(result)
+    if answer.encoding != "hex":
+        raise ValueError("the block is not in the encoding that was asked for")
+    return decode_checked_hex(answer.block)
+
+
+def _decode_c_blocks(result: bytes) -> tuple[EvmBlock | None, ...]:
+    return tuple(None if block is None else _evm_block(block) for block in _C_BLOCKS.decode(result))
+
+
+def _evm_block(block: _CBlock) -> EvmBlock:
+    return EvmBlock(
+        decode_quantity(block.number),
+        _hash(block.hash),
+        _hash(block.parent_hash),
+        decode_quantity(block.timestamp),
+        decode_quantity(block.size),
+        len(block.transactions),
+        decode_hex(block.block_extra_data),
+    )
+
+
+def _hash(text: str) -> bytes:
+    raw = decode_hex(text)
+    if len(raw) != _HASH_BYTES:
+        raise ValueError("a hash has 32 bytes")
+    return raw
+
+
+def _decode_number(result: bytes) -> int:
+    return decode_quantity(msgspec.json.decode(result, type=str))
+
+
+def _container(entry: _Container) -> Container:
+    return Container(u64(entry.index), decode_checked_hex(entry.bytes), int(entry.timestamp.timestamp()))
+
+
+_decode_x_block: Final = field_decoder("block", str, decode_checked_hex)
+_decode_containers: Final = list_decoder("containers", _Container, _container)
+_P_HEIGHT: Final = NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER)
+_X_HEIGHT: Final = NodeCall("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER, optional=True)
+_C_HEIGHT: Final = NodeCall("eth_blockNumber", [], C_CHAIN_PATHS, _decode_number, CallOrigin.FOLLOWER, optional=True)
+_C_CHAIN_ID: Final = NodeCall("eth_chainId", [], C_CHAIN_PATHS, _decode_number, CallOrigin.DAEMON, optional=True)
