@@ -125,7 +125,7 @@ def c_blocks(count: int) -> Iterator[dict[str, Any]]:
             made = TransferableOutput(asset_id, TransferOutput(10**9, 0, 1, (address(number),)))
             spent = AtomicEvmInput(address(number), 10**9 + _FEE, asset_id, number)
             unsigned = CExportTx(NETWORK_ID, c_chain, P_CHAIN, (spent,), (made,))
-            extra = encode_atomic_txs((C_TX.build(unsigned, _SIGNED),), batch=True)
+            extra = encode_atomic_txs((C_TX.build(unsigned, _SIGNED),))
         yield {
             "number": hex(number),
             "hash": "0x" + found.hex(),

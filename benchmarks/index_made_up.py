@@ -39,7 +39,6 @@ from warpseal.chains.p_txs import (
 )
 from warpseal.index.records import PRecord
 from warpseal.ledger.effects import (
-    Amounts,
     BlockEffects,
     ChainCreated,
     PeriodClosed,
@@ -249,17 +248,12 @@ class MadeUpChain:
     def _effects(
         self, tx: PSignedTx, spent: Sequence[LedgerOutput], emitted: tuple[LedgerOutput, ...], place: int, **more: Any
     ) -> TxEffects:
-        none: tuple[Any, ...] = ()
-        made: dict[str, Any] = {"opened": None, "closed": None, "chain": None, **more}
         consumed = tuple(
             Consumed(utxo_id.id, utxo_id.created_on, AVAX, utxo_id.amount, index) for index, utxo_id in enumerate(spent)
         )
         return TxEffects(
-            tx=tx, height=self._height + 1, position=place, api_type=tx.kind, outcome=TxOutcome.ACCEPTED,
-            consumed=consumed, emitted=emitted, released=none, source_chain_id=None, destination_chain_id=None,
-            amounts=Amounts(none, ((AVAX, 1000),), none, 0), renewed=None, removed=None, subnet=None,
-            l1=none, **made,
-        )  # fmt: skip
+            tx, self._height + 1, place, TxOutcome.ACCEPTED, consumed, emitted, burned=((AVAX, 1000),), **more
+        )
 
 
 def _first() -> PBlock:

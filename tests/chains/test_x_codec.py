@@ -18,9 +18,8 @@ from warpseal.chains.x_txs import (
     CreateAssetTx,
     OperationTx,
     XTx,
-    exported_outputs,
+    outputs_of,
     parse_x_tx,
-    produced_outputs,
 )
 
 TXS = [checked(answer["tx"]) for _, answer in results("avm.jsonl", "avm.getTx", encoding="hex")]
@@ -79,15 +78,16 @@ def test_any_bytes_are_refused_or_parse_to_a_genesis_that_encodes_to_them(raw: b
 
 @given(values.txs)
 def test_exported_outputs_have_the_indices_behind_base_outputs(tx: XTx) -> None:
-    produced, exported = produced_outputs(tx), exported_outputs(tx)
-    assert [utxo.output_index for utxo in produced + exported] == list(range(len(produced + exported)))
-    assert all(utxo.tx_id == tx.id for utxo in produced + exported)
-    assert bool(exported) == (isinstance(tx.unsigned, ExportTx) and bool(tx.unsigned.exported_outputs))
+    outputs = outputs_of(tx)
+    assert [utxo.output_index for utxo in outputs] == list(range(len(outputs)))
+    assert all(utxo.tx_id == tx.id for utxo in outputs)
+    exported = tx.unsigned.exported_outputs if isinstance(tx.unsigned, ExportTx) else ()
+    assert [utxo.output for utxo in outputs[len(outputs) - len(exported) :]] == [item.output for item in exported]
 
 
 @given(values.bases, st.builds(AssetOperation, values.ids, st.just(()), values.operations))
 def test_outputs_of_an_operation_are_of_its_asset(base: BaseFields, operation: AssetOperation) -> None:
-    made = produced_outputs(X_TX.build(OperationTx(base, (operation,))))[len(base.outputs) :]
+    made = outputs_of(X_TX.build(OperationTx(base, (operation,))))[len(base.outputs) :]
     assert [utxo.output for utxo in made] == list(operation.operation.outputs)
     assert {utxo.asset_id for utxo in made} <= {operation.asset_id}
 

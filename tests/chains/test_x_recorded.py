@@ -30,9 +30,8 @@ from warpseal.chains.x_txs import (
     XOutput,
     XTx,
     XUtxo,
-    exported_outputs,
+    outputs_of,
     parse_x_tx,
-    produced_outputs,
 )
 from warpseal.warp.ids import id_text, parse_id
 
@@ -142,7 +141,7 @@ def test_initial_outputs_of_an_asset_are_of_its_kind(name: str, fx_index: int, t
     assert isinstance(tx.unsigned, CreateAssetTx)
     (state,) = tx.unsigned.states
     assert (state.fx_index, [type(output) for output in state.outputs]) == (fx_index, types)
-    made = produced_outputs(tx)[len(tx.unsigned.base.outputs) :]
+    made = outputs_of(tx)[len(tx.unsigned.base.outputs) :]
     assert [(utxo.asset_id, utxo.output) for utxo in made] == [(AssetID(tx.id), output) for output in state.outputs]
 
 
@@ -157,7 +156,7 @@ def test_minting_a_fungible_asset_produces_the_amount_and_the_right_to_mint() ->
     assert isinstance(operation.operation, MintOperation)
     assert operation.operation.transfer_output.amount == 777
     assert [type(credential) for credential in tx.credentials] == [Credential, Credential]
-    assert [type(utxo.output) for utxo in produced_outputs(tx)[-2:]] == [MintOutput, TransferOutput]
+    assert [type(utxo.output) for utxo in outputs_of(tx)[-2:]] == [MintOutput, TransferOutput]
 
 
 def test_minting_an_nft_produces_one_with_its_payload_for_each_owner() -> None:
@@ -168,7 +167,7 @@ def test_minting_an_nft_produces_one_with_its_payload_for_each_owner() -> None:
     assert (operation.operation.group_id, operation.operation.payload) == (2, b"https://example.org/deed/1.json")
     assert [type(credential) for credential in tx.credentials] == [Credential, NftCredential]
     (owner,) = operation.operation.owners
-    assert produced_outputs(tx)[-1].output == NftTransferOutput(2, operation.operation.payload, owner)
+    assert outputs_of(tx)[-1].output == NftTransferOutput(2, operation.operation.payload, owner)
 
 
 def test_minting_a_property_produces_it_and_the_right_to_mint() -> None:
@@ -177,15 +176,17 @@ def test_minting_a_property_produces_it_and_the_right_to_mint() -> None:
     (operation,) = tx.unsigned.operations
     assert isinstance(operation.operation, PropertyMintOperation)
     assert [type(credential) for credential in tx.credentials] == [Credential, PropertyCredential]
-    assert [type(utxo.output) for utxo in produced_outputs(tx)[-2:]] == [PropertyMintOutput, PropertyOwnedOutput]
+    assert [type(utxo.output) for utxo in outputs_of(tx)[-2:]] == [PropertyMintOutput, PropertyOwnedOutput]
 
 
 def test_outputs_left_after_all_transactions_are_the_nodes_utxos() -> None:
-    left = {utxo.id: utxo for asset in x_genesis("localnet").assets for utxo in produced_outputs(asset.tx)}
+    left = {utxo.id: utxo for asset in x_genesis("localnet").assets for utxo in outputs_of(asset.tx)}
     for tx in (tx for block in recorded_blocks() for tx in block.txs):
         for utxo_id in consumed(tx):
             del left[utxo_id]
-        left |= {utxo.id: utxo for utxo in produced_outputs(tx)}
+        exported = len(tx.unsigned.exported_outputs) if isinstance(tx.unsigned, ExportTx) else 0
+        outputs = outputs_of(tx)
+        left |= {utxo.id: utxo for utxo in outputs[: len(outputs) - exported]}
     unspent = [
         X_TYPES.struct(Utxo[XOutput]).parse(checked(raw))
         for _, answer in results("avm.jsonl", "avm.getUTXOs")
@@ -205,7 +206,8 @@ def test_an_export_of_mainnet_has_the_documented_fields() -> None:
     assert isinstance(tx.unsigned, ExportTx)
     assert tx.encode() == raw
     assert tx.unsigned.destination_chain_id == bytes(32)
-    (exported,) = exported_outputs(tx)
+    assert isinstance(tx.unsigned, ExportTx)
+    (exported,) = outputs_of(tx)[len(tx.unsigned.base.outputs) :]
     assert isinstance(exported.output, TransferOutput)
     assert (exported.output_index, exported.output.amount) == (0, 2569382395)
     assert [address.hex() for address in exported.output.addresses] == ["5cf998275803a7277926912defdf177b2e97b0b4"]
@@ -227,7 +229,7 @@ def test_the_first_asset_of_a_genesis_is_avax(network: str, holders: int) -> Non
     assert (asset.alias, asset.creation.name, asset.creation.symbol) == ("AVAX", "Avalanche", "AVAX")
     assert asset.creation.denomination == 9
     assert id_text(asset.asset_id) == AVAX[network]
-    assert len(produced_outputs(asset.tx)) == holders
+    assert len(outputs_of(asset.tx)) == holders
 
 
 def consumed(tx: XTx) -> list[UtxoID]:

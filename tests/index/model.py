@@ -31,6 +31,7 @@ from tests.api.data.values import (
 from tests.index.model_staking import Stake, StakingModel, reward_owners
 from tests.index.plain import PlainIndex
 from tests.index.world import network_text
+from tests.ledger.model_parts import sum_amounts
 from tests.ledger.plain_recovery import plain_public_key
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
@@ -186,7 +187,7 @@ class Model(StakingModel):
             self.max_stakes[tx.subnet.subnet_id] = limits
         for change in tx.l1:
             if change.is_new:
-                self.l1[change.validation_id] = (change, _proof(unsigned, change.public_key))
+                self.l1[change.validator.validation_id] = (change, _proof(unsigned, change.validator.public_key))
 
     # X and C
 
@@ -321,8 +322,8 @@ class Model(StakingModel):
             made["blockchain"] = NewBlockchain(tx.chain.name, tx.chain.vm_id, unsigned.genesis)
         if tx.tx.kind == "AddPermissionlessValidatorTx" and isinstance(unsigned.signer, ProofOfPossession):
             made["bls"] = BlsKey(unsigned.signer.public_key, unsigned.signer.proof)
-        if tx.amounts.l1_balance:
-            made["l1_funded"] = (Amount(self._asset(self.params.staking_asset_id), tx.amounts.l1_balance),)
+        if tx.l1_balance:
+            made["l1_funded"] = (Amount(self._asset(self.params.staking_asset_id), tx.l1_balance),)
         if tx.outcome is not TxOutcome.PROPOSED:
             base = getattr(unsigned, "base", None)
             made["memo"] = base.memo if base is not None else b""
@@ -331,18 +332,19 @@ class Model(StakingModel):
             block_id=BlockID(self.block_ids[PrimaryChain.P, tx.height]),
             consumed=tuple(self._utxo(consumed.id) for consumed in tx.consumed),
             emitted=tuple(self._utxo(output.id) for output in emitted),
-            value=self._amounts(tx.amounts.value), burned=self._amounts(tx.amounts.burned),
-            staked=self._amounts(tx.amounts.staked), source_chain=tx.source_chain_id,
+            value=self._amounts(sum_amounts(emitted)), burned=self._amounts(tx.burned),
+            staked=self._amounts(sum_amounts(out for out in tx.emitted if out.staked)), source_chain=tx.source_chain_id,
             destination_chain=tx.destination_chain_id, l1_changes=tuple(map(self._l1, tx.l1)),
             staking_tx_id=None if tx.closed is None else tx.closed.tx_id, **made,
         )  # fmt: skip
 
     def _l1(self, change: Any) -> L1Change:
-        first, proof = self.l1[change.validation_id]
+        validator = change.validator
+        first, proof = self.l1[validator.validation_id]
         return L1Change(
-            validation_id=change.validation_id, node_id=change.node_id, subnet_id=change.subnet_id,
-            weight=change.weight, remaining_navax=change.balance, change_navax=change.balance_change or None,
-            bls=BlsKey(first.public_key, proof),
+            validation_id=validator.validation_id, node_id=validator.node_id, subnet_id=validator.subnet_id,
+            weight=validator.weight, remaining_navax=change.balance, change_navax=change.balance_change or None,
+            bls=BlsKey(first.validator.public_key, proof),
         )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.rebuild import spent_ids
 from warpseal.index.records import PRecord, Record, XPreLinearizationRecord, XRecord
-from warpseal.ledger.effects import Amounts, BlockEffects, TxEffects, TxOutcome
+from warpseal.ledger.effects import BlockEffects, TxEffects, TxOutcome
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.x_chain import apply_x_block
 from warpseal.warp.ids import P_CHAIN, id_text
@@ -53,28 +53,7 @@ def large(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
             LedgerOutput(utxo_id(tx.id, index), tx.id, index, AVAX, 7, (OWNER,), 1, 0, 0, P_CHAIN, P_CHAIN)
             for index in range(count)
         )
-        txs.append(
-            TxEffects(
-                tx,
-                height,
-                number,
-                "BaseTx",
-                TxOutcome.ACCEPTED,
-                (),
-                outs,
-                (),
-                None,
-                None,
-                Amounts((), (), (), 0),
-                None,
-                None,
-                None,
-                None,
-                None,
-                None,
-                (),
-            )
-        )
+        txs.append(TxEffects(tx, height, number, TxOutcome.ACCEPTED, emitted=outs))
     block = PBlock.build("BanffStandardBlock", parent, height, 1_700_000_000, tuple(item.tx for item in txs))
     effects = BlockEffects(
         P_CHAIN, block, len(block.raw), len(txs), 1_700_000_000, None, 0, 0, 0, tuple(txs), None, (), (), (), (), ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -91,3 +92,11 @@ def coin(asset: bytes, output: Any) -> Coin:
 def add(sums: dict[bytes, int], asset: bytes, amount: int) -> None:
     """Add to a sum."""
     sums[asset] = sums.get(asset, 0) + amount
+
+
+def sum_amounts(parts: Iterable[Any]) -> tuple[tuple[Any, int], ...]:
+    """Return the sums above zero of the amounts of inputs or outputs, by asset."""
+    sums: dict[bytes, int] = {}
+    for part in parts:
+        add(sums, part.asset_id, part.amount)
+    return tuple(sorted((asset, amount) for asset, amount in sums.items() if amount))

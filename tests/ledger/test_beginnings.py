@@ -61,7 +61,7 @@ def test_effects_of_block_0_have_validators_and_chains_of_the_genesis(network: s
     assert (effects.block.height, effects.tx_count, effects.time_s) == (0, 0, genesis.timestamp)
     assert [tx.tx for tx in effects.txs] == [*genesis.validators, *genesis.chains]
     assert [tx.opened is not None for tx in effects.txs] == [True] * len(genesis.validators) + [False] * 2
-    assert all(not tx.amounts.burned and tx.height == 0 for tx in effects.txs)
+    assert all(not tx.burned and tx.height == 0 for tx in effects.txs)
     assert [tx.chain.name for tx in effects.txs if tx.chain is not None] == ["X-Chain", "C-Chain"]
 
 
@@ -98,7 +98,7 @@ def test_effects_without_the_genesis_leave_out_unknown_values() -> None:
         assert effects.supply is None
         for tx, full in zip(moves(effects), moves(known), strict=True):
             assert [spend.id for spend in tx.consumed] == [spend.id for spend in full.consumed]
-            assert tx.amounts.burned == full.amounts.burned
+            assert tx.burned == full.burned
             reconstructed += sum(
                 spend.reconstructed is not None and spend.created_on == effects.chain_id for spend in tx.consumed
             )
@@ -137,7 +137,7 @@ def test_an_unknown_output_is_reconstructed_from_its_input() -> None:
     assert reconstructed is not None
     assert (reconstructed.amount, reconstructed.output_index, reconstructed.is_complete) == (COIN, 3, False)
     assert (reconstructed.addresses, reconstructed.threshold) == ((), 1)
-    assert effects.amounts.burned == ((AVAX, 9),)
+    assert effects.burned == ((AVAX, 9),)
 
 
 def test_a_genesis_validator_leaves_with_its_stake() -> None:

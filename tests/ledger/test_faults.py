@@ -133,7 +133,7 @@ def test_later_transactions_of_a_block_spend_outputs_of_earlier_ones() -> None:
     first = P_TX.build(BaseTx(spending(0, output(COIN))))
     chain = Chain()
     _, spent = chain.accept(first, BaseTx(spending(0, output(COIN - 5), tx_id=first.id)))
-    assert spent.amounts.burned == ((AVAX, 5),)
+    assert spent.burned == ((AVAX, 5),)
     assert [out.amount for out in chain.outputs.held_by(OWNER.addresses[0], spent.emitted[0].held_on)][-1] > 0
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.ledger.histories import History
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.model import Model
+from tests.ledger.model_parts import sum_amounts
 from tests.ledger.recorded import moves
 from tests.ledger.world import PARAMS
 from warpseal.chains.p_blocks import PBlock, parse_p_block
@@ -112,10 +113,11 @@ def check_sums(model: Model, txs: list[TxEffects]) -> None:
     decided = [tx for tx in txs if tx.outcome is not TxOutcome.PROPOSED and tx.tx.kind != "AdvanceTimeTx"]
     assert [tx.tx.id for tx in decided] == [sums.tx_id for sums in model.sums]
     for tx, sums in zip(decided, model.sums, strict=True):
-        shown = (tx.amounts.value, tx.amounts.burned, tx.amounts.staked)
+        staked = [out for out in tx.emitted if out.staked]
+        shown = (sum_amounts((*tx.emitted, *tx.released)), tx.burned, sum_amounts(staked))
         plain = (sums.value, sums.burned, sums.staked)
         assert shown == tuple(tuple(sorted((k, v) for k, v in item.items() if v)) for item in plain)
-        assert tx.amounts.l1_balance == sums.l1_balance
+        assert tx.l1_balance == sums.l1_balance
 
 
 def check_events(model: Model, effects: BlockEffects) -> None:
@@ -225,8 +227,8 @@ def test_balances_of_l1_validators_add_up_to_deposits_less_refunds_and_fees(seed
     for _, effects in applied_history(seed):
         for tx in moves(effects):
             changes = [change.balance_change for change in tx.l1]
-            assert sum(change for change in changes if change > 0) == tx.amounts.l1_balance
-            put_in += tx.amounts.l1_balance
+            assert sum(change for change in changes if change > 0) == tx.l1_balance
+            put_in += tx.l1_balance
             refund = -sum(change for change in changes if change < 0)
             paid_back += refund
             assert refund == (tx.emitted[-1].amount if refund else 0)

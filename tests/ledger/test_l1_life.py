@@ -132,18 +132,21 @@ def test_a_weight_of_zero_ends_a_validation_with_a_refund_and_another_weight_kee
     changed, removed = chain.accept(
         *(SetL1ValidatorWeightTx(spending(2 + index), message) for index, message in enumerate(messages))
     )
-    assert (changed.l1[0].weight, changed.l1[0].min_nonce, changed.l1[0].balance) == (9, 5, 1000 * PRICE)
+    assert (changed.l1[0].validator.weight, changed.l1[0].validator.min_nonce, changed.l1[0].balance) == (
+        9,
+        5,
+        1000 * PRICE,
+    )
     assert (changed.emitted, changed.l1[0].balance_change) == ((), 0)
-    assert (removed.l1[0].weight, removed.emitted[0].amount) == (0, 1000 * PRICE)
+    assert (removed.l1[0].validator.weight, removed.emitted[0].amount) == (0, 1000 * PRICE)
     assert list(chain.state.l1.by_id) == [chain.ids[0]]
 
 
-def test_deposits_are_neither_burned_nor_part_of_the_value() -> None:
+def test_deposits_are_neither_burned_nor_emitted() -> None:
     chain = L1(300, 700)
-    amounts = chain.converted.amounts
-    assert amounts.l1_balance == 1000
-    assert [amount for _, amount in amounts.burned] == [20_000_000 * 10**9 - 1000]
-    assert amounts.value == ()
+    assert chain.converted.l1_balance == 1000
+    assert [amount for _, amount in chain.converted.burned] == [20_000_000 * 10**9 - 1000]
+    assert chain.converted.emitted == ()
 
 
 @pytest.mark.parametrize(("etna_s", "accrued"), [(50, 100), (100, 100), (101, 0)])

@@ -232,13 +232,13 @@ def test_exports_and_imports_of_the_wallet_refer_to_each_other() -> None:
 
 
 def test_what_a_transaction_burns_is_its_fee() -> None:
-    burned = {tx.tx.kind: tx.amounts.burned for tx in replayed().p_txs.values() if tx.height}
+    burned = {tx.tx.kind: tx.burned for tx in replayed().p_txs.values() if tx.height}
     assert burned["CreateSubnetTx"] == ((AVAX, 10278),)
     assert all(len(sums) == 1 for sums in burned.values())
     x_burned = [tx.burned for tx in replayed().x[1:]]
     assert x_burned == [((AVAX, 1_000_000),)] * len(x_burned)
     convert = next(tx for tx in replayed().p_txs.values() if tx.tx.kind == "ConvertSubnetToL1Tx")
-    assert convert.amounts.l1_balance == sum(change.balance_change for change in convert.l1) == 3 * 10**11 + 2_047
+    assert convert.l1_balance == sum(change.balance_change for change in convert.l1) == 3 * 10**11 + 2_047
 
 
 def test_the_balances_of_l1_validators_follow_their_transactions() -> None:
@@ -252,8 +252,8 @@ def test_the_balances_of_l1_validators_follow_their_transactions() -> None:
         "DisableL1ValidatorTx",
     ]
     removed, disabled = changes[5][1], changes[7][1]
-    assert (removed.weight, removed.balance) == (0, 0)
-    assert (disabled.weight > 0, disabled.balance) == (True, 0)
+    assert (removed.validator.weight, removed.balance) == (0, 0)
+    assert (disabled.validator.weight > 0, disabled.balance) == (True, 0)
     for change, kind in ((removed, "SetL1ValidatorWeightTx"), (disabled, "DisableL1ValidatorTx")):
         paid = next(tx for tx in replayed().p_txs.values() if tx.tx.kind == kind).emitted[-1]
         assert paid.amount == -change.balance_change > 0

@@ -8,6 +8,7 @@ import pytest
 
 from tests.chains.exchanges import vector
 from tests.ledger.memory_utxos import MemoryUtxos
+from tests.ledger.model_parts import sum_amounts
 from tests.ledger.small import OTHER_OWNER, OWNER, output
 from tests.ledger.world import AVAX, C_CHAIN, TOKEN, X_CHAIN
 from warpseal.chains.c_atomic import C_TX, AtomicEvmInput, AtomicEvmOutput, parse_atomic_tx
@@ -112,8 +113,8 @@ def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
     made, minted, given = effects.txs[0], effects.txs[1], effects.txs[4]
     assert made.asset is not None
     assert (made.asset.name, made.asset.cap.value, made.asset.is_nft) == ("Everything", "variable", True)
-    assert (minted.unlocked, minted.created, minted.burned) == ((), ((ASSET, 50),), ())
-    assert (given.unlocked, given.created) == (((ASSET, 1),), ((ASSET, 1),))
+    assert (sum_amounts(minted.consumed), sum_amounts(minted.emitted), minted.burned) == ((), ((ASSET, 50),), ())
+    assert (sum_amounts(given.consumed), sum_amounts(given.emitted)) == (((ASSET, 1),), ((ASSET, 1),))
     assert [(out.group_id, out.payload) for out in given.emitted] == [(7, b"art")]
     assert (effects.time_s, effects.tx_count, effects.txs[3].position) == (1000, 6, 3)
 
@@ -188,7 +189,8 @@ def test_a_mainnet_import_arrives_at_an_account() -> None:
     block = atomic(tx, chain=MAINNET.c_chain_id)
     (effects,) = block.txs
     avax = MAINNET.staking_asset_id
-    assert (effects.unlocked, effects.created) == (((avax, 53_349_562_826),), ((avax, 53_349_484_216),))
+    assert sum_amounts(effects.consumed) == ((avax, 53_349_562_826),)
+    assert sum_amounts(effects.evm_outputs) == ((avax, 53_349_484_216),)
     assert effects.burned == ((avax, 78_610),)
     assert [item.address.hex() for item in effects.evm_outputs] == ["f3bea6ee245b402d60fdb419eaabd63fc17c02d2"]
     assert (effects.source_chain_id, effects.destination_chain_id) == (P_CHAIN, MAINNET.c_chain_id)

@@ -13,13 +13,11 @@ from warpseal.chains.codec import ListOf, MalformedChainBytes, TypeRegistry, Uin
 from warpseal.chains.components import (
     Credential,
     Input,
-    Output,
     OutputOwners,
     TransferableInput,
     TransferableOutput,
     TransferInput,
     TransferOutput,
-    Utxo,
 )
 from warpseal.chains.ids import Address, AssetID
 from warpseal.chains.signed_tx import SignedTx, TxCodec
@@ -101,21 +99,10 @@ def parse_atomic_txs(extra_data: bytes, *, batch: bool) -> tuple[AtomicTx, ...]:
     return txs
 
 
-def encode_atomic_txs(txs: tuple[AtomicTx, ...], *, batch: bool) -> bytes:
-    """Return the `blockExtraData` that holds `txs`. Raises ValueError for several transactions without `batch`."""
+def encode_atomic_txs(txs: tuple[AtomicTx, ...]) -> bytes:
+    """Return the `blockExtraData` of a block since Apricot 5 that holds `txs`."""
     if not txs:
         return b""
-    if not batch:
-        (tx,) = txs
-        return tx.encode()
     out = bytearray(VERSION)
     _BATCH.write(txs, out)
     return bytes(out)
-
-
-def exported_outputs(tx: AtomicTx) -> tuple[Utxo[Output], ...]:
-    """Return the outputs that `tx` exports; there are no base outputs, so the indices begin at 0."""
-    if not isinstance(tx.unsigned, ExportTx):
-        return ()
-    exported = enumerate(tx.unsigned.exported_outputs)
-    return tuple(Utxo(tx.id, index, out.asset_id, out.output) for index, out in exported)

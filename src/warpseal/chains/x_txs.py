@@ -6,7 +6,6 @@ registration in `vms/avm/txs/parser.go` and `vms/avm/block/parser.go`. Transacti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -247,28 +246,16 @@ def parse_x_tx(raw: bytes) -> XTx:
     return X_TX.parse(raw)
 
 
-def produced_outputs(tx: XTx) -> tuple[XUtxo, ...]:
-    """Return the outputs of `tx` on the X-Chain by index: base outputs, then those of initial states and operations."""
-    outputs: list[tuple[AssetID, XOutput]] = [(out.asset_id, out.output) for out in tx.unsigned.base.outputs]
-    outputs += _special_outputs(tx)
-    return tuple(Utxo(tx.id, index, asset, output) for index, (asset, output) in enumerate(outputs))
-
-
-def exported_outputs(tx: XTx) -> tuple[XUtxo, ...]:
-    """Return the outputs that `tx` exports; their indices follow those of the base outputs."""
-    if not isinstance(tx.unsigned, ExportTx):
-        return ()
-    first = len(tx.unsigned.base.outputs)
-    exported = enumerate(tx.unsigned.exported_outputs, first)
-    return tuple(Utxo(tx.id, index, out.asset_id, out.output) for index, out in exported)
-
-
-def _special_outputs(tx: XTx) -> Iterator[tuple[AssetID, XOutput]]:
-    match tx.unsigned:
+def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
+    """Return the outputs of `tx` by index: base outputs, then those of states, of operations, or for another chain."""
+    unsigned = tx.unsigned
+    outputs: list[tuple[AssetID, XOutput]] = [(out.asset_id, out.output) for out in unsigned.base.outputs]
+    match unsigned:
         case CreateAssetTx(states=states):
             # The new asset's id is that of its transaction.
-            yield from ((AssetID(tx.id), output) for state in states for output in state.outputs)
+            outputs += [(AssetID(tx.id), output) for state in states for output in state.outputs]
         case OperationTx(operations=operations):
-            yield from (
-                (operation.asset_id, output) for operation in operations for output in operation.operation.outputs
-            )
+            outputs += [(item.asset_id, output) for item in operations for output in item.operation.outputs]
+        case ExportTx(exported_outputs=exported):
+            outputs += [(out.asset_id, out.output) for out in exported]
+    return tuple(Utxo(tx.id, index, asset_id, output) for index, (asset_id, output) in enumerate(outputs))

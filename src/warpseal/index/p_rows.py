@@ -70,12 +70,13 @@ def ids_in(tx: TxEffects) -> Iterator[bytes]:
         if consumed.reconstructed is not None:
             yield consumed.asset_id
             yield from consumed.reconstructed.addresses
-    for asset_id, _ in tx.amounts.burned:
+    for asset_id, _ in tx.burned:
         yield asset_id
     if tx.opened is not None:
         yield from ids_of(tx.opened)
     for change in tx.l1:
-        yield from (change.validation_id, change.node_id, change.subnet_id)
+        validator = change.validator
+        yield from (validator.validation_id, validator.node_id, validator.subnet_id)
     if tx.subnet is not None:
         yield tx.subnet.subnet_id
         if isinstance(tx.subnet, SubnetCreated | SubnetOwnerChanged):
@@ -141,10 +142,10 @@ def _detail(
     base = getattr(unsigned, "base", None)
     if base is not None:
         detail.memo = base.memo
-    if tx.amounts.burned:
-        detail.burned = tuple([(key(asset_id), amount) for asset_id, amount in tx.amounts.burned])
-    if tx.amounts.l1_balance:
-        detail.l1_funded = (batch.avax, tx.amounts.l1_balance)
+    if tx.burned:
+        detail.burned = tuple([(key(asset_id), amount) for asset_id, amount in tx.burned])
+    if tx.l1_balance:
+        detail.l1_funded = (batch.avax, tx.l1_balance)
     detail.source = batch.chains.ref_of(tx.source_chain_id)
     detail.destination = batch.chains.ref_of(tx.destination_chain_id)
     closed = tx.closed or tx.renewed
@@ -182,29 +183,26 @@ def _owner(batch: IndexBatch, owner: OutputOwners) -> tuple[int, int, tuple[int,
 
 
 def _l1(batch: IndexBatch, change: L1ValidatorChange) -> tuple[int, int, int, int]:
-    return batch.ids.key(change.validation_id), change.weight, change.balance, change.balance_change
+    validator = change.validator
+    return batch.ids.key(validator.validation_id), validator.weight, change.balance, change.balance_change
 
 
 def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1ValidatorChange, tx_row: TxInProgress) -> None:
-    key = batch.ids.key
-    validation = key(change.validation_id)
+    key, validator = batch.ids.key, change.validator
+    validation = key(validator.validation_id)
     batch.add(VALIDATION_TXS, (validation, tx_row.key, tx_row.kind))
     if change.is_new:
-        bls = change.public_key + _proof(tx.tx, change)
-        batch.add(VALIDATIONS, (validation, key(change.node_id), key(change.subnet_id), bls))
+        bls = validator.public_key + _proof(tx.tx, validator.public_key)
+        batch.add(VALIDATIONS, (validation, key(validator.node_id), key(validator.subnet_id), bls))
 
 
-def _proof(tx: PSignedTx, change: L1ValidatorChange) -> bytes:
+def _proof(tx: PSignedTx, public_key: bytes) -> bytes:
     unsigned = tx.unsigned
     if isinstance(unsigned, RegisterL1ValidatorTx):
         return unsigned.proof_of_possession
     if isinstance(unsigned, ConvertSubnetToL1Tx):
         return next(
-            (
-                validator.signer.proof
-                for validator in unsigned.validators
-                if validator.signer.public_key == change.public_key
-            ),
+            (validator.signer.proof for validator in unsigned.validators if validator.signer.public_key == public_key),
             b"",
         )
     return b""

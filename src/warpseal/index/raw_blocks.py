@@ -52,7 +52,7 @@ class _StoredCBlock(msgspec.Struct, frozen=True, array_like=True):
 def encode_c_block(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
     """Return a block of the C-Chain as bytes: its header and its atomic transactions, in a format of this module."""
     fields = (header.number, header.hash, header.parent_hash, header.time_s, header.size_bytes, header.evm_tx_count)
-    return msgspec.msgpack.encode(_StoredCBlock(*fields, encode_atomic_txs(tuple(txs), batch=True) if txs else b""))
+    return msgspec.msgpack.encode(_StoredCBlock(*fields, encode_atomic_txs(tuple(txs))))
 
 
 def parse_c_block(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:

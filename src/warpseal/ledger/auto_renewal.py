@@ -10,17 +10,15 @@ from dataclasses import dataclass, replace
 
 from warpseal.chains.p_txs import (
     AddAutoRenewedValidatorTx,
-    ProofOfPossession,
     RewardAutoRenewedValidatorTx,
     RewardKind,
     SetAutoRenewedValidatorConfigTx,
 )
-from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod
-from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
+from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod, TxEffects
+from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.p_state import Priority, Renewal, Staker
-from warpseal.ledger.rewards import burn_potential_reward, find_due_staker, split_reward
-from warpseal.ledger.staking import add_staker, check_not_validating, mint_potential_reward
-from warpseal.ledger.utxo_flow import build_payment
+from warpseal.ledger.rewards import burn_potential_reward, find_due_staker, pay_rewards, split_reward
+from warpseal.ledger.staking import add_staker, check_not_validating, mint_potential_reward, signer_of
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 
@@ -34,7 +32,7 @@ class _Cycle:
     delegation: int
 
 
-def add_auto_renewed(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddAutoRenewedValidatorTx) -> None:
+def add_auto_renewed(builder: BlockEffectsBuilder, effects: TxEffects, tx: AddAutoRenewedValidatorTx) -> None:
     """Add a validator for its first cycle."""
     node_id = NodeID(tx.node_id)
     check_not_validating(builder, effects, PRIMARY_NETWORK, node_id)
@@ -52,20 +50,20 @@ def add_auto_renewed(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx
         weight=weight,
         is_delegation=False,
         shares=tx.delegation_shares,
-        potential_reward=mint_potential_reward(builder, PRIMARY_NETWORK, start_s, end_s, weight),
         stake_asset_id=stake[0].asset_id,
         validation_owner=tx.validator_rewards_owner,
         delegation_owner=tx.delegator_rewards_owner,
-        signer=tx.signer if isinstance(tx.signer, ProofOfPossession) else None,
+        signer=signer_of(tx),
         auto_renewed=True,
     )
+    period = replace(period, potential_reward=mint_potential_reward(builder, period))
     staker = Staker(period, Priority.PRIMARY_VALIDATOR, end_s, stake, len(effects.emitted))
     add_staker(builder, effects, builder.state.current, staker)
     builder.state.renewals[effects.tx.id] = Renewal(tx.auto_compound_reward_shares, tx.period_s)
 
 
 def configure_auto_renewed(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: SetAutoRenewedValidatorConfigTx
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: SetAutoRenewedValidatorConfigTx
 ) -> None:
     """Change the cycles of a validator after the current one."""
     renewal = builder.state.renewals.get(tx.staking_tx_id)
@@ -78,7 +76,7 @@ def configure_auto_renewed(
 
 
 def reward_auto_renewed(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: RewardAutoRenewedValidatorTx, *, is_committed: bool
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: RewardAutoRenewedValidatorTx, *, is_committed: bool
 ) -> None:
     """End a cycle: the next one begins if it is configured and this one committed; otherwise the validator leaves."""
     state = builder.state
@@ -112,21 +110,21 @@ def reward_auto_renewed(
     )
 
 
-def _renew(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, cycle: _Cycle) -> None:
+def _renew(builder: BlockEffectsBuilder, effects: TxEffects, cycle: _Cycle) -> None:
     state, renewal, period = builder.state, cycle.renewal, cycle.staker.period
     kept_validation, kept_delegation = _kept(cycle, state.params.max_validator_stake - period.weight)
     _pay(builder, effects, cycle.staker, cycle.validation - kept_validation, cycle.delegation - kept_delegation)
     start_s, weight = period.end_s, period.weight + kept_validation + kept_delegation
     end_s = start_s + renewal.next_period_s
-    reward = mint_potential_reward(builder, PRIMARY_NETWORK, start_s, end_s, weight)
-    renewed = replace(period, start_s=start_s, end_s=end_s, weight=weight, potential_reward=reward)
+    renewed = replace(period, start_s=start_s, end_s=end_s, weight=weight)
+    renewed = replace(renewed, potential_reward=mint_potential_reward(builder, renewed))
     state.current.add(replace(cycle.staker, period=renewed, next_s=end_s))
     state.renewals[period.tx_id] = replace(
         renewal,
         accrued_validation=renewal.accrued_validation + kept_validation,
         accrued_delegation=renewal.accrued_delegation + kept_delegation,
     )
-    effects.renewed = PeriodRenewed(period.tx_id, effects.tx.id, start_s, end_s, weight, reward or 0)
+    effects.renewed = PeriodRenewed(period.tx_id, effects.tx.id, start_s, end_s, weight, renewed.potential_reward or 0)
 
 
 def _kept(cycle: _Cycle, capacity: int) -> tuple[int, int]:
@@ -141,23 +139,18 @@ def _kept(cycle: _Cycle, capacity: int) -> tuple[int, int]:
     return validation, delegation
 
 
-def _pay(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker, own: int, delegation_rewards: int
-) -> None:
+def _pay(builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, own: int, delegation_rewards: int) -> None:
     period = staker.period
     payments = (
         (own, period.validation_owner, RewardKind.VALIDATOR),
         (delegation_rewards, period.delegation_owner, RewardKind.VALIDATOR_FEE),
     )
-    for amount, owner, kind in payments:
-        if amount and owner is not None and period.stake_asset_id is not None:
-            made = build_payment(period.stake_asset_id, amount, owner)
-            builder.emit_payment(effects, effects.tx.id, len(effects.emitted), made, kind)
+    pay_rewards(builder, effects, period, (effects.tx.id, len(effects.emitted)), payments)
 
 
 def _end_unknown(
     builder: BlockEffectsBuilder,
-    effects: TxEffectsBuilder,
+    effects: TxEffects,
     tx: RewardAutoRenewedValidatorTx,
     staker: Staker | None,
     is_committed: bool,

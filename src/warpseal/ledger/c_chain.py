@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from warpseal.chains.c_atomic import AtomicEvmInput, AtomicEvmOutput, AtomicTx, ExportTx, ImportTx
-from warpseal.chains.components import TransferableOutput
-from warpseal.chains.ids import AssetID
+from warpseal.chains.c_atomic import AtomicEvmInput, AtomicEvmOutput, AtomicTx, ImportTx
 from warpseal.ledger.effects import AssetSums
 from warpseal.ledger.outputs import Consumed, LedgerOutput, UtxoSource
-from warpseal.ledger.utxo_flow import UtxoFlow, add_amounts, build_transfer_output, nonzero_sums
+from warpseal.ledger.utxo_flow import UtxoFlow, build_transfer_output
 from warpseal.warp.ids import ChainID
 
 
@@ -34,7 +32,7 @@ class CTxEffects:
     """The effects of an atomic transaction.
 
     evm_inputs: amounts that an export takes from accounts; evm_outputs: amounts that an import pays to accounts.
-    unlocked, created: sums of inputs and of outputs; burned: the difference.
+    burned: inputs less outputs.
     """
 
     tx: AtomicTx
@@ -46,8 +44,6 @@ class CTxEffects:
     destination_chain_id: ChainID
     evm_inputs: tuple[AtomicEvmInput, ...]
     evm_outputs: tuple[AtomicEvmOutput, ...]
-    unlocked: AssetSums
-    created: AssetSums
     burned: AssetSums
 
     @property
@@ -92,45 +88,19 @@ def apply_c_block(
 
 def _effects(flow: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
     unsigned = tx.unsigned
-    unlocked: dict[AssetID, int] = {}
-    created: dict[AssetID, int] = {}
+    consumed: tuple[Consumed, ...] = ()
+    emitted: tuple[LedgerOutput, ...] = ()
     if isinstance(unsigned, ImportTx):
-        consumed = tuple(flow.consume(tx, unsigned.imported_inputs, unsigned.source_chain_id, 0))
-        add_amounts(unlocked, consumed)
-        _add_evm(created, unsigned.outputs)
-        sums = _sums(flow, tx, unlocked, created)
-        source_chain_id, destination_chain_id = unsigned.source_chain_id, flow.chain_id
-        ends: tuple[tuple[AtomicEvmInput, ...], tuple[AtomicEvmOutput, ...]] = ((), unsigned.outputs)
-        emitted: tuple[LedgerOutput, ...] = ()
-    else:
-        consumed = ()
-        emitted = _exported(flow, tx, unsigned)
-        _add_evm(unlocked, unsigned.inputs)
-        add_amounts(created, emitted)
-        sums = _sums(flow, tx, unlocked, created)
-        source_chain_id, destination_chain_id = flow.chain_id, unsigned.destination_chain_id
-        ends = (unsigned.inputs, ())
-    height = flow.height
-    return CTxEffects(tx, height, position, consumed, emitted, source_chain_id, destination_chain_id, *ends, *sums)
-
-
-def _exported(flow: UtxoFlow, tx: AtomicTx, unsigned: ExportTx) -> tuple[LedgerOutput, ...]:
-    outputs: tuple[TransferableOutput, ...] = unsigned.exported_outputs
-    return tuple(
-        build_transfer_output(tx.id, index, output, flow.chain_id, unsigned.destination_chain_id)
-        for index, output in enumerate(outputs)
+        source, destination = unsigned.source_chain_id, flow.chain_id
+        consumed = flow.consume(tx, unsigned.imported_inputs, source, 0)
+        burned = flow.burned(tx, consumed, unsigned.outputs)
+        return CTxEffects(
+            tx, flow.height, position, consumed, emitted, source, destination, (), unsigned.outputs, burned
+        )
+    source, destination = flow.chain_id, unsigned.destination_chain_id
+    emitted = tuple(
+        build_transfer_output(tx.id, index, output, source, destination)
+        for index, output in enumerate(unsigned.exported_outputs)
     )
-
-
-def _add_evm(sums: dict[AssetID, int], moved: Sequence[AtomicEvmInput | AtomicEvmOutput]) -> None:
-    for part in moved:
-        sums[part.asset_id] = sums.get(part.asset_id, 0) + part.amount
-
-
-def _sums(
-    flow: UtxoFlow, tx: AtomicTx, unlocked: dict[AssetID, int], created: dict[AssetID, int]
-) -> tuple[AssetSums, AssetSums, AssetSums]:
-    burned = {key: unlocked.get(key, 0) - created.get(key, 0) for key in {*unlocked, *created}}
-    if burned and min(burned.values()) < 0:
-        raise flow.fault(tx, "the outputs are more than the inputs")
-    return nonzero_sums(unlocked), nonzero_sums(created), nonzero_sums(burned)
+    burned = flow.burned(tx, unsigned.inputs, emitted)
+    return CTxEffects(tx, flow.height, position, consumed, emitted, source, destination, unsigned.inputs, (), burned)

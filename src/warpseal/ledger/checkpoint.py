@@ -14,8 +14,8 @@ import msgspec
 
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_txs import parse_p_tx
+from warpseal.ledger.effects import L1Validator
 from warpseal.ledger.p_state import (
-    L1Validator,
     L1Validators,
     PChainState,
     Proposal,

@@ -11,7 +11,7 @@ from enum import Enum
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import AssetID, TxID
 from warpseal.chains.p_blocks import PBlock
-from warpseal.chains.p_txs import ProofOfPossession, PSignedTx
+from warpseal.chains.p_txs import ProofOfPossession, PSignedTx, api_type
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import PChainOwner
@@ -27,19 +27,6 @@ class TxOutcome(Enum):
     PROPOSED = "proposed"
     COMMITTED = "committed"
     ABORTED = "aborted"
-
-
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """The amounts of a transaction. value: of all its outputs; burned: inputs less outputs less L1 balances.
-
-    staked: of its staked outputs. l1_balance: nAVAX that it added to the balances of L1 validators.
-    """
-
-    value: AssetSums
-    burned: AssetSums
-    staked: AssetSums
-    l1_balance: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +46,12 @@ class StakingPeriod:
     end_s: int
     weight: int
     is_delegation: bool
-    shares: int | None
-    potential_reward: int | None
-    stake_asset_id: AssetID | None
-    validation_owner: OutputOwners | None
-    delegation_owner: OutputOwners | None
-    signer: ProofOfPossession | None
+    shares: int | None = None
+    potential_reward: int | None = None
+    stake_asset_id: AssetID | None = None
+    validation_owner: OutputOwners | None = None
+    delegation_owner: OutputOwners | None = None
+    signer: ProofOfPossession | None = None
     auto_renewed: bool = False
 
 
@@ -159,22 +146,34 @@ class ChainCreated:
 
 
 @dataclass(frozen=True, slots=True)
-class L1ValidatorChange:
-    """An L1 validator after a transaction.
-
-    weight: 0 if the transaction ended the validation. balance: nAVAX, at the time of the transaction's block; 0 if
-    inactive. balance_change: negative for a refund. is_new: whether the transaction began the validation.
-    """
+class L1Validator:
+    """One validation. end_accumulated_fee: the sum of fees that uses up its balance, nAVAX; 0 if inactive."""
 
     validation_id: ValidationID
     subnet_id: SubnetID
     node_id: NodeID
     public_key: bytes
-    weight: int
-    min_nonce: int
-    start_s: int
     remaining_balance_owner: PChainOwner
     deactivation_owner: PChainOwner
+    start_s: int
+    weight: int
+    min_nonce: int = 0
+    end_accumulated_fee: int = 0
+
+    def balance(self, accrued_fees: int) -> int:
+        """Return its balance, nAVAX, once every validator has paid `accrued_fees`."""
+        return max(0, self.end_accumulated_fee - accrued_fees)
+
+
+@dataclass(frozen=True, slots=True)
+class L1ValidatorChange:
+    """An L1 validator after a transaction, with weight 0 if it ended the validation.
+
+    balance: nAVAX, at the time of the transaction's block; 0 if inactive. balance_change: negative for a refund.
+    is_new: whether the transaction began the validation.
+    """
+
+    validator: L1Validator
     balance: int
     balance_change: int
     is_new: bool = False
@@ -197,33 +196,40 @@ class SupplyChange:
     supply: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TxEffects:
-    """The effects of a transaction. height: of the block that holds it; position: in that block.
+    """The effects of a transaction. The ledger fills it in while it applies the block; afterwards it does not change.
 
-    consumed: in the order of the credentials. emitted: its outputs by index, including exports and staked outputs; of a
-    RewardValidatorTx the rewards, under the staking's id. released: outputs that the staking transaction emitted as
-    staked and that are spendable from now on. removed: the staking that the subnet's owner ended.
+    height: of the block that holds it; position: in that block. consumed: in the order of the credentials. emitted: its
+    outputs by index, including exports and staked outputs; of a RewardValidatorTx the rewards, under the staking's id.
+    released: outputs that the staking transaction emitted as staked and that are spendable from now on. burned: inputs
+    less the outputs that they pay, less l1_balance, the nAVAX that it added to the balances of L1 validators. removed:
+    the staking that the subnet's owner ended.
     """
 
     tx: PSignedTx
     height: int
     position: int
-    api_type: str
     outcome: TxOutcome
-    consumed: tuple[Consumed, ...]
-    emitted: tuple[LedgerOutput, ...]
-    released: tuple[LedgerOutput, ...]
-    source_chain_id: ChainID | None
-    destination_chain_id: ChainID | None
-    amounts: Amounts
-    opened: StakingPeriod | None
-    closed: PeriodClosed | None
-    renewed: PeriodRenewed | None
-    removed: TxID | None
-    subnet: SubnetChange | None
-    chain: ChainCreated | None
-    l1: tuple[L1ValidatorChange, ...]
+    consumed: tuple[Consumed, ...] = ()
+    emitted: tuple[LedgerOutput, ...] = ()
+    released: tuple[LedgerOutput, ...] = ()
+    source_chain_id: ChainID | None = None
+    destination_chain_id: ChainID | None = None
+    burned: AssetSums = ()
+    l1_balance: int = 0
+    opened: StakingPeriod | None = None
+    closed: PeriodClosed | None = None
+    renewed: PeriodRenewed | None = None
+    removed: TxID | None = None
+    subnet: SubnetChange | None = None
+    chain: ChainCreated | None = None
+    l1: tuple[L1ValidatorChange, ...] = ()
+
+    @property
+    def api_type(self) -> str:
+        """The public data API's name of the transaction's type."""
+        return api_type(self.tx)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,15 @@ from warpseal.chains.p_txs import (
     AddPermissionlessValidatorTx,
     AddValidatorTx,
     CreateChainTx,
-    ProofOfPossession,
     PSignedTx,
 )
-from warpseal.ledger.effects import BlockEffects, ChainCreated, StakingPeriod, TxEffects, TxOutcome
-from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
+from warpseal.ledger.effects import BlockEffects, ChainCreated, TxEffects, TxOutcome
+from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.p_chain import build_block_effects
 from warpseal.ledger.p_state import PChainState, Priority, Staker
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.staking import add_staker, mint_potential_reward
+from warpseal.ledger.staking import add_staker, describe_staking, mint_potential_reward
 from warpseal.ledger.utxo_flow import build_transfer_output
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID
 
@@ -58,62 +57,27 @@ def state_without_genesis(params: Parameters, time_s: int, first_height: int) ->
 
 
 def _validator(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
-    effects = TxEffectsBuilder(tx)
+    effects = TxEffects(tx, 0, position, TxOutcome.ACCEPTED)
     unsigned = tx.unsigned
     if not isinstance(unsigned, AddValidatorTx | AddPermissionlessValidatorTx) or not unsigned.stake:
         raise builder.fault(f"a {tx.kind} among the first validators", tx)
     builder.emit(effects, unsigned.base.outputs)
     stake = builder.emit_staked(effects, unsigned.stake)
-    period = _period(builder, tx, unsigned)
+    period = describe_staking(tx.id, unsigned)
+    period = replace(period, potential_reward=mint_potential_reward(builder, period))
     staker = Staker(period, Priority.PRIMARY_VALIDATOR, period.end_s, stake, len(effects.emitted))
     add_staker(builder, effects, builder.state.current, staker)
-    return _finish(builder, effects, position)
-
-
-def _period(
-    builder: BlockEffectsBuilder, tx: PSignedTx, unsigned: AddValidatorTx | AddPermissionlessValidatorTx
-) -> StakingPeriod:
-    if isinstance(unsigned, AddValidatorTx):
-        validator, signer = unsigned.validator, None
-        owners = (unsigned.rewards_owner, unsigned.rewards_owner)
-    else:
-        validator = unsigned.validator.validator
-        signer = unsigned.signer if isinstance(unsigned.signer, ProofOfPossession) else None
-        owners = (unsigned.validator_rewards_owner, unsigned.delegator_rewards_owner)
-    return StakingPeriod(
-        tx_id=tx.id,
-        subnet_id=PRIMARY_NETWORK,
-        node_id=validator.node_id,
-        start_s=validator.start_s,
-        end_s=validator.end_s,
-        weight=validator.weight,
-        is_delegation=False,
-        shares=unsigned.delegation_shares,
-        potential_reward=mint_potential_reward(
-            builder, PRIMARY_NETWORK, validator.start_s, validator.end_s, validator.weight
-        ),
-        stake_asset_id=unsigned.stake[0].asset_id,
-        validation_owner=owners[0],
-        delegation_owner=owners[1],
-        signer=signer,
-    )
+    return effects
 
 
 def _chain(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
-    effects = TxEffectsBuilder(tx)
     unsigned = tx.unsigned
     if not isinstance(unsigned, CreateChainTx):
         raise builder.fault(f"a {tx.kind} among the first chains", tx)
     chain_id = ChainID(tx.id)
     builder.state.chains[chain_id] = unsigned.subnet_id
-    effects.chain = ChainCreated(chain_id, unsigned.subnet_id, unsigned.chain_name, unsigned.vm_id)
-    return _finish(builder, effects, position)
-
-
-def _finish(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, position: int) -> TxEffects:
-    # The outputs of the genesis have no inputs.
-    effects.kept.clear()
-    return builder.finish(effects, 0, position, TxOutcome.ACCEPTED)
+    created = ChainCreated(chain_id, unsigned.subnet_id, unsigned.chain_name, unsigned.vm_id)
+    return TxEffects(tx, 0, position, TxOutcome.ACCEPTED, chain=created)
 
 
 def _output(utxo: Utxo[Output]) -> LedgerOutput:

@@ -9,35 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from warpseal.chains import p_txs
 from warpseal.chains.components import BaseTx, ExportTx, ImportTx
 from warpseal.chains.p_blocks import PBlock
-from warpseal.chains.p_txs import (
-    AddAutoRenewedValidatorTx,
-    AddDelegatorTx,
-    AddPermissionlessDelegatorTx,
-    AddPermissionlessValidatorTx,
-    AddSubnetValidatorTx,
-    AddValidatorTx,
-    AdvanceTimeTx,
-    ConvertSubnetToL1Tx,
-    CreateChainTx,
-    CreateSubnetTx,
-    DisableL1ValidatorTx,
-    IncreaseL1ValidatorBalanceTx,
-    PSignedTx,
-    RegisterL1ValidatorTx,
-    RemoveSubnetValidatorTx,
-    RewardAutoRenewedValidatorTx,
-    RewardValidatorTx,
-    SetAutoRenewedValidatorConfigTx,
-    SetL1ValidatorWeightTx,
-    TransferSubnetOwnershipTx,
-    TransformSubnetTx,
-)
+from warpseal.chains.p_txs import PSignedTx
 from warpseal.ledger import auto_renewal, rewards, staking, subnets
 from warpseal.ledger.chain_time import advance_time, deactivate_unfunded
 from warpseal.ledger.effects import BlockEffects, SupplyChange, TxEffects, TxOutcome
-from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder, build_proposed_effects
+from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.outputs import LedgerFault, UtxoSource
 from warpseal.ledger.p_state import PChainState, Proposal
 from warpseal.warp.ids import P_CHAIN
@@ -46,7 +25,7 @@ _COMMITS: Final = frozenset({"ApricotCommitBlock", "BanffCommitBlock"})
 _ABORTS: Final = frozenset({"ApricotAbortBlock", "BanffAbortBlock"})
 _PROPOSALS: Final = frozenset({"ApricotProposalBlock", "BanffProposalBlock"})
 
-_Rule = Callable[[BlockEffectsBuilder, TxEffectsBuilder, Any], None]
+_Rule = Callable[[BlockEffectsBuilder, TxEffects, Any], None]
 
 
 def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) -> BlockEffects:
@@ -114,13 +93,13 @@ def _execute(builder: BlockEffectsBuilder, block: PBlock) -> tuple[TxEffects, ..
 
 
 def _accept(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
-    effects = TxEffectsBuilder(tx)
+    effects = TxEffects(tx, builder.flow.height, position, TxOutcome.ACCEPTED)
     _run(builder, effects)
-    return builder.finish(effects, builder.flow.height, position, TxOutcome.ACCEPTED)
+    return builder.finish(effects)
 
 
-def _run(builder: BlockEffectsBuilder, effects: TxEffectsBuilder) -> None:
-    unsigned = effects.unsigned
+def _run(builder: BlockEffectsBuilder, effects: TxEffects) -> None:
+    unsigned: Any = effects.tx.unsigned
     kind = type(unsigned)
     if kind in _TIMELESS:
         raise builder.fault("only a proposal may hold it", effects.tx)
@@ -137,7 +116,7 @@ def _propose(builder: BlockEffectsBuilder, block: PBlock) -> TxEffects:
     if type(tx.unsigned) not in _PROPOSABLE:
         raise builder.fault("it cannot be proposed", tx)
     builder.state.proposal = Proposal(tx, block.height, position)
-    return build_proposed_effects(tx, block.height, position)
+    return TxEffects(tx, block.height, position, TxOutcome.PROPOSED)
 
 
 def _settle(builder: BlockEffectsBuilder, decision: PBlock) -> TxEffects:
@@ -148,42 +127,42 @@ def _settle(builder: BlockEffectsBuilder, decision: PBlock) -> TxEffects:
     if decision.time is not None and decision.time != state.time_s:
         raise builder.fault(f"its time is {decision.time}, that of the proposal {state.time_s}")
     is_committed = decision.kind in _COMMITS
-    effects = TxEffectsBuilder(proposal.tx)
+    outcome = TxOutcome.COMMITTED if is_committed else TxOutcome.ABORTED
+    effects = TxEffects(proposal.tx, proposal.height, proposal.position, outcome)
     _decide(builder, effects, is_committed)
     state.proposal = None
-    outcome = TxOutcome.COMMITTED if is_committed else TxOutcome.ABORTED
-    return builder.finish(effects, proposal.height, proposal.position, outcome)
+    return builder.finish(effects)
 
 
-def _decide(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, is_committed: bool) -> None:
-    match effects.unsigned:
-        case AdvanceTimeTx(time_s=time_s):
+def _decide(builder: BlockEffectsBuilder, effects: TxEffects, is_committed: bool) -> None:
+    match effects.tx.unsigned:
+        case p_txs.AdvanceTimeTx(time_s=time_s):
             if is_committed:
                 advance_time(builder, time_s)
-        case RewardValidatorTx() as tx:
+        case p_txs.RewardValidatorTx() as tx:
             rewards.reward_validator(builder, effects, tx, is_committed=is_committed)
-        case RewardAutoRenewedValidatorTx() as tx:
+        case p_txs.RewardAutoRenewedValidatorTx() as tx:
             auto_renewal.reward_auto_renewed(builder, effects, tx, is_committed=is_committed)
         case _ if is_committed:
             _run(builder, effects)
-        case AddSubnetValidatorTx() as tx:
+        case p_txs.AddSubnetValidatorTx() as tx:
             builder.move_base(effects, tx.base)
-        case AddValidatorTx() | AddDelegatorTx() as tx:
+        case p_txs.AddValidatorTx() | p_txs.AddDelegatorTx() as tx:
             # The stake is returned at once; the fee is burned.
             builder.move_base(effects, tx.base)
             builder.emit(effects, tx.stake)
 
 
-def _move_nothing_more(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: BaseTx) -> None:
+def _move_nothing_more(builder: BlockEffectsBuilder, effects: TxEffects, tx: BaseTx) -> None:
     """Do nothing: a BaseTx only moves base inputs and outputs."""
 
 
-def _import(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: ImportTx) -> None:
+def _import(builder: BlockEffectsBuilder, effects: TxEffects, tx: ImportTx) -> None:
     effects.source_chain_id = tx.source_chain_id
     builder.spend(effects, tx.imported_inputs, tx.source_chain_id)
 
 
-def _export(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: ExportTx) -> None:
+def _export(builder: BlockEffectsBuilder, effects: TxEffects, tx: ExportTx) -> None:
     effects.destination_chain_id = tx.destination_chain_id
     builder.emit(effects, tx.exported_outputs, tx.destination_chain_id)
 
@@ -192,23 +171,23 @@ _RULES: Final[Mapping[type, _Rule]] = {
     BaseTx: _move_nothing_more,
     ImportTx: _import,
     ExportTx: _export,
-    AddValidatorTx: staking.add_validator,
-    AddDelegatorTx: staking.add_delegator,
-    AddSubnetValidatorTx: staking.add_subnet_validator,
-    AddPermissionlessValidatorTx: staking.add_permissionless_validator,
-    AddPermissionlessDelegatorTx: staking.add_permissionless_delegator,
-    RemoveSubnetValidatorTx: staking.remove_subnet_validator,
-    CreateSubnetTx: subnets.create_subnet,
-    CreateChainTx: subnets.create_chain,
-    TransferSubnetOwnershipTx: subnets.transfer_subnet,
-    TransformSubnetTx: subnets.transform_subnet,
-    ConvertSubnetToL1Tx: subnets.convert_subnet,
-    RegisterL1ValidatorTx: subnets.register_validator,
-    SetL1ValidatorWeightTx: subnets.set_weight,
-    IncreaseL1ValidatorBalanceTx: subnets.increase_balance,
-    DisableL1ValidatorTx: subnets.disable_validator,
-    AddAutoRenewedValidatorTx: auto_renewal.add_auto_renewed,
-    SetAutoRenewedValidatorConfigTx: auto_renewal.configure_auto_renewed,
+    p_txs.AddValidatorTx: staking.begin_staking,
+    p_txs.AddDelegatorTx: staking.begin_staking,
+    p_txs.AddSubnetValidatorTx: staking.begin_staking,
+    p_txs.AddPermissionlessValidatorTx: staking.begin_staking,
+    p_txs.AddPermissionlessDelegatorTx: staking.begin_staking,
+    p_txs.RemoveSubnetValidatorTx: staking.remove_subnet_validator,
+    p_txs.CreateSubnetTx: subnets.create_subnet,
+    p_txs.CreateChainTx: subnets.create_chain,
+    p_txs.TransferSubnetOwnershipTx: subnets.transfer_subnet,
+    p_txs.TransformSubnetTx: subnets.transform_subnet,
+    p_txs.ConvertSubnetToL1Tx: subnets.convert_subnet,
+    p_txs.RegisterL1ValidatorTx: subnets.register_validator,
+    p_txs.SetL1ValidatorWeightTx: subnets.set_weight,
+    p_txs.IncreaseL1ValidatorBalanceTx: subnets.increase_balance,
+    p_txs.DisableL1ValidatorTx: subnets.disable_validator,
+    p_txs.AddAutoRenewedValidatorTx: auto_renewal.add_auto_renewed,
+    p_txs.SetAutoRenewedValidatorConfigTx: auto_renewal.configure_auto_renewed,
 }
-_TIMELESS: Final = frozenset({AdvanceTimeTx, RewardValidatorTx, RewardAutoRenewedValidatorTx})
-_PROPOSABLE: Final = _TIMELESS | {AddValidatorTx, AddDelegatorTx, AddSubnetValidatorTx}
+_TIMELESS: Final = frozenset({p_txs.AdvanceTimeTx, p_txs.RewardValidatorTx, p_txs.RewardAutoRenewedValidatorTx})
+_PROPOSABLE: Final = _TIMELESS | {p_txs.AddValidatorTx, p_txs.AddDelegatorTx, p_txs.AddSubnetValidatorTx}

@@ -13,11 +13,10 @@ from heapq import heapify, heappop, heappush
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import AssetID, BlockID, TxID
 from warpseal.chains.p_txs import PSignedTx
-from warpseal.ledger.effects import StakingPeriod
+from warpseal.ledger.effects import L1Validator, StakingPeriod
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.params import Parameters, RewardConfig
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
-from warpseal.warp.l1_messages import PChainOwner
 
 
 class Priority(IntEnum):
@@ -133,26 +132,6 @@ class StakerSet:
         period = staker.period
         if not period.is_delegation:
             self.validators[period.subnet_id, period.node_id] = staker
-
-
-@dataclass(frozen=True, slots=True)
-class L1Validator:
-    """One validation. end_accumulated_fee: the sum of fees that uses up its balance, nAVAX; 0 if inactive."""
-
-    validation_id: ValidationID
-    subnet_id: SubnetID
-    node_id: NodeID
-    public_key: bytes
-    remaining_balance_owner: PChainOwner
-    deactivation_owner: PChainOwner
-    start_s: int
-    weight: int
-    min_nonce: int
-    end_accumulated_fee: int
-
-    def balance(self, accrued_fees: int) -> int:
-        """Return its balance, nAVAX, once every validator has paid `accrued_fees`."""
-        return max(0, self.end_accumulated_fee - accrued_fees)
 
 
 @dataclass(slots=True)

@@ -7,17 +7,17 @@ behind its own outputs and its stake.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_txs import RewardKind, RewardValidatorTx
-from warpseal.ledger.effects import PeriodClosed
-from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
+from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
+from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.p_state import Staker
 from warpseal.ledger.params import DAY_S, RewardConfig
-from warpseal.ledger.utxo_flow import build_payment
 
 ALL_SHARES: Final = 1_000_000
 
@@ -58,26 +58,23 @@ def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> Rewa
     return replace(config, min_rate=config.min_rate + towards)
 
 
-class _Payments:
-    """The reward outputs of one staking, at consecutive indices."""
-
-    def __init__(self, builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker) -> None:
-        self._builder = builder
-        self._draft = effects
-        self._period = staker.period
-        self._index = staker.first_free_index
-
-    def pay(self, amount: int, owner: OutputOwners | None, reward: RewardKind) -> None:
-        """Emit an output for an amount above 0."""
-        asset_id = self._period.stake_asset_id
-        if amount and owner is not None and asset_id is not None:
-            made = build_payment(asset_id, amount, owner)
-            self._builder.emit_payment(self._draft, self._period.tx_id, self._index, made, reward)
-            self._index += 1
+def pay_rewards(
+    builder: BlockEffectsBuilder,
+    effects: TxEffects,
+    period: StakingPeriod,
+    first_output: tuple[TxID, int],
+    payments: Iterable[tuple[int, OutputOwners | None, RewardKind]],
+) -> None:
+    """Emit an output for each amount above 0. first_output: transaction and index of the first one."""
+    tx_id, index = first_output
+    for amount, owner, kind in payments:
+        if amount and owner is not None and period.stake_asset_id is not None:
+            builder.emit_payment(effects, tx_id, index, period.stake_asset_id, amount, owner, kind)
+            index += 1
 
 
 def reward_validator(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: RewardValidatorTx, *, is_committed: bool
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: RewardValidatorTx, *, is_committed: bool
 ) -> None:
     """End the staking whose turn it is. Raises LedgerFault if it is another staking's turn, or too early."""
     staker = find_due_staker(builder, effects, tx.staking_tx_id, auto_renewed=False)
@@ -97,7 +94,7 @@ def reward_validator(
 
 
 def find_due_staker(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staking: TxID, *, auto_renewed: bool
+    builder: BlockEffectsBuilder, effects: TxEffects, staking: TxID, *, auto_renewed: bool
 ) -> Staker | None:
     """Return the staker that leaves now; None if it joined before the first indexed block. Raises LedgerFault."""
     state = builder.state
@@ -113,7 +110,7 @@ def find_due_staker(
     return staker
 
 
-def burn_potential_reward(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker) -> None:
+def burn_potential_reward(builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker) -> None:
     """Remove a reward that a staker does not earn from the supply. Raises LedgerFault."""
     subnet_id = staker.period.subnet_id
     supply = builder.state.supplies.get(subnet_id)
@@ -125,16 +122,16 @@ def burn_potential_reward(builder: BlockEffectsBuilder, effects: TxEffectsBuilde
     builder.supplies.add(subnet_id)
 
 
-def _end_validation(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker, is_committed: bool
-) -> None:
+def _end_validation(builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, is_committed: bool) -> None:
     period = staker.period
     own = staker.potential_reward if is_committed else 0
     delegation_rewards = builder.state.delegation_rewards.pop(staker.tx_id, 0)
-    payments = _Payments(builder, effects, staker)
-    payments.pay(own, period.validation_owner, RewardKind.VALIDATOR)
-    # The delegations were rewarded, so this is paid even if the validation is not.
-    payments.pay(delegation_rewards, period.delegation_owner, RewardKind.VALIDATOR_FEE)
+    # The delegations were rewarded, so their part is paid even if the validation is not.
+    payments = (
+        (own, period.validation_owner, RewardKind.VALIDATOR),
+        (delegation_rewards, period.delegation_owner, RewardKind.VALIDATOR_FEE),
+    )
+    pay_rewards(builder, effects, period, (staker.tx_id, staker.first_free_index), payments)
     effects.closed = PeriodClosed(
         staker.tx_id,
         effects.tx.id,
@@ -146,9 +143,7 @@ def _end_validation(
     )
 
 
-def _end_delegation(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker, is_committed: bool
-) -> None:
+def _end_delegation(builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, is_committed: bool) -> None:
     state, period = builder.state, staker.period
     validator = state.current.validators.get((period.subnet_id, period.node_id))
     is_known = period.potential_reward is not None and validator is not None and validator.period.shares is not None
@@ -157,7 +152,12 @@ def _end_delegation(
     if is_committed and is_known and validator is not None and validator.period.shares is not None:
         share, own = split_reward(staker.potential_reward, validator.period.shares)
         is_deferred = validator.period.start_s >= state.params.upgrades.cortina_s
-        _pay_delegation(builder, effects, staker, (own, share), validator)
+        payments = [(own, period.validation_owner, RewardKind.DELEGATOR)]
+        if not is_deferred:
+            payments.append((share, validator.period.delegation_owner, RewardKind.VALIDATOR_FEE))
+        elif share:
+            state.delegation_rewards[validator.tx_id] = state.delegation_rewards.get(validator.tx_id, 0) + share
+        pay_rewards(builder, effects, period, (staker.tx_id, staker.first_free_index), payments)
     elif is_committed and state.is_complete:
         raise builder.fault(f"{period.node_id.hex()}, the validator of a delegation, is no validator", effects.tx)
     effects.closed = PeriodClosed(
@@ -170,18 +170,3 @@ def _end_delegation(
         is_deferred=is_deferred and share > 0,
         is_known=is_known,
     )
-
-
-def _pay_delegation(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, staker: Staker, amounts: tuple[int, int], validator: Staker
-) -> None:
-    state = builder.state
-    own, share = amounts
-    payments = _Payments(builder, effects, staker)
-    payments.pay(own, staker.period.validation_owner, RewardKind.DELEGATOR)
-    if not share:
-        return
-    if validator.period.start_s >= state.params.upgrades.cortina_s:
-        state.delegation_rewards[validator.tx_id] = state.delegation_rewards.get(validator.tx_id, 0) + share
-    else:
-        payments.pay(share, validator.period.delegation_owner, RewardKind.VALIDATOR_FEE)

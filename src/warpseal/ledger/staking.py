@@ -5,10 +5,14 @@ Source of truth: avalanchego `vms/platformvm/txs/executor/{standard_tx_executor,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
-from warpseal.chains.components import OutputOwners, TransferableOutput
+from warpseal.chains.components import OutputOwners
+from warpseal.chains.ids import TxID
 from warpseal.chains.p_txs import (
+    AddAutoRenewedValidatorTx,
     AddDelegatorTx,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
@@ -16,82 +20,85 @@ from warpseal.chains.p_txs import (
     AddValidatorTx,
     ProofOfPossession,
     RemoveSubnetValidatorTx,
-    Signer,
-    StakingTerms,
 )
-from warpseal.ledger.effects import PeriodStarted, StakingPeriod
-from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
+from warpseal.ledger.effects import PeriodStarted, StakingPeriod, TxEffects
+from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.p_state import STARTED, Priority, Staker, StakerSet
 from warpseal.ledger.rewards import potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
+StakingTx = (
+    AddValidatorTx | AddDelegatorTx | AddSubnetValidatorTx | AddPermissionlessValidatorTx | AddPermissionlessDelegatorTx
+)
 
-@dataclass(frozen=True, slots=True)
-class _Joining:
-    """The fields that staking transactions of every type have in common."""
+# The priority of a pending staker of the Primary Network, then of another subnet.
+_PENDING: Final[Mapping[type[StakingTx], tuple[Priority, Priority]]] = {
+    AddValidatorTx: (Priority.PRIMARY_VALIDATOR_PENDING,) * 2,
+    AddDelegatorTx: (Priority.APRICOT_DELEGATOR_PENDING,) * 2,
+    AddSubnetValidatorTx: (Priority.PERMISSIONED_VALIDATOR_PENDING,) * 2,
+    AddPermissionlessValidatorTx: (Priority.PRIMARY_VALIDATOR_PENDING, Priority.ELASTIC_VALIDATOR_PENDING),
+    AddPermissionlessDelegatorTx: (Priority.BANFF_DELEGATOR_PENDING, Priority.ELASTIC_DELEGATOR_PENDING),
+}
 
-    validator: StakingTerms
-    subnet_id: SubnetID
-    priority: Priority
-    stake: tuple[TransferableOutput, ...] = ()
-    shares: int | None = None
+
+def begin_staking(builder: BlockEffectsBuilder, effects: TxEffects, tx: StakingTx) -> None:
+    """Add a validator or a delegator: pending before Durango, current from then on."""
+    state, period = builder.state, describe_staking(effects.tx.id, tx)
+    priority = _PENDING[type(tx)][period.subnet_id != PRIMARY_NETWORK]
+    if not period.is_delegation:
+        check_not_validating(builder, effects, period.subnet_id, period.node_id)
+    stake = () if isinstance(tx, AddSubnetValidatorTx) else builder.emit_staked(effects, tx.stake)
+    if not stake and not isinstance(tx, AddSubnetValidatorTx):
+        raise builder.fault("nothing is staked", effects.tx)
+    staker = Staker(period, priority, period.start_s, stake, len(effects.emitted))
+    if state.time_s < state.params.upgrades.durango_s:
+        add_staker(builder, effects, state.waiting, staker)
+    else:
+        started = replace(staker, period=replace(period, start_s=state.time_s))
+        add_staker(builder, effects, state.current, _started(builder, started))
+
+
+def describe_staking(tx_id: TxID, tx: StakingTx) -> StakingPeriod:
+    """Return the staking that a transaction asks for, without its potential reward."""
+    is_delegation, subnet_id = False, PRIMARY_NETWORK
     validation_owner: OutputOwners | None = None
     delegation_owner: OutputOwners | None = None
-    signer: Signer | None = None
-
-
-def add_validator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddValidatorTx) -> None:
-    """Add a validator of the Primary Network."""
-    owner = tx.rewards_owner
-    priority = Priority.PRIMARY_VALIDATOR_PENDING
-    joining = _Joining(tx.validator, PRIMARY_NETWORK, priority, tx.stake, tx.delegation_shares, owner, owner)
-    _join(builder, effects, joining)
-
-
-def add_delegator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddDelegatorTx) -> None:
-    """Add a delegator of the Primary Network."""
-    priority = Priority.APRICOT_DELEGATOR_PENDING
-    _join(builder, effects, _Joining(tx.validator, PRIMARY_NETWORK, priority, tx.stake, None, tx.rewards_owner))
-
-
-def add_subnet_validator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddSubnetValidatorTx) -> None:
-    """Add a validator of a permissioned subnet."""
-    joining = _Joining(tx.validator.validator, tx.validator.subnet_id, Priority.PERMISSIONED_VALIDATOR_PENDING)
-    _join(builder, effects, joining)
-
-
-def add_permissionless_validator(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddPermissionlessValidatorTx
-) -> None:
-    """Add a validator of the Primary Network or of an elastic subnet."""
-    subnet_id = tx.validator.subnet_id
-    is_primary = subnet_id == PRIMARY_NETWORK
-    joining = _Joining(
-        tx.validator.validator,
-        subnet_id,
-        Priority.PRIMARY_VALIDATOR_PENDING if is_primary else Priority.ELASTIC_VALIDATOR_PENDING,
-        tx.stake,
-        tx.delegation_shares,
-        tx.validator_rewards_owner,
-        tx.delegator_rewards_owner,
-        tx.signer,
+    match tx:
+        case AddValidatorTx():
+            terms = tx.validator
+            validation_owner = delegation_owner = tx.rewards_owner
+        case AddDelegatorTx():
+            terms, is_delegation, validation_owner = tx.validator, True, tx.rewards_owner
+        case AddSubnetValidatorTx():
+            terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
+        case AddPermissionlessValidatorTx():
+            terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
+            validation_owner, delegation_owner = tx.validator_rewards_owner, tx.delegator_rewards_owner
+        case AddPermissionlessDelegatorTx():
+            terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
+            is_delegation, validation_owner = True, tx.rewards_owner
+    return StakingPeriod(
+        tx_id=tx_id,
+        subnet_id=subnet_id,
+        node_id=terms.node_id,
+        start_s=terms.start_s,
+        end_s=terms.end_s,
+        weight=terms.weight,
+        is_delegation=is_delegation,
+        shares=tx.delegation_shares if isinstance(tx, AddValidatorTx | AddPermissionlessValidatorTx) else None,
+        stake_asset_id=tx.stake[0].asset_id if not isinstance(tx, AddSubnetValidatorTx) and tx.stake else None,
+        validation_owner=validation_owner,
+        delegation_owner=delegation_owner,
+        signer=signer_of(tx) if isinstance(tx, AddPermissionlessValidatorTx) else None,
     )
-    _join(builder, effects, joining)
 
 
-def add_permissionless_delegator(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: AddPermissionlessDelegatorTx
-) -> None:
-    """Add a delegator of the Primary Network or of an elastic subnet."""
-    subnet_id = tx.validator.subnet_id
-    is_primary = subnet_id == PRIMARY_NETWORK
-    priority = Priority.BANFF_DELEGATOR_PENDING if is_primary else Priority.ELASTIC_DELEGATOR_PENDING
-    _join(builder, effects, _Joining(tx.validator.validator, subnet_id, priority, tx.stake, None, tx.rewards_owner))
+def signer_of(tx: AddPermissionlessValidatorTx | AddAutoRenewedValidatorTx) -> ProofOfPossession | None:
+    """Return the validator's BLS key and its proof; None without a key."""
+    return tx.signer if isinstance(tx.signer, ProofOfPossession) else None
 
 
-def remove_subnet_validator(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: RemoveSubnetValidatorTx
-) -> None:
+def remove_subnet_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: RemoveSubnetValidatorTx) -> None:
     """Remove a validator of a permissioned subnet, started or not."""
     place = (tx.subnet_id, tx.node_id)
     for stakers in (builder.state.current, builder.state.waiting):
@@ -109,24 +116,26 @@ def remove_subnet_validator(
 
 def start_staker(builder: BlockEffectsBuilder, staker: Staker) -> None:
     """Start a pending staker."""
-    period = staker.period
-    reward: int | None = 0
-    if not staker.is_permissioned:
-        reward = mint_potential_reward(builder, period.subnet_id, period.start_s, period.end_s, period.weight)
+    started = _started(builder, staker)
     builder.state.waiting.remove(staker)
+    builder.state.current.add(started)
+    period = started.period
+    builder.started.append(PeriodStarted(period.tx_id, period.start_s, period.potential_reward))
+
+
+def _started(builder: BlockEffectsBuilder, staker: Staker) -> Staker:
+    period = staker.period
+    reward = 0 if staker.is_permissioned else mint_potential_reward(builder, period)
     started = replace(period, potential_reward=reward)
-    builder.state.current.add(replace(staker, period=started, priority=STARTED[staker.priority], next_s=period.end_s))
-    builder.started.append(PeriodStarted(period.tx_id, period.start_s, reward))
+    return replace(staker, period=started, priority=STARTED[staker.priority], next_s=period.end_s)
 
 
-def mint_potential_reward(
-    builder: BlockEffectsBuilder, subnet_id: SubnetID, start_s: int, end_s: int, weight: int
-) -> int | None:
+def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -> int | None:
     """Add a staking's potential reward to the subnet's supply, and return it; None if the supply is unknown.
 
     Raises LedgerFault for a subnet without rewards.
     """
-    state = builder.state
+    state, subnet_id, start_s, end_s = builder.state, period.subnet_id, period.start_s, period.end_s
     if subnet_id == PRIMARY_NETWORK:
         config = reward_config_at(state.params.rewards, start_s, state.params.upgrades.helicon_s)
     else:
@@ -141,36 +150,13 @@ def mint_potential_reward(
         return None
     if not supply or end_s < start_s:
         raise builder.fault(f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of {supply}")
-    reward = potential_reward(config, end_s - start_s, weight, supply)
+    reward = potential_reward(config, end_s - start_s, period.weight, supply)
     state.supplies[subnet_id] = supply + reward
     builder.supplies.add(subnet_id)
     return reward
 
 
-def _join(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, joining: _Joining) -> None:
-    state = builder.state
-    is_permissioned = joining.priority == Priority.PERMISSIONED_VALIDATOR_PENDING
-    is_delegation = joining.shares is None and not is_permissioned
-    if not is_delegation:
-        check_not_validating(builder, effects, joining.subnet_id, joining.validator.node_id)
-    stake = builder.emit_staked(effects, joining.stake)
-    if not stake and not is_permissioned:
-        raise builder.fault("nothing is staked", effects.tx)
-    is_pending = state.time_s < state.params.upgrades.durango_s
-    period = _period(effects, joining, joining.validator.start_s if is_pending else state.time_s)
-    if is_pending:
-        opened = Staker(period, joining.priority, period.start_s, stake, len(effects.emitted))
-        add_staker(builder, effects, state.waiting, opened)
-        return
-    reward: int | None = 0
-    if not is_permissioned:
-        reward = mint_potential_reward(builder, period.subnet_id, period.start_s, period.end_s, period.weight)
-    period = replace(period, potential_reward=reward)
-    priority = STARTED[joining.priority]
-    add_staker(builder, effects, state.current, Staker(period, priority, period.end_s, stake, len(effects.emitted)))
-
-
-def add_staker(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, stakers: StakerSet, staker: Staker) -> None:
+def add_staker(builder: BlockEffectsBuilder, effects: TxEffects, stakers: StakerSet, staker: Staker) -> None:
     """Add a staker that a transaction opens. Raises LedgerFault if it exists already."""
     if staker.tx_id in builder.state.current.by_tx or staker.tx_id in builder.state.waiting.by_tx:
         raise builder.fault("the same staking twice", effects.tx)
@@ -179,27 +165,9 @@ def add_staker(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, stakers:
 
 
 def check_not_validating(
-    builder: BlockEffectsBuilder, effects: TxEffectsBuilder, subnet_id: SubnetID, node_id: NodeID
+    builder: BlockEffectsBuilder, effects: TxEffects, subnet_id: SubnetID, node_id: NodeID
 ) -> None:
     """Raise LedgerFault if a node validates a subnet already, or will."""
     place = (subnet_id, node_id)
     if place in builder.state.current.validators or place in builder.state.waiting.validators:
-        raise builder.fault(f"{place[1].hex()} validates already", effects.tx)
-
-
-def _period(effects: TxEffectsBuilder, joining: _Joining, start_s: int) -> StakingPeriod:
-    return StakingPeriod(
-        tx_id=effects.tx.id,
-        subnet_id=joining.subnet_id,
-        node_id=joining.validator.node_id,
-        start_s=start_s,
-        end_s=joining.validator.end_s,
-        weight=joining.validator.weight,
-        is_delegation=joining.shares is None and joining.priority != Priority.PERMISSIONED_VALIDATOR_PENDING,
-        shares=joining.shares,
-        potential_reward=None,
-        stake_asset_id=joining.stake[0].asset_id if joining.stake else None,
-        validation_owner=joining.validation_owner,
-        delegation_owner=joining.delegation_owner,
-        signer=joining.signer if isinstance(joining.signer, ProofOfPossession) else None,
-    )
+        raise builder.fault(f"{node_id.hex()} validates already", effects.tx)

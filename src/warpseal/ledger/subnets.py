@@ -23,21 +23,22 @@ from warpseal.chains.p_txs import (
 )
 from warpseal.ledger.effects import (
     ChainCreated,
+    L1Validator,
     L1ValidatorChange,
     SubnetConverted,
     SubnetCreated,
     SubnetOwnerChanged,
     SubnetTransformed,
+    TxEffects,
 )
-from warpseal.ledger.effects_builder import BlockEffectsBuilder, TxEffectsBuilder
-from warpseal.ledger.p_state import Conversion, L1Validator, SubnetState, Transformation
+from warpseal.ledger.effects_builder import BlockEffectsBuilder
+from warpseal.ledger.p_state import Conversion, SubnetState, Transformation
 from warpseal.ledger.params import RewardConfig
-from warpseal.ledger.utxo_flow import build_payment
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 
 
-def create_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: CreateSubnetTx) -> None:
+def create_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: CreateSubnetTx) -> None:
     """Create a subnet with the transaction's id."""
     subnet_id = SubnetID(effects.tx.id)
     if subnet_id in builder.state.subnets:
@@ -46,7 +47,7 @@ def create_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: C
     effects.subnet = SubnetCreated(subnet_id, tx.owner)
 
 
-def create_chain(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: CreateChainTx) -> None:
+def create_chain(builder: BlockEffectsBuilder, effects: TxEffects, tx: CreateChainTx) -> None:
     """Create a blockchain with the transaction's id."""
     find_subnet(builder, effects, tx.subnet_id)
     chain_id = ChainID(effects.tx.id)
@@ -54,7 +55,7 @@ def create_chain(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: Cr
     effects.chain = ChainCreated(chain_id, tx.subnet_id, tx.chain_name, tx.vm_id)
 
 
-def transfer_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: TransferSubnetOwnershipTx) -> None:
+def transfer_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: TransferSubnetOwnershipTx) -> None:
     """Give a subnet a new owner."""
     subnet = find_subnet(builder, effects, tx.subnet_id)
     if subnet is not None:
@@ -62,7 +63,7 @@ def transfer_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx:
     effects.subnet = SubnetOwnerChanged(tx.subnet_id, tx.new_owner)
 
 
-def transform_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: TransformSubnetTx) -> None:
+def transform_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: TransformSubnetTx) -> None:
     """Make a subnet elastic: staking its asset makes a validator."""
     subnet = find_subnet(builder, effects, tx.subnet_id)
     if subnet is not None:
@@ -77,7 +78,7 @@ def transform_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx
     effects.subnet = SubnetTransformed(tx.subnet_id, tx.asset_id)
 
 
-def find_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, subnet_id: SubnetID) -> SubnetState | None:
+def find_subnet(builder: BlockEffectsBuilder, effects: TxEffects, subnet_id: SubnetID) -> SubnetState | None:
     """Return the subnet; None if it may be older than the first indexed block. Raises LedgerFault otherwise."""
     subnet = builder.state.subnets.get(subnet_id)
     if subnet is None and builder.state.is_complete:
@@ -88,7 +89,7 @@ def find_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, subnet_
 T = TypeVar("T")
 
 
-def convert_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: ConvertSubnetToL1Tx) -> None:
+def convert_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: ConvertSubnetToL1Tx) -> None:
     """Make a subnet an L1 with its first validators; permissioned ones stay until they end."""
     subnet = find_subnet(builder, effects, tx.subnet_id)
     if subnet is not None and (subnet.conversion is not None or subnet.transformation is not None):
@@ -103,8 +104,6 @@ def convert_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: 
             initial.deactivation_owner,
             start_s=builder.state.time_s,
             weight=initial.weight,
-            min_nonce=0,
-            end_accumulated_fee=0,
         )
         _begin(builder, effects, validator, initial.balance)
     conversion_id = tx.conversion_id
@@ -114,7 +113,7 @@ def convert_subnet(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: 
     effects.subnet = SubnetConverted(tx.subnet_id, conversion_id, tx.manager_chain_id, tx.manager_address)
 
 
-def register_validator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: RegisterL1ValidatorTx) -> None:
+def register_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: RegisterL1ValidatorTx) -> None:
     """Add a validator of an L1, requested by its manager."""
     request = _read(builder, effects, tx.registration)
     subnet = find_subnet(builder, effects, request.subnet_id)
@@ -129,13 +128,11 @@ def register_validator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, 
         request.disable_owner,
         start_s=builder.state.time_s,
         weight=request.weight,
-        min_nonce=0,
-        end_accumulated_fee=0,
     )
     _begin(builder, effects, validator, tx.balance)
 
 
-def set_weight(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: SetL1ValidatorWeightTx) -> None:
+def set_weight(builder: BlockEffectsBuilder, effects: TxEffects, tx: SetL1ValidatorWeightTx) -> None:
     """Change a validator's weight, requested by the manager; 0 ends the validation and refunds its balance."""
     request = _read(builder, effects, tx.change)
     validator = _known(builder, effects, request.validation_id)
@@ -154,7 +151,7 @@ def set_weight(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: SetL
     _record_change(builder, effects, removed, -refund)
 
 
-def increase_balance(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: IncreaseL1ValidatorBalanceTx) -> None:
+def increase_balance(builder: BlockEffectsBuilder, effects: TxEffects, tx: IncreaseL1ValidatorBalanceTx) -> None:
     """Add to a validator's balance, which makes it active."""
     effects.l1_balance += tx.balance
     validator = _known(builder, effects, tx.validation_id)
@@ -166,7 +163,7 @@ def increase_balance(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx
     _record_change(builder, effects, funded, tx.balance)
 
 
-def disable_validator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, tx: DisableL1ValidatorTx) -> None:
+def disable_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: DisableL1ValidatorTx) -> None:
     """Make a validator inactive and refund its balance; the weight stays."""
     validator = _known(builder, effects, tx.validation_id)
     if validator is None:
@@ -177,7 +174,7 @@ def disable_validator(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, t
     _record_change(builder, effects, disabled, -refund)
 
 
-def _begin(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, validator: L1Validator, balance: int) -> None:
+def _begin(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Validator, balance: int) -> None:
     if validator.validation_id in builder.state.l1.by_id:
         raise builder.fault(f"validation {validator.validation_id.hex()} exists already", effects.tx)
     effects.l1_balance += balance
@@ -187,14 +184,14 @@ def _begin(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, validator: L
     _record_change(builder, effects, funded, balance, is_new=True)
 
 
-def _known(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, validation_id: ValidationID) -> L1Validator | None:
+def _known(builder: BlockEffectsBuilder, effects: TxEffects, validation_id: ValidationID) -> L1Validator | None:
     validator = builder.state.l1.by_id.get(validation_id)
     if validator is None and builder.state.is_complete:
         raise builder.fault(f"there is no validation {validation_id.hex()}", effects.tx)
     return validator
 
 
-def _refund(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, validator: L1Validator) -> int:
+def _refund(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Validator) -> int:
     """Refund the balance behind the base outputs, and return it; an inactive validator has none."""
     if not validator.end_accumulated_fee:
         return 0
@@ -204,37 +201,18 @@ def _refund(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, validator: 
     owner = validator.remaining_balance_owner
     owners = OutputOwners(0, owner.threshold, tuple(owner.addresses))  # type: ignore[arg-type]
     asset_id = builder.state.params.staking_asset_id
-    builder.emit_payment(effects, effects.tx.id, len(effects.emitted), build_payment(asset_id, left, owners))
+    builder.emit_payment(effects, effects.tx.id, len(effects.emitted), asset_id, left, owners)
     return left
 
 
 def _record_change(
-    builder: BlockEffectsBuilder,
-    effects: TxEffectsBuilder,
-    validator: L1Validator,
-    balance_change: int,
-    *,
-    is_new: bool = False,
+    builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Validator, change: int, *, is_new: bool = False
 ) -> None:
-    effects.l1.append(
-        L1ValidatorChange(
-            validation_id=validator.validation_id,
-            subnet_id=validator.subnet_id,
-            node_id=validator.node_id,
-            public_key=validator.public_key,
-            weight=validator.weight,
-            min_nonce=validator.min_nonce,
-            start_s=validator.start_s,
-            remaining_balance_owner=validator.remaining_balance_owner,
-            deactivation_owner=validator.deactivation_owner,
-            balance=validator.balance(builder.state.l1_accrued_fees),
-            balance_change=balance_change,
-            is_new=is_new,
-        )
-    )
+    balance = validator.balance(builder.state.l1_accrued_fees)
+    effects.l1 += (L1ValidatorChange(validator, balance, change, is_new),)
 
 
-def _read(builder: BlockEffectsBuilder, effects: TxEffectsBuilder, parse: Callable[[], T]) -> T:
+def _read(builder: BlockEffectsBuilder, effects: TxEffects, parse: Callable[[], T]) -> T:
     try:
         return parse()
     except MalformedMessage as malformed:

@@ -13,14 +13,7 @@ from typing import Any, Final
 
 from btclib_libsecp256k1 import recovery
 
-from warpseal.chains.components import (
-    LockIn,
-    LockOut,
-    OutputOwners,
-    TransferableInput,
-    TransferableOutput,
-    TransferOutput,
-)
+from warpseal.chains.components import LockIn, LockOut, TransferableInput, TransferableOutput
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import AssetSums
@@ -49,36 +42,59 @@ class UtxoFlow:
 
     def consume(
         self, tx: SignedTx[Any, Any], inputs: Sequence[TransferableInput], created_on: ChainID, first_credential: int
-    ) -> list[Consumed]:
+    ) -> tuple[Consumed, ...]:
         """Spend `inputs` of `tx`, whose credentials begin at `first_credential`. Raises LedgerFault."""
         consumed: list[Consumed] = []
         digest = b""
         for credential, spending in enumerate(inputs, first_credential):
             key = utxo_id(spending.tx_id, spending.output_index)
             amount = spending.input.amount
-            known = self.take(tx, key)
             reconstructed = None
-            if known is not None:
-                if known.amount != amount or known.asset_id != spending.asset_id:
-                    raise self.fault(tx, f"input {key.hex()} differs from the output")
-            elif self.source is not None:
-                if self.is_complete and created_on == self.chain_id:
-                    raise self.fault(tx, f"input {key.hex()} is not there")
+            if self.spend(tx, key, spending.asset_id, amount, created_on):
                 digest = digest or hash_unsigned_tx(tx.encode_unsigned())
-                addresses = recover_signers(digest, _signatures(tx, credential))
+                addresses = recover_signers(digest, signatures_of(tx, credential))
                 reconstructed = _reconstruct(spending, addresses, created_on, self.chain_id)
             consumed.append(Consumed(key, created_on, spending.asset_id, amount, credential, reconstructed))
-        return consumed
+        return tuple(consumed)
 
-    def take(self, tx: SignedTx[Any, Any], key: UtxoID) -> KnownUtxo | None:
-        """Spend an output, and return it if it is known. Raises LedgerFault if this block spent it before."""
+    def spend(self, tx: SignedTx[Any, Any], key: UtxoID, asset_id: AssetID, amount: int, created_on: ChainID) -> bool:
+        """Spend an output; return whether it is unknown, so that only its input describes it. Raises LedgerFault."""
         if key in self.spent:
             raise self.fault(tx, f"input {key.hex()} is spent already")
         self.spent.add(key)
-        made = self.made.get(key)
-        if made is not None or self.source is None:
-            return made
-        return self.source.find(key, self.chain_id)
+        known: KnownUtxo | None = self.made.get(key)
+        if known is None:
+            if self.source is None:
+                return False
+            known = self.source.find(key, self.chain_id)
+            if known is None:
+                if self.is_complete and created_on == self.chain_id:
+                    raise self.fault(tx, f"input {key.hex()} is not there")
+                return True
+        if known.amount != amount or known.asset_id != asset_id:
+            raise self.fault(tx, f"input {key.hex()} differs from the output")
+        return False
+
+    def burned(
+        self,
+        tx: SignedTx[Any, Any],
+        inputs: Iterable[KnownUtxo],
+        outputs: Iterable[KnownUtxo],
+        deposits: AssetSums = (),
+    ) -> AssetSums:
+        """Return inputs less outputs and deposits, by asset. Raises LedgerFault if the inputs do not pay them."""
+        sums: dict[AssetID, int] = {}
+        for part in inputs:
+            asset_id = part.asset_id
+            sums[asset_id] = sums.get(asset_id, 0) + part.amount
+        for part in outputs:
+            asset_id = part.asset_id
+            sums[asset_id] = sums.get(asset_id, 0) - part.amount
+        for asset_id, amount in deposits:
+            sums[asset_id] = sums.get(asset_id, 0) - amount
+        if sums and min(sums.values()) < 0:
+            raise self.fault(tx, "the outputs are more than the inputs")
+        return tuple(sorted((asset_id, amount) for asset_id, amount in sums.items() if amount))
 
     def emit(self, outputs: Iterable[LedgerOutput]) -> None:
         """Make outputs spendable for later transactions of the block."""
@@ -113,27 +129,8 @@ def build_transfer_output(
     )
 
 
-def build_payment(asset_id: AssetID, amount: int, owner: OutputOwners) -> TransferableOutput:
-    """Return an output by which the chain itself pays `owner`."""
-    return TransferableOutput(asset_id, TransferOutput(amount, owner.locktime, owner.threshold, owner.addresses))
-
-
-def add_amounts(sums: dict[AssetID, int], moved: Iterable[Consumed | LedgerOutput]) -> None:
-    """Add the amounts of outputs to the sums of their assets."""
-    for part in moved:
-        asset_id = part.asset_id
-        sums[asset_id] = sums.get(asset_id, 0) + part.amount
-
-
-def nonzero_sums(sums: dict[AssetID, int]) -> AssetSums:
-    """Return the sums above zero, by asset id."""
-    if len(sums) == 1:
-        ((asset_id, amount),) = sums.items()
-        return ((asset_id, amount),) if amount else ()
-    return tuple(sorted((asset_id, amount) for asset_id, amount in sums.items() if amount))
-
-
-def _signatures(tx: SignedTx[Any, Any], credential: int) -> tuple[bytes, ...]:
+def signatures_of(tx: SignedTx[Any, Any], credential: int) -> tuple[bytes, ...]:
+    """Return the signatures of a credential; none if the transaction lacks it."""
     if credential >= len(tx.credentials):
         return ()
     signatures: tuple[bytes, ...] = tx.credentials[credential].signatures

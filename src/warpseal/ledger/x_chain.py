@@ -6,7 +6,6 @@ has one credential, behind those of the inputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -15,12 +14,11 @@ from warpseal.chains.components import (
     ExportTx,
     ImportTx,
     LockOut,
-    OutputOwners,
     TransferableOutput,
     TransferOutput,
     Utxo,
 )
-from warpseal.chains.ids import Address, AssetID
+from warpseal.chains.ids import AssetID
 from warpseal.chains.x_blocks import XBlock, XGenesis
 from warpseal.chains.x_txs import (
     AssetOperation,
@@ -38,73 +36,30 @@ from warpseal.chains.x_txs import (
     PropertyMintOutput,
     PropertyOwnedOutput,
     UtxoReference,
-    XOperation,
     XOutput,
     XTx,
-    exported_outputs,
-    produced_outputs,
+    outputs_of,
 )
 from warpseal.ledger.effects import AssetSums
 from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind, UtxoSource
 from warpseal.ledger.utxo_flow import (
     UtxoFlow,
-    add_amounts,
     build_transfer_output,
     hash_unsigned_tx,
-    nonzero_sums,
     recover_signers,
+    signatures_of,
 )
 from warpseal.warp.ids import ChainID
 
-
-def list_x_outputs(tx: XTx, chain_id: ChainID) -> tuple[LedgerOutput, ...]:
-    """Return the outputs of a transaction, by index."""
-    unsigned = tx.unsigned
-    made = [_output(utxo, chain_id, chain_id) for utxo in produced_outputs(tx)]
-    if isinstance(unsigned, ExportTx):
-        made += [_output(utxo, chain_id, unsigned.destination_chain_id) for utxo in exported_outputs(tx)]
-    return tuple(made)
-
-
-def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> LedgerOutput:
-    match utxo.output:
-        case TransferOutput() | LockOut() as output:
-            made = TransferableOutput(utxo.asset_id, output)
-            return build_transfer_output(utxo.tx_id, utxo.output_index, made, created_on, held_on)
-        case MintOutput(owners=owners):
-            return _build_non_transfer_output(utxo, owners, OutputKind.MINT, created_on)
-        case NftMintOutput(group_id=group_id, owners=owners):
-            return _build_non_transfer_output(utxo, owners, OutputKind.NFT_MINT, created_on, group_id)
-        case NftTransferOutput(group_id=group_id, payload=payload, owners=owners):
-            made_nft = _build_non_transfer_output(utxo, owners, OutputKind.NFT, created_on, group_id)
-            return replace(made_nft, amount=1, payload=payload)
-        case PropertyMintOutput(owners=owners):
-            return _build_non_transfer_output(utxo, owners, OutputKind.PROPERTY_MINT, created_on)
-        case PropertyOwnedOutput(owners=owners):
-            return _build_non_transfer_output(utxo, owners, OutputKind.PROPERTY, created_on)
-
-
-def _build_non_transfer_output(
-    utxo: Utxo[XOutput], owners: OutputOwners, kind: OutputKind, chain_id: ChainID, group_id: int | None = None
-) -> LedgerOutput:
-    return LedgerOutput(
-        id=utxo.id,
-        tx_id=utxo.tx_id,
-        output_index=utxo.output_index,
-        asset_id=utxo.asset_id,
-        amount=0,
-        addresses=owners.addresses,
-        threshold=owners.threshold,
-        locktime=owners.locktime,
-        stakeable_locktime=0,
-        created_on=chain_id,
-        held_on=chain_id,
-        kind=kind,
-        group_id=group_id,
-    )
-
-
-_SPENDS: Final[dict[type, OutputKind]] = {
+_KINDS: Final[dict[type, OutputKind]] = {
+    MintOutput: OutputKind.MINT,
+    NftMintOutput: OutputKind.NFT_MINT,
+    NftTransferOutput: OutputKind.NFT,
+    PropertyMintOutput: OutputKind.PROPERTY_MINT,
+    PropertyOwnedOutput: OutputKind.PROPERTY,
+}
+# The kind of the outputs that an operation consumes.
+_CONSUMED_KINDS: Final[dict[type, OutputKind]] = {
     MintOperation: OutputKind.MINT,
     NftMintOperation: OutputKind.NFT_MINT,
     NftTransferOperation: OutputKind.NFT,
@@ -113,71 +68,66 @@ _SPENDS: Final[dict[type, OutputKind]] = {
 }
 
 
-def consume_operations(flow: UtxoFlow, tx: XTx, first_credential: int) -> list[Consumed]:
-    """Spend the outputs that the operations of `tx` consume, in their order. Raises LedgerFault."""
-    unsigned = tx.unsigned
-    operations = unsigned.operations if isinstance(unsigned, OperationTx) else ()
-    return [
-        _consume(flow, tx, operation, reference, credential)
-        for credential, operation in enumerate(operations, first_credential)
-        for reference in operation.consumed
-    ]
-
-
-def _consume(flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int) -> Consumed:
-    key = reference.utxo_id
-    amount = _amount(operation.operation)
-    known = flow.take(tx, key)
-    reconstructed = None
-    if known is not None:
-        if known.asset_id != operation.asset_id or known.amount != amount:
-            raise flow.fault(tx, f"input {key.hex()} differs from the output")
-    elif flow.source is not None:
-        if flow.is_complete:
-            raise flow.fault(tx, f"input {key.hex()} is not there")
-        reconstructed = _reconstruct(flow, tx, operation, reference, credential)
-    return Consumed(key, flow.chain_id, operation.asset_id, amount, credential, reconstructed)
-
-
-def _amount(operation: XOperation) -> int:
-    return 1 if isinstance(operation, NftTransferOperation) else 0
-
-
-def _reconstruct(
-    flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int
-) -> LedgerOutput:
-    done = operation.operation
-    addresses: tuple[Address, ...] = ()
-    if credential < len(tx.credentials):
-        addresses = recover_signers(hash_unsigned_tx(tx.encode_unsigned()), tx.credentials[credential].signatures)
-    group_id, payload = _marks(done)
-    return LedgerOutput(
-        id=reference.utxo_id,
-        tx_id=reference.tx_id,
-        output_index=reference.output_index,
-        asset_id=operation.asset_id,
-        amount=_amount(done),
-        addresses=addresses,
-        threshold=len(addresses),
-        locktime=0,
-        stakeable_locktime=0,
-        created_on=flow.chain_id,
-        held_on=flow.chain_id,
-        kind=_SPENDS[type(done)],
-        group_id=group_id,
-        payload=payload,
-        is_complete=False,
+def list_x_outputs(tx: XTx, chain_id: ChainID) -> tuple[LedgerOutput, ...]:
+    """Return the outputs of a transaction, by index."""
+    exported_to = tx.unsigned.destination_chain_id if isinstance(tx.unsigned, ExportTx) else chain_id
+    first_exported = len(tx.unsigned.base.outputs)
+    return tuple(
+        _output(utxo, chain_id, chain_id if utxo.output_index < first_exported else exported_to)
+        for utxo in outputs_of(tx)
     )
 
 
-def _marks(operation: XOperation) -> tuple[int | None, bytes | None]:
-    match operation:
-        case NftTransferOperation(output=output):
-            return output.group_id, output.payload
-        case NftMintOperation(group_id=group_id):
-            return group_id, None
-        case _:
-            return None, None
+def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> LedgerOutput:
+    output = utxo.output
+    if isinstance(output, TransferOutput | LockOut):
+        made = TransferableOutput(utxo.asset_id, output)
+        return build_transfer_output(utxo.tx_id, utxo.output_index, made, created_on, held_on)
+    return LedgerOutput(
+        id=utxo.id,
+        tx_id=utxo.tx_id,
+        output_index=utxo.output_index,
+        asset_id=utxo.asset_id,
+        amount=1 if isinstance(output, NftTransferOutput) else 0,
+        addresses=output.owners.addresses,
+        threshold=output.owners.threshold,
+        locktime=output.owners.locktime,
+        stakeable_locktime=0,
+        created_on=created_on,
+        held_on=held_on,
+        kind=_KINDS[type(output)],
+        group_id=output.group_id if isinstance(output, NftMintOutput | NftTransferOutput) else None,
+        payload=output.payload if isinstance(output, NftTransferOutput) else None,
+    )
+
+
+def _consume(flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int) -> Consumed:
+    """Spend an output that an operation consumes. Raises LedgerFault."""
+    key, done = reference.utxo_id, operation.operation
+    nft = done.output if isinstance(done, NftTransferOperation) else None
+    amount = 0 if nft is None else 1
+    reconstructed = None
+    if flow.spend(tx, key, operation.asset_id, amount, flow.chain_id):
+        signatures = signatures_of(tx, credential)
+        addresses = recover_signers(hash_unsigned_tx(tx.encode_unsigned()), signatures) if signatures else ()
+        reconstructed = LedgerOutput(
+            id=key,
+            tx_id=reference.tx_id,
+            output_index=reference.output_index,
+            asset_id=operation.asset_id,
+            amount=amount,
+            addresses=addresses,
+            threshold=len(addresses),
+            locktime=0,
+            stakeable_locktime=0,
+            created_on=flow.chain_id,
+            held_on=flow.chain_id,
+            kind=_CONSUMED_KINDS[type(done)],
+            group_id=done.group_id if isinstance(done, NftMintOperation) else nft.group_id if nft else None,
+            payload=nft.payload if nft else None,
+            is_complete=False,
+        )
+    return Consumed(key, flow.chain_id, operation.asset_id, amount, credential, reconstructed)
 
 
 _FUNGIBLE_FX: Final = 0
@@ -209,8 +159,7 @@ class XTxEffects:
     """The effects of a transaction. height: None for one from before Cortina, when the X-Chain was a DAG.
 
     consumed: base and imported inputs, then those of operations, in the order of the credentials. emitted: by output
-    index, exports included. unlocked, created: sums of the amounts of consumed and emitted outputs. burned: fungible
-    inputs less transferable outputs.
+    index, exports included. burned: fungible inputs less transferable outputs.
     """
 
     tx: XTx
@@ -220,8 +169,6 @@ class XTxEffects:
     emitted: tuple[LedgerOutput, ...]
     source_chain_id: ChainID | None
     destination_chain_id: ChainID | None
-    unlocked: AssetSums
-    created: AssetSums
     burned: AssetSums
     asset: AssetCreation | None
 
@@ -256,28 +203,26 @@ def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *
 
 def build_x_tx_effects(flow: UtxoFlow, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
     """Return the effects of a transaction after those that `flow` has seen. Raises LedgerFault."""
-    consumed = _transferred_in(flow, tx)
-    operated = consume_operations(flow, tx, len(consumed)) if isinstance(tx.unsigned, OperationTx) else []
+    unsigned, source, destination = tx.unsigned, None, None
+    consumed = flow.consume(tx, unsigned.base.inputs, flow.chain_id, 0)
+    operated: tuple[Consumed, ...] = ()
+    exported = 0
+    if isinstance(unsigned, ImportTx):
+        source = unsigned.source_chain_id
+        consumed += flow.consume(tx, unsigned.imported_inputs, source, len(consumed))
+    elif isinstance(unsigned, ExportTx):
+        destination, exported = unsigned.destination_chain_id, len(unsigned.exported_outputs)
+    elif isinstance(unsigned, OperationTx):
+        operated = tuple(
+            _consume(flow, tx, operation, reference, credential)
+            for credential, operation in enumerate(unsigned.operations, len(consumed))
+            for reference in operation.consumed
+        )
     emitted = list_x_outputs(tx, flow.chain_id)
     flow.emit(emitted)
-    unlocked: dict[AssetID, int] = {}
-    created: dict[AssetID, int] = {}
-    add_amounts(unlocked, (*consumed, *operated))
-    add_amounts(created, emitted)
-    unsigned = tx.unsigned
-    return XTxEffects(
-        tx,
-        height,
-        position,
-        (*consumed, *operated),
-        emitted,
-        unsigned.source_chain_id if isinstance(unsigned, ImportTx) else None,
-        unsigned.destination_chain_id if isinstance(unsigned, ExportTx) else None,
-        nonzero_sums(unlocked),
-        nonzero_sums(created),
-        _burned(flow, tx, consumed),
-        _asset(tx, unsigned) if isinstance(unsigned, CreateAssetTx) else None,
-    )
+    burned = flow.burned(tx, consumed, emitted[: len(unsigned.base.outputs) + exported])
+    asset = _asset(tx, unsigned) if isinstance(unsigned, CreateAssetTx) else None
+    return XTxEffects(tx, height, position, consumed + operated, emitted, source, destination, burned, asset)
 
 
 def build_x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEffects, ...]:
@@ -288,26 +233,6 @@ def build_x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEf
         made = build_x_tx_effects(flow, asset.tx, position)
         effects.append(replace(made, asset=_asset(asset.tx, asset.creation, asset.alias)))
     return tuple(effects)
-
-
-def _transferred_in(flow: UtxoFlow, tx: XTx) -> list[Consumed]:
-    unsigned = tx.unsigned
-    consumed = flow.consume(tx, unsigned.base.inputs, flow.chain_id, 0)
-    if isinstance(unsigned, ImportTx):
-        consumed += flow.consume(tx, unsigned.imported_inputs, unsigned.source_chain_id, len(consumed))
-    return consumed
-
-
-def _burned(flow: UtxoFlow, tx: XTx, consumed: Sequence[Consumed]) -> AssetSums:
-    burned: dict[AssetID, int] = {}
-    add_amounts(burned, consumed)
-    unsigned = tx.unsigned
-    exported = unsigned.exported_outputs if isinstance(unsigned, ExportTx) else ()
-    for made in (*unsigned.base.outputs, *exported):
-        burned[made.asset_id] = burned.get(made.asset_id, 0) - made.output.amount
-    if burned and min(burned.values()) < 0:
-        raise flow.fault(tx, "the outputs are more than the inputs")
-    return nonzero_sums(burned)
 
 
 def _asset(tx: XTx, creation: CreateAssetTx, alias: str = "") -> AssetCreation:
