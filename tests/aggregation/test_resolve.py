@@ -49,7 +49,7 @@ class ResolverDriver:
         self.sets = Sets(LATEST)
         self.chains = Chains()
         self.epochs = Epochs()
-        self.resolver = Resolver(self.heights, self.sets, self.chains, self.epochs, NETWORK_ID, 1.0)
+        self.resolver = Resolver(self.heights, self.sets, self.chains, self.epochs.any_at, NETWORK_ID, 1.0)
 
     def resolve(self, wanted: AggregationRequest, patience_s: float = 15.0) -> ResolvedRequest:
         async def main() -> ResolvedRequest:

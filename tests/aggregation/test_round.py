@@ -610,14 +610,4 @@ def _assert_sums(driver: RoundDriver) -> None:
     away = [member.weight for member in pending if all(record.unreachable for record in table.nodes_of(member))]
     assert table.unreachable_weight(50.0) == sum(away)
     assert table.connected_weight == sum(member.weight for member in table.members if member.connections)
-    covered = [
-        member.weight
-        for member in table.members
-        if member.is_selected
-        and (
-            member.status in (ShareStatus.SIGNED, ShareStatus.SUSPECT)
-            or (member.status is ShareStatus.PENDING and member.connections)
-        )
-    ]
-    assert table.covered_weight == sum(covered)
     assert sum(missing.weight for missing in missing_shares(driver.round)) + table.signed_weight == table.total_weight

@@ -439,9 +439,9 @@ class World:
             heights=self.heights,
             sets=self.sets,
             chains=self.chains,
-            epochs=self.epochs,
+            is_epoch_height=self.epochs.any_at,
             activity=self.activity,
-            tracking=self.followed,
+            track=self.followed.track,
             metrics=self.metrics,
             archive=EmptyArchive() if archive is None else archive,
         )

@@ -143,7 +143,15 @@ def _build(
     chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
     tracker = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), peers, config.validators)
     deps = AggregationDeps(
-        peers, heights, sets, chains, epochs, L1Activity(platform, chains), tracker, Metrics(), store.archive
+        peers,
+        heights,
+        sets,
+        chains,
+        epochs.any_at,
+        L1Activity(platform, chains),
+        tracker.track,
+        Metrics(),
+        store.archive,
     )
     aggregator = SignatureAggregator(deps, network_id, config.aggregation, executor=executor)
     follower: dict[str, Any] = {}

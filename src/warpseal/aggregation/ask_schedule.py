@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from random import Random
 from typing import Final
 
-from warpseal.aggregation.members import PENDING, SIGNED, MemberRecord, MemberTable, NodeRecord
+from warpseal.aggregation.members import PENDING, SIGNED, SUSPECT, MemberRecord, MemberTable, NodeRecord
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.warp.ids import NodeID
 
@@ -38,8 +38,7 @@ class _Wave:
 class AskSchedule:
     """Selects members in the order of the table and keeps the time of every request.
 
-    A member is selected once: its connected nodes are asked then, the others when they connect. The table's
-    `covered_weight` is kept at the level that `due_asks` is given.
+    A member is selected once: its connected nodes are asked then, the others when they connect.
     """
 
     def __init__(self, table: MemberTable, settings: AggregationSettings, random: Random, now: float) -> None:
@@ -48,7 +47,6 @@ class AskSchedule:
         self._random = random
         self._extra_weight = 0
         self._cursor = 0
-        self._has_selected_large = False
         self._unasked: list[NodeRecord] = []
         self._waves: list[_Wave] = []
         self._held: list[_Wave] = []
@@ -80,7 +78,7 @@ class AskSchedule:
         """
         if now >= self._next_step_at:
             self._next_step_at = now + self._settings.next_wave_s
-            self._extra_weight = max(0, self._table.covered_weight - cover_weight) + max(1, missing_weight)
+            self._extra_weight = max(0, self._covered_weight() - cover_weight) + max(1, missing_weight)
         selected = self._select(cover_weight + self._extra_weight)
         return [*self._first_asks(selected, now), *self._reasks(now), *self._probe(now)]
 
@@ -93,32 +91,36 @@ class AskSchedule:
             next_at = min(next_at, self._next_step_at)
         return next_at
 
+    def _covered_weight(self) -> int:
+        """Return the weight of selected members that have signed, or are pending and connected."""
+        found = [member for member in self._table.members if member.is_selected and member.status <= SUSPECT]
+        return sum([member.weight for member in found if member.connections or member.status is not PENDING])
+
     def _select(self, cover_weight: int) -> list[NodeRecord]:
         """Select members until this weight is covered; return the nodes of theirs that can be asked now."""
         table, order = self._table, self._table.order
         selected: list[MemberRecord] = []
-        if not self._has_selected_large:
-            self._has_selected_large = True
+        if not self._cursor:
             large = table.total_weight * self._settings.always_ask_percent
-            for member in order:
-                if member.weight * 100 >= large and not member.is_selected:
-                    table.select(member)
-                    selected.append(member)
-        while table.covered_weight < cover_weight and self._cursor < len(order):
+            selected = [member for member in order if member.weight * 100 >= large and not member.is_selected]
+            for member in selected:
+                member.is_selected = True
+        missing_weight = cover_weight - self._covered_weight()
+        while missing_weight > 0 and self._cursor < len(order):
             member = order[self._cursor]
-            if not member.is_selected:
-                table.select(member)
-                selected.append(member)
             self._cursor += 1
-        nodes = self._table.nodes
+            if not member.is_selected:
+                member.is_selected = True
+                selected.append(member)
+                if member.status <= SUSPECT and (member.connections or member.status is not PENDING):
+                    missing_weight -= member.weight
+        nodes = table.nodes
         found = [nodes[node_id] for member in selected for node_id in member.node_ids]
         return [node for node in found if _may_be_asked(node)]
 
     def _first_asks(self, selected: list[NodeRecord], now: float) -> Iterator[Ask]:
-        nodes = selected
-        if self._unasked:
-            nodes = [*(node for node in dict.fromkeys(self._unasked) if _may_be_asked(node)), *selected]
-            self._unasked.clear()
+        unasked, self._unasked = self._unasked, []
+        nodes = [*(node for node in dict.fromkeys(unasked) if _may_be_asked(node)), *selected]
         if nodes:
             yield self._ask(nodes, 0, now)
 
@@ -143,12 +145,11 @@ class AskSchedule:
         """Make all that was held back due, except nodes that were probed a moment ago."""
         pause_s = self._settings.reask_s[0]
         for wave in self._held:
-            is_recent = {node: self._probed_at.get(node, _NEVER) > now - pause_s for node in wave.nodes}
-            others = [node for node in wave.nodes if not is_recent[node]]
-            heappush(self._waves, _Wave(now, wave.number, others, wave.times_asked))
-            if len(others) < len(wave.nodes):
-                probed = [node for node in wave.nodes if is_recent[node]]
-                heappush(self._waves, _Wave(now + pause_s, wave.number, probed, wave.times_asked))
+            probed = [node for node in wave.nodes if self._probed_at.get(node, _NEVER) > now - pause_s]
+            others = [node for node in wave.nodes if node not in probed]
+            for due_at, nodes in ((now, others), (now + pause_s, probed)):
+                if nodes:
+                    heappush(self._waves, replace(wave, due_at=due_at, nodes=nodes))
         self._held.clear()
         self._probed_at.clear()
 

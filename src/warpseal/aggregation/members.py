@@ -38,6 +38,12 @@ SIGNED: Final = ShareStatus.SIGNED
 SUSPECT: Final = ShareStatus.SUSPECT
 UNAVAILABLE: Final = ShareStatus.UNAVAILABLE
 IMPOSSIBLE: Final = ShareStatus.IMPOSSIBLE
+# Of a member without a share, by the mildest of its nodes' replies.
+_STATUS_BY_KIND: Final = {
+    RefusalKind.RETRYABLE: PENDING,
+    RefusalKind.THIS_ROUND: UNAVAILABLE,
+    RefusalKind.PERMANENT: IMPOSSIBLE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,7 @@ class MemberRecord:
 
     share: at hand; None also for a signer of the round's partial aggregate (`is_in_partial`). sender: the node that
     sent the share in this round. is_checked: the share was part of a right sum, or was verified when it was stored.
-    connections: number of connected nodes. is_selected: it was chosen to be asked. is_covered: its weight counts as
-    selected weight that has signed or still may.
+    connections: number of connected nodes. is_selected: it was chosen to be asked.
     """
 
     index: int
@@ -96,7 +101,6 @@ class MemberRecord:
     is_in_partial: bool = False
     connections: int = 0
     is_selected: bool = False
-    is_covered: bool = False
 
     @property
     def is_unchecked(self) -> bool:
@@ -109,7 +113,6 @@ class MemberTable:
 
     order: members as signers are preferred: active first, then heavier, then lower index. Weight without a key is
     IMPOSSIBLE from the start. Weight that is only out of reach is PENDING, see `unreachable_weight`.
-    covered_weight: of selected members that have signed, or are pending and connected.
     """
 
     def __init__(self, validators: CanonicalValidatorSet) -> None:
@@ -127,7 +130,6 @@ class MemberTable:
             keyed_weight += validator.weight
         self.weight = [keyed_weight, 0, 0, 0, self.total_weight - keyed_weight]
         self.count = [len(self.members), 0, 0, 0, 0]
-        self.covered_weight = 0
         self.connected_weight = 0
         self.inactive: tuple[MemberRecord, ...] = ()
         self.order = self._sorted()
@@ -170,8 +172,6 @@ class MemberTable:
         member.status = status
         if self._retry_at:
             self._retry_at.pop(member, None)
-        if member.is_selected and (status is PENDING or member.is_covered is (status > SUSPECT)):
-            self._update_covered(member)
 
     def record_reply(self, node: NodeRecord, reply: LastReply) -> bool:
         """Keep a reply that is no share; return whether the validator's weight was lost by it.
@@ -190,17 +190,9 @@ class MemberTable:
 
     def settle(self, member: MemberRecord) -> None:
         """Derive the status of a member without a share from the replies of its nodes."""
-        kind = min(
-            [
-                RefusalKind.RETRYABLE if node.last_reply is None else node.last_reply.kind
-                for node in self.nodes_of(member)
-            ]
-        )
-        if kind is RefusalKind.PERMANENT:
-            self.set_status(member, IMPOSSIBLE)
-        else:
-            is_lost = kind is RefusalKind.THIS_ROUND
-            self.set_status(member, UNAVAILABLE if is_lost else PENDING)
+        replies = [node.last_reply for node in self.nodes_of(member)]
+        kind = min([RefusalKind.RETRYABLE if reply is None else reply.kind for reply in replies])
+        self.set_status(member, _STATUS_BY_KIND[kind])
         self._update_reachability(member)
 
     def connect(self, node: NodeRecord) -> bool:
@@ -214,8 +206,6 @@ class MemberTable:
         member.connections += 1
         if member.connections == 1:
             self.connected_weight += member.weight
-        if member.is_selected:
-            self._update_covered(member)
         return True
 
     def disconnect(self, node: NodeRecord) -> bool:
@@ -228,19 +218,12 @@ class MemberTable:
         member.connections -= 1
         if not member.connections:
             self.connected_weight -= member.weight
-        if member.is_selected:
-            self._update_covered(member)
         return True
 
     def set_unreachable(self, node: NodeRecord, unreachable: Unreachable | None) -> None:
         """Record why a node cannot be reached; None: it is connected, or its connection is under way."""
         node.unreachable = unreachable
         self._update_reachability(node.member)
-
-    def select(self, member: MemberRecord) -> None:
-        """Mark a member as one that is asked."""
-        member.is_selected = True
-        self._update_covered(member)
 
     def unreachable_weight(self, deadline: float) -> int:
         """Return the pending weight that has no node which can be connected before `deadline`."""
@@ -278,15 +261,6 @@ class MemberTable:
     def _sorted(self) -> list[MemberRecord]:
         order = sorted(self.members, key=attrgetter("weight"), reverse=True)
         return sorted(order, key=set(self.inactive).__contains__) if self.inactive else order
-
-    def _update_covered(self, member: MemberRecord) -> None:
-        if member.status is PENDING:
-            is_covered = member.connections > 0
-        else:
-            is_covered = member.status is SIGNED or member.status is SUSPECT
-        if is_covered != member.is_covered:
-            member.is_covered = is_covered
-            self.covered_weight += member.weight if is_covered else -member.weight
 
     def _update_reachability(self, member: MemberRecord) -> None:
         """Keep the earliest time at which a pending member may be reached, if none of its nodes can be now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +15,11 @@ from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
+
+IsEpochHeight = Callable[[int, Iterable[ChainID]], Awaitable[bool]]
+"""Returns whether a height is the current epoch height of one of these chains."""
+TrackSubnet = Callable[[SubnetID, CanonicalValidatorSet], AbstractContextManager[None]]
+"""Stays connected to the validators of a subnet inside the block and for a while longer."""
 
 
 class SentRequest(Protocol):
@@ -32,15 +37,12 @@ class PeerClient(Protocol):
 
     def is_connected(self, node_id: NodeID) -> bool:
         """Return whether a node may be asked now."""
-        ...
 
     def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
         """Return whether a node can be reached before a deadline."""
-        ...
 
     def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
         """Dial nodes again as soon as the backoff rules allow; return the time of the earliest dial."""
-        ...
 
     def ask(
         self,
@@ -53,11 +55,9 @@ class PeerClient(Protocol):
         on_response: Callable[[PeerResponse], None],
     ) -> SentRequest:
         """Send one request to many nodes; `on_response` is called for each response."""
-        ...
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
         """Call `listener` when a node connects, disconnects or a dial fails, until the returned function is called."""
-        ...
 
 
 class ProposedHeightSource(Protocol):
@@ -65,11 +65,9 @@ class ProposedHeightSource(Protocol):
 
     def current(self) -> int:
         """Return it. Raises NodeUnavailable."""
-        ...
 
     async def first(self) -> int:
         """Return it; wait for the first poll. Raises NodeUnavailable."""
-        ...
 
 
 class ValidatorSetSource(Protocol):
@@ -77,11 +75,9 @@ class ValidatorSetSource(Protocol):
 
     async def at(self, subnet_id: SubnetID, height: int, *, named: bool, epoch: bool = False) -> CanonicalValidatorSet:
         """Return a set. Raises HeightTooOld, HeightTooNew, NodeUnavailable."""
-        ...
 
     def keys_of(self, validators: CanonicalValidatorSet) -> Sequence[PublicKey]:
         """Return the parsed keys of a set, in canonical order; thread-safe."""
-        ...
 
 
 class ChainSource(Protocol):
@@ -89,23 +85,12 @@ class ChainSource(Protocol):
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
         """Return the subnet that validates a chain. Raises UnknownChain, NodeUnavailable."""
-        ...
 
     async def subnet(self, subnet_id: SubnetID) -> Subnet:
         """Return a subnet as the P-Chain records it. Raises UnknownSubnet, NodeUnavailable."""
-        ...
 
     async def blockchains_of(self, subnet_id: SubnetID) -> Sequence[ChainID]:
         """Return the chains that a subnet validates. Raises NodeUnavailable."""
-        ...
-
-
-class EpochSource(Protocol):
-    """Epoch heights of chains."""
-
-    async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
-        """Return whether a height is the current epoch height of one of these chains."""
-        ...
 
 
 class ActivitySource(Protocol):
@@ -113,23 +98,12 @@ class ActivitySource(Protocol):
 
     def watch(self, subnet_id: SubnetID) -> AbstractContextManager[None]:
         """Keep them up to date inside the block."""
-        ...
 
     def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
         """Return the inactive nodes as known now."""
-        ...
 
     async def ready(self, subnet_id: SubnetID) -> None:
         """Return when they are known, or cannot be."""
-        ...
-
-
-class SubnetTracking(Protocol):
-    """The subnets whose validators the daemon stays connected to."""
-
-    def track(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> AbstractContextManager[None]:
-        """Track a subnet inside the block and for a while longer."""
-        ...
 
 
 class AggregationMetrics(Protocol):
@@ -147,7 +121,6 @@ class ShareArchive(Protocol):
 
     async def load(self, message_id: MessageID) -> ArchiveEntry:
         """Return what is stored of a message; after a second at most, and nothing while the store is down."""
-        ...
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, soon.
@@ -169,7 +142,6 @@ class ShareArchive(Protocol):
 
     async def unverified(self, limit: int) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]:
         """Return at most `limit` unverified shares of pinned messages."""
-        ...
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         """Mark a share as verified alone, if it is exactly these bytes."""
@@ -183,8 +155,8 @@ class AggregationDeps:
     heights: ProposedHeightSource
     sets: ValidatorSetSource
     chains: ChainSource
-    epochs: EpochSource
+    is_epoch_height: IsEpochHeight
     activity: ActivitySource
-    tracking: SubnetTracking
+    track: TrackSubnet
     metrics: AggregationMetrics
     archive: ShareArchive

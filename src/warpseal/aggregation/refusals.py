@@ -31,109 +31,91 @@ class Refusal:
     """One code of one kind of chain: its stable reason, and advice for the operator."""
 
     reason: str
-    kind: RefusalKind
     advice: str
+    kind: RefusalKind = RefusalKind.PERMANENT
 
 
-_PERMANENT: Final = RefusalKind.PERMANENT
 _RETRY: Final = RefusalKind.RETRYABLE
 
 P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     1: Refusal(
-        "not_an_addressed_call",
-        _PERMANENT,
-        "The P-Chain signs addressed calls only: build the message as an AddressedCall.",
+        "not_an_addressed_call", "The P-Chain signs addressed calls only: build the message as an AddressedCall."
     ),
-    2: Refusal("source_address_not_empty", _PERMANENT, "A message of the P-Chain has an empty source address."),
-    3: Refusal("payload_unparsable", _PERMANENT, "The payload inside of the addressed call is no L1 message (ACP-77)."),
+    2: Refusal("source_address_not_empty", "A message of the P-Chain has an empty source address."),
+    3: Refusal("payload_unparsable", "The payload inside of the addressed call is no L1 message (ACP-77)."),
     4: Refusal(
         "payload_type_not_signable",
-        _PERMANENT,
         "The P-Chain signs conversions, registrations and weights; the L1's own chain signs the rest.",
     ),
     5: Refusal(
         "justification_unparsable",
-        _PERMANENT,
         "Send the justification that this message needs: 32 bytes of a subnet id for a conversion, an "
         "L1ValidatorRegistrationJustification for a removal.",
     ),
     6: Refusal(
         "subnet_not_converted",
-        _RETRY,
         "The validators do not know of the subnet's conversion (yet): check that ConvertSubnetToL1Tx is "
         "accepted and that the justification names the right subnet.",
+        _RETRY,
     ),
     7: Refusal(
         "conversion_id_mismatch",
-        _PERMANENT,
         "The subnet was converted with other data: rebuild the conversion id from the transaction as it is.",
     ),
     8: Refusal(
-        "justification_kind_missing",
-        _PERMANENT,
-        "The justification names neither an initial validator nor a registration message.",
+        "justification_kind_missing", "The justification names neither an initial validator nor a registration message."
     ),
-    9: Refusal(
-        "justification_subnet_id_malformed", _PERMANENT, "The subnet id in the justification must have 32 bytes."
-    ),
-    10: Refusal(
-        "validation_id_mismatch", _PERMANENT, "The justification proves another validation than the one in the message."
-    ),
+    9: Refusal("justification_subnet_id_malformed", "The subnet id in the justification must have 32 bytes."),
+    10: Refusal("validation_id_mismatch", "The justification proves another validation than the one in the message."),
     11: Refusal(
         "validation_unknown",
-        _RETRY,
         "No such validation exists (yet): wait for RegisterL1ValidatorTx, or, once it was removed, ask for "
         "registered = false.",
+        _RETRY,
     ),
     12: Refusal(
         "validation_still_exists",
-        _RETRY,
         "The validator is not removed (yet): wait for SetL1ValidatorWeightTx with weight 0.",
+        _RETRY,
     ),
     13: Refusal(
         "registration_unparsable",
-        _PERMANENT,
         "The justification must hold the RegisterL1Validator payload itself, without any wrapping.",
     ),
     14: Refusal(
         "validation_may_still_be_registered",
-        _RETRY,
         "The registration has not expired (yet): that it never happened can be attested after its expiry.",
+        _RETRY,
     ),
     15: Refusal(
-        "nonce_impossible",
-        _PERMANENT,
-        "A weight message with the largest nonce removes the validator: ask for registered = false.",
+        "nonce_impossible", "A weight message with the largest nonce removes the validator: ask for registered = false."
     ),
     16: Refusal(
         "nonce_mismatch",
-        _RETRY,
         "Only the latest weight change can be attested: the validators know another nonce (now).",
+        _RETRY,
     ),
     17: Refusal(
         "weight_mismatch",
-        _RETRY,
         "Only the latest weight change can be attested: the validators know another weight (now).",
+        _RETRY,
     ),
 }
 
 _NEGATIVE: Final[Mapping[int, Refusal]] = {
     -1: Refusal(
         "request_rejected",
-        _PERMANENT,
         "The validators reject the request itself: check the message's network id and source chain id.",
     ),
     -2: Refusal(
-        "no_signature_handler",
-        _PERMANENT,
-        "The source chain's VM on these validators does not sign Warp messages (ACP-118).",
+        "no_signature_handler", "The source chain's VM on these validators does not sign Warp messages (ACP-118)."
     ),
 }
 
 _UPTIME_NOT_REACHED: Final = Refusal(
     "uptime_not_reached",
-    RefusalKind.THIS_ROUND,
     "These validators have measured less uptime than the message claims: ask for fewer seconds.",
+    RefusalKind.THIS_ROUND,
 )
 
 _OTHER_ADVICE: Final[Mapping[int, str]] = {
@@ -142,7 +124,7 @@ _OTHER_ADVICE: Final[Mapping[int, str]] = {
     3: "The validators have not seen the message (yet): check that its block is accepted.",
     4: "The validators have not accepted the block of this hash (yet).",
 }
-_UNDEFINED: Final = Refusal("refused", _RETRY, "The validators had trouble of their own: they are asked again.")
+_UNDEFINED: Final = Refusal("refused", "The validators had trouble of their own: they are asked again.", _RETRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +147,7 @@ class RefusalRules:
             return P_CHAIN_REFUSALS.get(code, _UNDEFINED)
         if self.uptime and code == UPTIME_NOT_REACHED_CODE:
             return _UPTIME_NOT_REACHED
-        return Refusal("refused", _RETRY, _OTHER_ADVICE.get(code, _UNDEFINED.advice))
+        return Refusal("refused", _OTHER_ADVICE.get(code, _UNDEFINED.advice), _RETRY)
 
     def advice(self, codes: Iterable[int]) -> tuple[str, ...]:
         """Return advice for refusal codes, in their order, each text once."""

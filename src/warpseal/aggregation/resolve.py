@@ -11,7 +11,7 @@ from typing import Final
 
 from cachetools import TTLCache
 
-from warpseal.aggregation.ports import ChainSource, EpochSource, ProposedHeightSource, ValidatorSetSource
+from warpseal.aggregation.ports import ChainSource, IsEpochHeight, ProposedHeightSource, ValidatorSetSource
 from warpseal.errors import (
     HeightTooOld,
     NodeUnavailable,
@@ -98,7 +98,7 @@ class Resolver:
     heights: ProposedHeightSource
     sets: ValidatorSetSource
     chains: ChainSource
-    epochs: EpochSource
+    is_epoch_height: IsEpochHeight
     network_id: int
     empty_set_retry_s: float
     _no_epochs: TTLCache[tuple[SubnetID, int], bool] = field(
@@ -190,7 +190,7 @@ class Resolver:
             chain_ids = await self.chains.blockchains_of(subnet_id)
         except (NodeUnavailable, RpcRefusal):
             chain_ids = ()
-        return await self.epochs.any_at(height, {message.source_chain_id, *chain_ids})
+        return await self.is_epoch_height(height, {message.source_chain_id, *chain_ids})
 
     def _timeout_error(self, partial: _Partial) -> QuorumNotReached | NodeUnavailable:
         if partial.subnet_id is None or partial.height is None:

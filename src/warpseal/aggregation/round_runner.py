@@ -432,7 +432,7 @@ class PeerRequests:
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
         """Track the subnet inside the block, and report its connections and its inactive validators."""
         peers, activity = self._ports.peers, self._ports.activity
-        with self._ports.tracking.track(self._subnet_id, self._validators), activity.watch(self._subnet_id):
+        with self._ports.track(self._subnet_id, self._validators), activity.watch(self._subnet_id):
             unsubscribe = peers.subscribe(self._on_connection_change)
             self._round.connected([node_id for node_id in self._round.table.nodes if peers.is_connected(node_id)])
             self.next_refresh_at = 0.0

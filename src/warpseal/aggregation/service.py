@@ -82,7 +82,7 @@ class SignatureAggregator:
         pool = CryptoPool(executor)
         self.auditor: Final = ShareAuditor(deps.archive, self._shares, pool)
         self._resolver = Resolver(
-            deps.heights, deps.sets, deps.chains, deps.epochs, network_id, settings.empty_set_retry_s
+            deps.heights, deps.sets, deps.chains, deps.is_epoch_height, network_id, settings.empty_set_retry_s
         )
         offenders: TTLCache[bytes, bool] = TTLCache(
             _MAX_OFFENDERS, settings.suspect_s, lambda: asyncio.get_running_loop().time()

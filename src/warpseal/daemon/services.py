@@ -144,11 +144,11 @@ async def build_services(
             heights=heights,
             sets=sets,
             chains=chains,
-            epochs=epochs,
+            is_epoch_height=epochs.any_at,
             activity=L1Activity(
                 platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
             ),
-            tracking=followed,
+            track=followed.track,
             metrics=metrics,
             archive=store.archive,
         )
