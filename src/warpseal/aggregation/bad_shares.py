@@ -44,6 +44,8 @@ from warpseal.bls import (
 
 T = TypeVar("T")
 Moments = tuple[Deviation, ...]
+KeysAndShares = tuple[PublicKey, Share]
+"""A sum of keys, and that of their shares."""
 
 # Measurements after a failure until a result may leave before all bad shares are named: enough for a dozen.
 _THOROUGH_SEARCH: Final = 64
@@ -228,7 +230,7 @@ class BadShareFinder:
         self._hashed: Share | None = None
         self._random = SystemRandom()
         self._groups: list[tuple[tuple[int, int], int, _Group]] = []
-        self._hypotheses: list[_Hypothesis] = []
+        self._located: list[_Group] = []
         self._numbers = 0
         self._clean: list[ShareUnderTest] = []
         self._proven: list[ShareUnderTest] = []
@@ -238,8 +240,7 @@ class BadShareFinder:
     @property
     def unresolved(self) -> list[ShareUnderTest]:
         """The shares in groups that hold a bad one."""
-        groups = [*(group for _, _, group in self._groups), *(hypothesis.group for hypothesis in self._hypotheses)]
-        return [share for group in groups for share in group.members]
+        return [share for group in (*(entry[-1] for entry in self._groups), *self._located) for share in group.members]
 
     def add(self, members: Iterable[ShareUnderTest]) -> None:
         """Take shares and measure their sum."""
@@ -247,23 +248,27 @@ class BadShareFinder:
         # Colluders cannot choose the group that they are in.
         self._random.shuffle(shuffled)
         if shuffled:
-            batch = _Batch(shuffled)
-            self._classify(_Group(batch, 0, len(shuffled), self._moments(batch, 0, len(shuffled))))
+            self._add_batch(shuffled)
 
     def add_alone(self, members: Iterable[ShareUnderTest]) -> None:
         """Take shares and measure each alone."""
         for member in members:
-            batch = _Batch((member,))
-            self._classify(_Group(batch, 0, 1, self._moments(batch, 0, 1)))
+            self._add_batch((member,))
 
     def split(self, measurements: int) -> SearchResult:
         """Search until all is resolved, or about this many measurements are made; return the new findings."""
         limit = self.measurements + measurements
         while self._groups and self.measurements < limit:
-            self._resolve(heappop(self._groups)[2])
-            if not self._groups or len(self._hypotheses) >= _PROVEN_TOGETHER:
-                self._prove_hypotheses()
-        return self._take_findings()
+            self._resolve(heappop(self._groups)[-1])
+            if not self._groups or len(self._located) >= _PROVEN_TOGETHER:
+                self._prove_located()
+        found = tuple(self._clean), tuple(self._proven), tuple(self._bad)
+        self._clean, self._proven, self._bad = [], [], []
+        return SearchResult(*found, tuple(self.unresolved), self.measurements)
+
+    def _add_batch(self, members: Sequence[ShareUnderTest]) -> None:
+        batch = _Batch(members)
+        self._classify(_Group(batch, 0, len(members), self._moments(batch, 0, len(members), 1)))
 
     def _resolve(self, group: _Group) -> None:
         """Measure a further moment of a small group; split a large one, and a small one without further moments."""
@@ -271,7 +276,7 @@ class BadShareFinder:
         if moments is None or len(moments) == _MAX_MOMENTS or not group.is_locatable:
             self._halve(group)
             return
-        further = self._moment(group.batch, group.start, group.stop, len(moments))
+        further = self._measure(group.batch.sum(group.start, group.stop, len(moments)))
         if further is None:
             self._halve(replace(group, moments=moments[:1], is_misleading=True))
         else:
@@ -280,73 +285,54 @@ class BadShareFinder:
     def _halve(self, group: _Group) -> None:
         batch, start, stop = group.batch, group.start, group.stop
         middle = (start + stop) // 2
-        count = 1 if group.moments is None else len(group.moments)
-        left = self._moments(batch, start, middle, count)
+        left = self._moments(batch, start, middle, len(group.moments or (None,)))
         if group.moments is None:
-            right = self._moments(batch, middle, stop)
-        elif left is None:
-            # The whole is inside of the subgroup and the left half is not, so the right half is not either.
-            right = None
+            right = self._moments(batch, middle, stop, 1)
         else:
-            right = right_moments(group.moments, left, middle - start)
+            # The whole is inside of the subgroup: if the left half is not, the right half is not either.
+            right = None if left is None else right_moments(group.moments, left, middle - start)
         self._classify(_Group(batch, start, middle, left, group.is_misleading))
         self._classify(_Group(batch, middle, stop, right, group.is_misleading))
 
-    def _moments(self, batch: _Batch, start: int, stop: int, count: int = 1) -> Moments | None:
+    def _moments(self, batch: _Batch, start: int, stop: int, count: int) -> Moments | None:
         """Return the first moments of a range, fewer if a later one is outside of the subgroup; None: all are."""
-        first = self._measure(*batch.sums(start, stop))
-        if first is None:
-            return None
-        moments = [first]
+        moments: list[Deviation] = []
         while len(moments) < count:
-            further = self._moment(batch, start, stop, len(moments))
+            further = self._measure(batch.sum(start, stop, len(moments)))
             if further is None:
                 break
             moments.append(further)
-        return tuple(moments)
+        return tuple(moments) or None
 
-    def _moment(self, batch: _Batch, start: int, stop: int, moment: int) -> Deviation | None:
-        members = batch.members[start:stop]
-        weights = weights_of(moment, stop - start)
-        keys = weighted_sum([share.key for share in members], weights, add_public_keys)
-        shares = weighted_sum([share.share for share in members], weights, add_shares)
-        return NO_DEVIATION if keys is None or shares is None else self._measure(keys, shares)
-
-    def _measure(self, keys: PublicKey, shares: Share) -> Deviation | None:
+    def _measure(self, total: KeysAndShares | None) -> Deviation | None:
+        """Return the deviation of a sum; None: the sum is outside of the subgroup."""
+        if total is None:
+            return NO_DEVIATION
         self.measurements += 1
+        keys, shares = total
         if not is_in_subgroup(shares):
             return None
         if self._hashed is None:
             self._hashed = hash_to_curve(self._message)
         return compute_deviation(keys, shares, self._hashed)
 
-    def _prove_hypotheses(self) -> None:
+    def _prove_located(self) -> None:
         """Accept the hypotheses that are true: test all of them together, and one after the other if that fails."""
-        hypotheses, self._hypotheses = self._hypotheses, []
-        if len(hypotheses) > 1 and self._are_true(hypotheses):
-            for hypothesis in hypotheses:
-                self._accept(hypothesis)
-            return
-        for hypothesis in hypotheses:
-            if self._are_true((hypothesis,)):
-                self._accept(hypothesis)
+        located, self._located = self._located, []
+        are_all_true = len(located) > 1 and self._are_true(located)
+        for group in located:
+            if are_all_true or self._are_true((group,)):
+                self._clean.extend(group.others)
+                self._bad.extend(group.members[position] for position in group.positions)
             else:
-                moments = hypothesis.group.moments
-                self._classify(replace(hypothesis.group, moments=moments and moments[:1], is_misleading=True))
+                moments = group.moments and group.moments[:1]
+                self._classify(replace(group, moments=moments, is_misleading=True, positions=()))
 
-    def _are_true(self, hypotheses: Sequence[_Hypothesis]) -> bool:
+    def _are_true(self, located: Sequence[_Group]) -> bool:
         """Measure the sums of all hypotheses at once; a wrong one passes with a chance of one in 2^32."""
-        sums = [pair for hypothesis in hypotheses for pair in hypothesis.sums_to_prove()]
-        if not sums:
-            return True
+        sums = [total for group in located for total in group.sums_to_prove()]
         weights = [self._random.randrange(1, 1 << _PROOF_BITS) for _ in sums]
-        keys = weighted_sum([key for key, _ in sums], weights, add_public_keys)
-        shares = weighted_sum([share for _, share in sums], weights, add_shares)
-        return keys is None or shares is None or self._measure(keys, shares) == NO_DEVIATION
-
-    def _accept(self, hypothesis: _Hypothesis) -> None:
-        self._clean.extend(hypothesis.others)
-        self._bad.extend(hypothesis.bad)
+        return self._measure(weighted_sum(sums, weights, _add)) == NO_DEVIATION
 
     def _classify(self, group: _Group) -> None:
         """Sort a group by its moments: clean, located, bad, or to be split."""
@@ -356,7 +342,7 @@ class BadShareFinder:
             return
         positions = locate(moments, group.size) if moments is not None and group.is_locatable else None
         if positions is not None:
-            self._hypotheses.append(_Hypothesis(group, positions))
+            self._located.append(replace(group, positions=positions))
         elif group.size == 1 or (moments is not None and len(moments) >= group.size):
             # Fewer bad ones than members would have been located.
             self._bad.extend(group.members)
@@ -364,28 +350,21 @@ class BadShareFinder:
             self._numbers += 1
             heappush(self._groups, (group.priority, self._numbers, group))
 
-    def _take_findings(self) -> SearchResult:
-        result = SearchResult(
-            tuple(self._clean), tuple(self._proven), tuple(self._bad), tuple(self.unresolved), self.measurements
-        )
-        self._clean, self._proven, self._bad = [], [], []
-        return result
-
 
 class _Batch:
     """Shares that were added together, with running sums, so that any range of them is summed at once."""
 
     def __init__(self, members: Sequence[ShareUnderTest]) -> None:
         self.members: Final = members
-        self._keys = list(accumulate((share.key for share in members), add_public_keys))
-        self._shares = list(accumulate((share.share for share in members), add_shares))
+        self.terms: Final = [(share.key, share.share) for share in members]
+        self._sums = list(accumulate(self.terms, _add))
 
-    def sums(self, start: int, stop: int) -> tuple[PublicKey, Share]:
-        keys, shares = self._keys[stop - 1], self._shares[stop - 1]
-        if not start:
-            return keys, shares
-        before = start - 1
-        return subtract_public_keys(keys, self._keys[before]), subtract_shares(shares, self._shares[before])
+    def sum(self, start: int, stop: int, moment: int) -> KeysAndShares | None:
+        """Return the sum of a range for one of its moments; None: each is taken zero times."""
+        if moment:
+            return weighted_sum(self.terms[start:stop], weights_of(moment, stop - start), _add)
+        (keys, shares), before = self._sums[stop - 1], self._sums[start - 1]
+        return (subtract_public_keys(keys, before[0]), subtract_shares(shares, before[1])) if start else (keys, shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +372,7 @@ class _Group:
     """A range of a batch that holds a bad share.
 
     moments: as far as they were measured; None: the sum is outside of the subgroup. is_misleading: a hypothesis
-    that followed from its moments proved false.
+    that followed from its moments proved false. positions: the hypothesis that exactly the shares there are bad.
     """
 
     batch: _Batch
@@ -401,6 +380,7 @@ class _Group:
     stop: int
     moments: Moments | None
     is_misleading: bool = False
+    positions: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -409,6 +389,10 @@ class _Group:
     @property
     def members(self) -> Sequence[ShareUnderTest]:
         return self.batch.members[self.start : self.stop]
+
+    @property
+    def others(self) -> list[ShareUnderTest]:
+        return [share for position, share in enumerate(self.members) if position not in self.positions]
 
     @property
     def is_locatable(self) -> bool:
@@ -420,39 +404,21 @@ class _Group:
         """Groups are resolved in ascending order: first those that yield most clean shares for a measurement."""
         return -max(self.size, _LOCATED_SIZE), len(self.moments or ())
 
-
-@dataclass(frozen=True, slots=True)
-class _Hypothesis:
-    """The hypothesis that exactly the shares at these positions of a group are bad."""
-
-    group: _Group
-    positions: tuple[int, ...]
-
-    @property
-    def bad(self) -> list[ShareUnderTest]:
-        return [self.group.members[position] for position in self.positions]
-
-    @property
-    def others(self) -> list[ShareUnderTest]:
-        return [share for position, share in enumerate(self.group.members) if position not in self.positions]
-
-    def sums_to_prove(self) -> list[tuple[PublicKey, Share]]:
+    def sums_to_prove(self) -> list[KeysAndShares]:
         """Return the sums that do not deviate if the hypothesis is true.
 
         If the sum of the others is clean, the group deviates by the shares at the positions: at least one of them
         is bad. If the others are also clean with their positions as weights, both are, because a single bad share
         would have been located alone.
         """
-        others = [position for position in range(self.group.size) if position not in self.positions]
-        members = self.group.members
-        sums = []
-        for moment in range(len(self.positions)):
-            weights = [position**moment for position in others]
-            keys = weighted_sum([members[position].key for position in others], weights, add_public_keys)
-            shares = weighted_sum([members[position].share for position in others], weights, add_shares)
-            if keys is not None and shares is not None:
-                sums.append((keys, shares))
-        return sums
+        others = [position for position in range(self.size) if position not in self.positions]
+        terms = [self.batch.terms[self.start + position] for position in others]
+        sums = [weighted_sum(terms, [p**moment for p in others], _add) for moment in range(len(self.positions))]
+        return [total for total in sums if total is not None]
+
+
+def _add(left: KeysAndShares, right: KeysAndShares) -> KeysAndShares:
+    return add_public_keys(left[0], right[0]), add_shares(left[1], right[1])
 
 
 def weights_of(moment: int, size: int) -> list[int]:
@@ -487,15 +453,11 @@ def right_moments(whole: Moments, left: Moments, left_size: int) -> Moments:
     """Return the moments of a group's right half, whose positions count from its own start."""
     right = [multiply_deviations(moment, invert_deviation(other)) for moment, other in zip(whole, left, strict=False)]
     if len(right) > 1:
-        m0, m1 = right[0], right[1]
-        down = invert_deviation(_power(m0, left_size))
-        right[1] = multiply_deviations(m1, down)
-        if len(right) > 2:
-            # (x - m)^2 = x^2 - 2m (x - m) - m^2, and right[1] counts x - m already.
-            twice = invert_deviation(_power(right[1], 2 * left_size))
-            right[2] = multiply_deviations(
-                multiply_deviations(right[2], twice), invert_deviation(_power(m0, left_size**2))
-            )
+        right[1] = multiply_deviations(right[1], invert_deviation(_power(right[0], left_size)))
+    if len(right) > 2:
+        # (x - m)^2 = x^2 - 2m (x - m) - m^2, and right[1] counts x - m already.
+        rest = multiply_deviations(_power(right[1], 2 * left_size), _power(right[0], left_size**2))
+        right[2] = multiply_deviations(right[2], invert_deviation(rest))
     return tuple(right)
 
 
@@ -521,9 +483,5 @@ def _powers(value: Deviation, count: int) -> list[Deviation]:
 
 
 def _power(value: Deviation, exponent: int) -> Deviation:
-    result = NO_DEVIATION
-    for bit in bin(exponent)[2:]:
-        result = multiply_deviations(result, result)
-        if bit == "1":
-            result = multiply_deviations(result, value)
-    return result
+    power = weighted_sum([value], [exponent], multiply_deviations)
+    return NO_DEVIATION if power is None else power

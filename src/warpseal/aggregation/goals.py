@@ -5,7 +5,6 @@ Integers only; times are those of the event loop's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -56,40 +55,23 @@ class QuorumGoal:
 
 
 class QuorumGoals:
-    """The goals of the callers that wait. inactive_known_at: when it is known which validators are inactive."""
+    """The goals of the callers that wait, in order. inactive_known_at: when the inactive validators are known."""
 
     def __init__(self, table: MemberTable, buffer_wait_s: float) -> None:
+        self.waiting: Final[dict[QuorumGoal, None]] = {}
         self.inactive_known_at = _NEVER
         self._table = table
         self._buffer_wait_s = buffer_wait_s
-        self._goals: dict[QuorumGoal, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._goals)
-
-    def __iter__(self) -> Iterator[QuorumGoal]:
-        return iter(tuple(self._goals))
-
-    def __contains__(self, goal: QuorumGoal) -> bool:
-        return goal in self._goals
-
-    def add(self, goal: QuorumGoal) -> None:
-        """Take a caller's goal into account."""
-        self._goals[goal] = None
-
-    def remove(self, goal: QuorumGoal) -> None:
-        """Forget a caller's goal, if it is there."""
-        self._goals.pop(goal, None)
 
     @property
     def deadlines(self) -> list[float]:
         """The deadlines of the goals that validators may be asked for."""
-        return [goal.deadline for goal in self._goals if not goal.stored_only]
+        return [goal.deadline for goal in self.waiting if not goal.stored_only]
 
     @property
     def target_weight(self) -> int:
         """The target of the most demanding goal that validators may be asked for."""
-        return max((goal.target_weight for goal in self._goals if not goal.stored_only), default=0)
+        return max((goal.target_weight for goal in self.waiting if not goal.stored_only), default=0)
 
     @property
     def need_suspects(self) -> bool:
@@ -99,7 +81,7 @@ class QuorumGoals:
             signed_weight
             < (goal.required_weight if signed_weight < goal.required_weight else goal.target_weight)
             <= share_weight
-            for goal in self._goals
+            for goal in self.waiting
         )
 
     def wants_more_shares(self, now: float) -> bool:
@@ -110,7 +92,7 @@ class QuorumGoals:
     @property
     def wake_weight(self) -> float:
         """The least weight of shares at which the status of a goal may change."""
-        weights = (goal.required_weight if goal.met_at is None else goal.target_weight for goal in self._goals)
+        weights = (goal.required_weight if goal.met_at is None else goal.target_weight for goal in self.waiting)
         return min(weights, default=_NEVER)
 
     def status(self, goal: QuorumGoal, now: float) -> GoalStatus:
@@ -120,9 +102,10 @@ class QuorumGoals:
             goal.met_at = now if goal.met_at is None else goal.met_at
             if goal.stored_only:
                 return GoalStatus.READY
-            is_waiting = now < self._buffer_end(goal) and self._can_improve(goal)
-            is_waiting = is_waiting or now < min(self.inactive_known_at, goal.deadline)
-            return GoalStatus.WAITING if is_waiting else GoalStatus.READY
+            if now < min(self.inactive_known_at, goal.deadline):
+                return GoalStatus.WAITING
+            can_wait = now < self._buffer_end(goal) and self._can_improve(goal)
+            return GoalStatus.WAITING if can_wait else GoalStatus.READY
         goal.met_at = None
         attainable_weight = self._table.share_weight if goal.stored_only else self._attainable_weight(goal)
         if attainable_weight < goal.required_weight:
@@ -137,7 +120,7 @@ class QuorumGoals:
     def next_at(self, now: float) -> float:
         """Return when the status of a goal may change though nothing happens."""
         next_at = _NEVER
-        for goal in self._goals:
+        for goal in self.waiting:
             if goal.met_at is None:
                 next_at = min(next_at, goal.deadline)
                 continue

@@ -198,7 +198,9 @@ class Resolver:
         if not partial.is_empty and partial.height <= self._proposed_height():
             return NodeUnavailable("the validator set")
         hint = _EMPTY_SET_HINT if partial.is_empty else _HEIGHT_AHEAD_HINT
-        return QuorumNotReached(_empty_shortfall(partial.subnet_id, partial.height, hint), at_deadline=True)
+        subnet = id_text(partial.subnet_id)
+        shortfall = QuorumShortfall(Verdict.WAIT, 0, 0, 0, partial.height, subnet, counts={}, missing=(), hints=(hint,))
+        return QuorumNotReached(shortfall, at_deadline=True)
 
     def _proposed_height(self) -> int:
         try:
@@ -222,7 +224,12 @@ async def derive_message(
             raise SubnetNotConverted(id_text(subnet_id))
         payload = SubnetToL1Conversion(subnet.conversion_id).encode()
     else:
-        proof = _parse_justification(justification)
+        if not justification:
+            raise NothingToSign("message", "neither a message nor a justification was given")
+        try:
+            proof = L1ValidatorRegistrationJustification.parse(justification)
+        except MalformedJustification as error:
+            raise UnusableJustification("justification", error.reason) from None
         subnet_id = proof.subnet_id
         payload = L1ValidatorRegistration(proof.validation_id, False).encode()
     return build_p_chain_message(network_id, payload), subnet_id
@@ -237,26 +244,3 @@ async def manager_subnet(subnet_id: SubnetID, chains: ChainSource) -> SubnetID:
     if not subnet.is_l1 or subnet.manager_chain_id is None:
         raise SubnetNotConverted(id_text(subnet_id))
     return await chains.subnet_of(subnet.manager_chain_id)
-
-
-def _parse_justification(justification: bytes) -> L1ValidatorRegistrationJustification:
-    if not justification:
-        raise NothingToSign("message", "neither a message nor a justification was given")
-    try:
-        return L1ValidatorRegistrationJustification.parse(justification)
-    except MalformedJustification as error:
-        raise UnusableJustification("justification", error.reason) from None
-
-
-def _empty_shortfall(subnet_id: SubnetID, height: int, hint: str) -> QuorumShortfall:
-    return QuorumShortfall(
-        verdict=Verdict.WAIT,
-        signed_weight=0,
-        required_weight=0,
-        total_weight=0,
-        height=height,
-        signing_subnet_id=id_text(subnet_id),
-        counts={},
-        missing=(),
-        hints=(hint,),
-    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from warpseal.aggregation.goals import QuorumGoal
@@ -39,16 +40,8 @@ class _Entry:
     """results: ascending by weight. below_buffer: by quorum and buffer, with the time until which it serves them."""
 
     results: list[SignedResult] = field(default_factory=list)
-    below_buffer: OrderedDict[tuple[int, int], tuple[float, SignedResult]] = field(default_factory=OrderedDict)
-    cost_bytes: int = _ENTRY_COST_BYTES
-
-    def insert(self, result: SignedResult) -> None:
-        """Insert by weight; of too many, the heaviest and the most recent ones stay."""
-        self.results = [other for other in self.results if other.weight != result.weight]
-        if len(self.results) >= _MAX_RESULTS:
-            del self.results[0]
-        self.results.append(result)
-        self.results.sort(key=lambda other: other.weight)
+    below_buffer: dict[tuple[int, int], tuple[float, SignedResult]] = field(default_factory=dict)
+    cost_bytes: int = 0
 
 
 class ResultCache:
@@ -63,48 +56,39 @@ class ResultCache:
         self._entries: OrderedDict[tuple[MessageID, bytes], _Entry] = OrderedDict()
         limit.attach(self._evict_oldest)
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def find(self, message_id: MessageID, set_digest: bytes, goal: QuorumGoal, now: float) -> SignedResult | None:
         """Return the lightest result that meets the goal's target.
 
         A result that missed its buffer serves the same quorum and buffer for a while.
         """
-        result = self._find((message_id, set_digest), goal, now)
-        if result is None:
-            self.lookups.misses += 1
-        else:
-            self.lookups.hits += 1
-        return result
+        found: SignedResult | None = None
+        entry = self._entries.get((message_id, set_digest))
+        if entry is not None:
+            self._entries.move_to_end((message_id, set_digest))
+            found = next((result for result in entry.results if result.weight >= goal.target_weight), None)
+            until, below_buffer = entry.below_buffer.get((goal.quorum, goal.buffer), (now, None))
+            if found is None and now < until:
+                found = below_buffer
+        self.lookups.hits += found is not None
+        self.lookups.misses += found is None
+        return found
 
     def put(self, message_id: MessageID, set_digest: bytes, result: SignedResult, goal: QuorumGoal, now: float) -> None:
         """Add a result that was made for `goal`."""
-        key = (message_id, set_digest)
-        entry = self._entries.setdefault(key, _Entry())
-        self._entries.move_to_end(key)
-        before = entry.cost_bytes if entry.results else 0
-        entry.insert(result)
+        entry = self._entries.setdefault((message_id, set_digest), _Entry())
+        self._entries.move_to_end((message_id, set_digest))
+        # Of too many, the heaviest and the most recent ones stay.
+        others = [other for other in entry.results if other.weight != result.weight][1 - _MAX_RESULTS :]
+        entry.results = sorted([*others, result], key=attrgetter("weight"))
         if result.weight < goal.target_weight:
             entry.below_buffer[goal.quorum, goal.buffer] = (now + self._below_buffer_s, result)
             while len(entry.below_buffer) > _MAX_BELOW_BUFFER:
-                entry.below_buffer.popitem(last=False)
-        held = {id(other): other for other in (*entry.results, *(old for _, old in entry.below_buffer.values()))}
-        entry.cost_bytes = _ENTRY_COST_BYTES + sum(other.cost_bytes for other in held.values())
+                del entry.below_buffer[next(iter(entry.below_buffer))]
+        held = {*entry.results, *(old for _, old in entry.below_buffer.values())}
+        before, entry.cost_bytes = entry.cost_bytes, _ENTRY_COST_BYTES + sum(other.cost_bytes for other in held)
         self._use(entry.cost_bytes - before)
         while self.used_bytes > self._limit_bytes and self._evict_oldest():
             pass
-
-    def _find(self, key: tuple[MessageID, bytes], goal: QuorumGoal, now: float) -> SignedResult | None:
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        self._entries.move_to_end(key)
-        for result in entry.results:
-            if result.weight >= goal.target_weight:
-                return result
-        until, below_buffer = entry.below_buffer.get((goal.quorum, goal.buffer), (now, None))
-        return below_buffer if now < until else None
 
     def _use(self, count: int) -> None:
         self.used_bytes += count

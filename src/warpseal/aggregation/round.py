@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -130,11 +130,11 @@ class Reject:
     shares: Sequence[tuple[MemberRecord, CachedShare]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Complete:
     """Give callers their result. made_for: the goal of its buffer; is_stored: it was loaded as it is."""
 
-    goals: Sequence[QuorumGoal]
+    goals: dict[QuorumGoal, None]
     result: SignedResult
     made_for: QuorumGoal
     is_stored: bool = False
@@ -162,15 +162,6 @@ class RoundEnd:
     shares: Sequence[StoredShare]
     unresolved: Sequence[tuple[MemberRecord, CachedShare]]
     malformed_nodes: Sequence[NodeID]
-
-
-@dataclass(slots=True, eq=False)
-class _PendingResult:
-    """A result that leaves as soon as it is stored, and the goals that it serves."""
-
-    result: SignedResult
-    made_for: QuorumGoal
-    goals: dict[QuorumGoal, None] = field(default_factory=dict)
 
 
 class RoundShares:
@@ -318,7 +309,8 @@ class AggregationRound:
         self._has_loaded = False
         self._outbox: list[Action] = []
         self._check: SumCheck | SearchStep | StoredSignatureCheck | None = None
-        self._results: list[_PendingResult] = []
+        # They are due as soon as their result is stored.
+        self._completions: list[Complete] = []
         self._signatures: Sequence[StoredSignature] = ()
         self._undecoded: deque[StoredShare] = deque()
         self._is_connecting = False
@@ -328,18 +320,17 @@ class AggregationRound:
     @property
     def is_idle(self) -> bool:
         """Whether no caller waits."""
-        return not self.goals and not any(pending.goals for pending in self._results)
+        return not self.goals.waiting and not any(completion.goals for completion in self._completions)
 
     def join(self, goal: QuorumGoal) -> None:
         """Take a caller's goal into account."""
-        self.goals.add(goal)
+        self.goals.waiting[goal] = None
         self.needs_tick = True
 
     def leave(self, goal: QuorumGoal) -> None:
         """Forget a caller's goal."""
-        self.goals.remove(goal)
-        for pending in self._results:
-            pending.goals.pop(goal, None)
+        for goals in (self.goals.waiting, *(completion.goals for completion in self._completions)):
+            goals.pop(goal, None)
         self.needs_tick = True
 
     # Peers.
@@ -434,29 +425,27 @@ class AggregationRound:
                 self._outbox.append(Reject(bad))
         elif isinstance(outcome, PartialAggregate):
             self._shares.add_partial(outcome)
-            goals = [goal for goal in self.goals if goal.target_weight <= outcome.result.weight]
+            goals = [goal for goal in self.goals.waiting if goal.target_weight <= outcome.result.weight]
             for goal in goals:
-                self.goals.remove(goal)
+                del self.goals.waiting[goal]
             if goals:
-                self._outbox.append(Complete(goals, outcome.result, goals[0], is_stored=True))
+                self._outbox.append(Complete(dict.fromkeys(goals), outcome.result, goals[0], is_stored=True))
         elif isinstance(check, SumCheck):
             if outcome is None:
                 self._shares.refute(check)
             else:
                 self._shares.accept(check)
-                pending = _PendingResult(outcome, check.goal)
-                if check.goal in self.goals:
-                    self.goals.remove(check.goal)
-                    pending.goals[check.goal] = None
-                self._results.append(pending)
+                is_waiting = check.goal in self.goals.waiting
+                self.goals.waiting.pop(check.goal, None)
+                self._completions.append(Complete({check.goal: None} if is_waiting else {}, outcome, check.goal))
                 self._outbox.append(StoreResult(outcome))
 
     def stored(self, result: SignedResult) -> Complete:
         """Take that a result is stored; return the action that gives it to its callers."""
-        pending = next(pending for pending in self._results if pending.result is result)
-        self._results.remove(pending)
+        completion = next(completion for completion in self._completions if completion.result is result)
+        self._completions.remove(completion)
         self.needs_tick = True
-        return Complete(tuple(pending.goals), result, pending.made_for)
+        return completion
 
     # Actions.
 
@@ -476,7 +465,7 @@ class AggregationRound:
             self._is_connecting = self.needs_tick = True
             goals.inactive_known_at = now + _INACTIVE_TIMEOUT_S
             return [*actions, Connect()]
-        if goals and self._check is None:
+        if goals.waiting and self._check is None:
             if search.is_flooded:
                 search.suspect_unchecked()
             ready = [] if search.must_begin else self._judge(now, actions)
@@ -520,7 +509,7 @@ class AggregationRound:
             self._signatures = ()
             return [Verify(self._check)]
         batch: list[StoredShare] = []
-        while self._undecoded and self.goals and len(batch) < _DECODED_AT_ONCE:
+        while self._undecoded and self.goals.waiting and len(batch) < _DECODED_AT_ONCE:
             share = self._undecoded.popleft()
             member = self.table.member_of_key(share.public_key)
             if member is not None and not member.is_in_partial:
@@ -533,11 +522,13 @@ class AggregationRound:
         ready: list[QuorumGoal] = []
         blockers: dict[int, list[NodeID]] = {}
         connected_weight = max(self.table.connected_weight, self.table.signed_weight)
-        for goal in self.goals:
-            result = next((result for result in self._results if goal.target_weight <= result.result.weight), None)
-            if result is not None:
-                self.goals.remove(goal)
-                result.goals[goal] = None
+        waiting = self.goals.waiting
+        for goal in tuple(waiting):
+            suits = (found for found in self._completions if goal.target_weight <= found.result.weight)
+            completion = next(suits, None)
+            if completion is not None:
+                del waiting[goal]
+                completion.goals[goal] = None
                 continue
             status = self.goals.status(goal, now)
             goal.was_connected |= connected_weight >= goal.required_weight
@@ -545,7 +536,7 @@ class AggregationRound:
                 goal.was_ready = True
                 ready.append(goal)
             elif status is not GoalStatus.WAITING:
-                self.goals.remove(goal)
+                del waiting[goal]
                 if not goal.stored_only and goal.required_weight not in blockers:
                     blockers[goal.required_weight] = self.goals.disconnected_blockers(goal)
                 nodes = () if goal.stored_only else blockers[goal.required_weight]

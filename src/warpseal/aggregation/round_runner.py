@@ -215,7 +215,8 @@ class RoundRunner:
         for public_key, share in self._cache.subscribe(self._message_id, self).items():
             self._round.share_added(public_key, share)
         found = sum(member.share is not None for member in self._round.table.members)
-        self._cache.count_lookups(found, len(self.request.validators) - found)
+        self._cache.lookups.hits += found
+        self._cache.lookups.misses += len(self.request.validators) - found
         async with asyncio.TaskGroup() as tasks:
             with ExitStack() as stack:
                 stack.callback(self._close)

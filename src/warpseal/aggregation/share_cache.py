@@ -20,7 +20,7 @@ _MESSAGE_COST_BYTES: Final = 512
 
 @dataclass(slots=True)
 class CacheLookups:
-    """How often a cache had what was looked up."""
+    """How often a cache had what was looked up: a result, or the share of a validator."""
 
     hits: int = 0
     misses: int = 0
@@ -94,11 +94,6 @@ class ShareCache:
         if not listeners:
             del self._listeners[message_id]
 
-    def count_lookups(self, hits: int, misses: int) -> None:
-        """Count how many validators of a set had a share at hand."""
-        self.lookups.hits += hits
-        self.lookups.misses += misses
-
     def get_or_add(
         self, message_id: MessageID, public_key: bytes, raw: bytes, sender: ShareListener | None = None
     ) -> CachedShare:
@@ -113,7 +108,14 @@ class ShareCache:
             if known is not None:
                 return known
         share = CachedShare(raw, decode_share(raw))
-        self._add(message_id, public_key, share)
+        cost_bytes = SHARE_COST_BYTES
+        if shares is None:
+            shares = self._messages[message_id] = {}
+            cost_bytes += _MESSAGE_COST_BYTES
+        shares[public_key] = share
+        self._limit.add(cost_bytes)
+        if len(self._messages) > self._max_messages:
+            self._evict_oldest()
         for listener in self._listeners.get(message_id, ()):
             if listener is not sender:
                 listener.on_share_added(public_key, share)
@@ -136,17 +138,6 @@ class ShareCache:
         self.discard(message_id, public_key, share)
         for listener in tuple(self._listeners.get(message_id, ())):
             listener.on_share_rejected(public_key, share)
-
-    def _add(self, message_id: MessageID, public_key: bytes, share: CachedShare) -> None:
-        shares = self._messages.get(message_id)
-        cost_bytes = SHARE_COST_BYTES
-        if shares is None:
-            shares = self._messages[message_id] = {}
-            cost_bytes += _MESSAGE_COST_BYTES
-        shares[public_key] = share
-        self._limit.add(cost_bytes)
-        while len(self._messages) > self._max_messages:
-            self._evict_oldest()
 
     def _evict_oldest(self) -> bool:
         if not self._messages:
