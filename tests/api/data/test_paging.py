@@ -21,7 +21,7 @@ from warpseal.api.data.page_tokens import (
     VALID_S,
     PageQuery,
     PageTokens,
-    merge_parameters,
+    check_unchanged,
 )
 from warpseal.api.data.services import EphemeralKeys
 from warpseal.chains.ids import bech32_text
@@ -182,8 +182,8 @@ async def test_an_encoded_token_is_decoded_again(asked: PageQuery, position: tup
     token = await tokens.encode(asked, position)
     payload = await tokens.decode(token, asked.operation, asked.subject)
     assert (payload.size, payload.position) == (asked.size, position)
-    assert merge_parameters(payload, asked.values, TRANSACTIONS.parameters) == asked.values
-    assert merge_parameters(payload, {}, TRANSACTIONS.parameters) == asked.values
+    assert payload.values == asked.values
+    check_unchanged(payload, asked.values, TRANSACTIONS.parameters)
     assert now + VALID_S <= payload.expires_at < now + VALID_S + ROUNDING_S
     with pytest.raises(ExpiredPageToken):
         await PageTokens(tokens._keys, Clock(payload.expires_at + 1)).decode(token, asked.operation, asked.subject)
@@ -211,9 +211,9 @@ async def test_any_other_text_is_refused(text: str) -> None:
 async def test_an_explicit_default_equals_a_missing_parameter() -> None:
     tokens = PageTokens(EphemeralKeys(), Clock())
     payload = await tokens.decode(await tokens.encode(PageQuery("o", b"", {}, 10), (1,)), "o", b"")
-    assert merge_parameters(payload, {"sortOrder": "desc"}, TRANSACTIONS.parameters) == {}
+    check_unchanged(payload, {"sortOrder": "desc"}, TRANSACTIONS.parameters)
     with pytest.raises(PageTokenMismatch):
-        merge_parameters(payload, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
+        check_unchanged(payload, {"sortOrder": "asc"}, TRANSACTIONS.parameters)
 
 
 async def test_a_store_keeps_the_token_key_over_a_restart(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.world import SETTINGS, serving
 from warpseal.api.cors import CorsMiddleware
-from warpseal.api.data.routes import Clocks, DataApi
+from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.error_middleware import ErrorMiddleware
@@ -86,7 +86,7 @@ class World:
         if self.is_open:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
             gate.open(replace(services, uptime_source=self.uptime_source, indexed=self.indexed))
-        api = DataApi(gate, self.settings, self.data, Clocks(self.clock, self.clock))
+        api = DataApi(gate, self.settings, self.data, self.clock, self.clock)
         routes = api.routes()
         return Starlette(
             routes=routes,

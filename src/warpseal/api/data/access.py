@@ -51,15 +51,6 @@ class ApiAccess:
         """Whether answers are for callers with a key only."""
         return self._settings.require_api_key
 
-    def guard(self, endpoint: Endpoint, units: int) -> Endpoint:
-        """Return an endpoint that requires access and costs compute units."""
-
-        async def guarded(request: Request) -> Response:
-            await self.admit(request, units)
-            return await endpoint(request)
-
-        return guarded
-
     def require_key(self, endpoint: Endpoint) -> Endpoint:
         """Return an endpoint that requires a key if the settings do, and costs no units.
 

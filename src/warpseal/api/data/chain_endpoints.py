@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import (
@@ -19,10 +18,14 @@ from warpseal.api.data.bodies import (
     SdkXChainTransactions,
     XChainTransactions,
 )
-from warpseal.api.data.operations import BLOCKCHAIN, BLOCKS, CHAIN_IDS, TRANSACTIONS
-from warpseal.api.data.paging import addresses_in, next_token, order_in, read_page_query, time_range_in
-from warpseal.api.data.parameters import REQUIRED_ADDRESSES, parse_address_parameter, read_query
-from warpseal.api.data.request_context import ContextFactory, RequestContext
+from warpseal.api.data.parameters import (
+    REQUIRED_ADDRESSES,
+    addresses_in,
+    order_in,
+    parse_address_parameter,
+    time_range_in,
+)
+from warpseal.api.data.request_context import RequestContext
 from warpseal.api.data.responses import FINAL_PAGE_S, FINAL_S
 from warpseal.api.data.sdk_resources import sdk_c_transaction, sdk_p_transaction, sdk_x_transaction
 from warpseal.chains.ids import Address
@@ -48,78 +51,71 @@ _SDK_PAGES: Final[Mapping[PrimaryChain, tuple[Callable[..., Resource], Callable[
 _NEEDS_A_SUBJECT: Final = ("txTypes", "startTimestamp", "endTimestamp")
 
 
-class ChainEndpoints:
-    """Handlers of requests about chains; each asks the index once."""
-
-    def __init__(self, contexts: ContextFactory) -> None:
-        self._contexts = contexts
-
-    async def transactions(self, request: Request) -> Response:
-        """GET .../blockchains/{blockchainId}/transactions."""
-        context = await self._contexts.create(request)
-        index = context.index("transactions")
-        chain = context.chain()
-        query, page = await read_page_query(context, TRANSACTIONS, chain.encode())
-        found = await index.transactions(transaction_query(chain, query.values), page)
-        body: Callable[..., Resource] = _PAGES[chain]
-        transactions: Sequence[Resource] = found.items
-        if context.for_sdk:
-            body, translate = _SDK_PAGES[chain]
-            transactions = tuple([translate(transaction) for transaction in found.items])
-        return await context.respond(
-            body(
-                next_page_token=await next_token(context, query, found.next),
-                transactions=transactions,
-                chain_info=_chain_info(chain, context),
-            )
-        )
-
-    async def blocks(self, request: Request) -> Response:
-        """GET .../blockchains/{blockchainId}/blocks."""
-        context = await self._contexts.create(request)
-        index = context.index("blocks")
-        chain = context.chain()
-        page_query, page = await read_page_query(context, BLOCKS, chain.encode())
-        query = BlockQuery(chain, time_range_in(page_query.values))
-        found = await index.blocks(query, page)
-        body = PrimaryNetworkBlocks(
-            next_page_token=await next_token(context, page_query, found.next),
-            blocks=found.items,
+async def list_transactions(context: RequestContext) -> Response:
+    """GET .../blockchains/{blockchainId}/transactions."""
+    index = context.index("transactions")
+    chain = context.chain()
+    query = await context.page_query(chain.encode())
+    found = await index.transactions(transaction_query(chain, query.values), query.page)
+    body: Callable[..., Resource] = _PAGES[chain]
+    transactions: Sequence[Resource] = found.items
+    if context.for_sdk:
+        body, translate = _SDK_PAGES[chain]
+        transactions = tuple([translate(transaction) for transaction in found.items])
+    return await context.respond(
+        body(
+            next_page_token=await context.next_token(query, found.next),
+            transactions=transactions,
             chain_info=_chain_info(chain, context),
         )
-        return await context.respond(body, _final_s(query, context, is_continued=page.after is not None))
+    )
 
-    async def blockchain(self, request: Request) -> Response:
-        """GET .../blockchains/{blockchainId}."""
-        context = await self._contexts.create(request)
-        read_query(BLOCKCHAIN.parameters, context.query, ignore_unknown=context.ignore_unknown)
-        chain_id = context.chain_id()
-        found = await _find_blockchain(context, chain_id)
-        if found is None:
-            raise UnknownChain(id_text(chain_id))
-        final_s = 0 if found.height is None else FINAL_S
-        return await context.respond(blockchain_details(found, for_sdk=context.for_sdk), final_s)
 
-    async def chain_ids(self, request: Request) -> Response:
-        """GET .../addresses:listChainIds."""
-        context = await self._contexts.create(request)
-        index = context.index("addresses")
-        context.require_fresh(PrimaryChain)
-        values: dict[str, Any] = dict(
-            read_query(CHAIN_IDS.parameters, context.query, ignore_unknown=context.ignore_unknown)
-        )
-        name = REQUIRED_ADDRESSES.name
-        if name not in values:
-            raise InvalidRequest(name, "required")
-        parsed = {text: parse_address_parameter(name, text, context.text.prefix) for text in values[name]}
-        addresses = tuple(Address(raw) for raw, is_account in parsed.values() if not is_account)
-        accounts = tuple(raw for raw, is_account in parsed.values() if is_account)
-        of_addresses, of_accounts = await index.chains_of(addresses, accounts)
-        entries = [
-            _interaction(context, text, (of_accounts if is_account else of_addresses).get(Address(raw), frozenset()))
-            for text, (raw, is_account) in parsed.items()
-        ]
-        return await context.respond(ChainInteractions(addresses=tuple(entries)))
+async def list_blocks(context: RequestContext) -> Response:
+    """GET .../blockchains/{blockchainId}/blocks."""
+    index = context.index("blocks")
+    chain = context.chain()
+    query = await context.page_query(chain.encode())
+    times = time_range_in(query.values)
+    found = await index.blocks(BlockQuery(chain, times), query.page)
+    body = PrimaryNetworkBlocks(
+        next_page_token=await context.next_token(query, found.next),
+        blocks=found.items,
+        chain_info=_chain_info(chain, context),
+    )
+    # The newest page can change at any time, all others cannot.
+    indexed_until = next(freshness.time for freshness in context.freshness if freshness.chain is chain)
+    is_final = query.position is not None or (times.until is not None and times.until < indexed_until)
+    return await context.respond(body, FINAL_PAGE_S if is_final else 0)
+
+
+async def get_blockchain(context: RequestContext) -> Response:
+    """GET .../blockchains/{blockchainId}."""
+    context.parameters()
+    chain_id = context.chain_id()
+    found = await _find_blockchain(context, chain_id)
+    if found is None:
+        raise UnknownChain(id_text(chain_id))
+    final_s = 0 if found.height is None else FINAL_S
+    return await context.respond(blockchain_details(found, for_sdk=context.for_sdk), final_s)
+
+
+async def list_chain_ids(context: RequestContext) -> Response:
+    """GET .../addresses:listChainIds."""
+    index = context.index("addresses")
+    context.require_fresh(PrimaryChain)
+    name = REQUIRED_ADDRESSES.name
+    values: dict[str, Any] = context.parameters()
+    parsed = {text: parse_address_parameter(name, text, context.text.prefix) for text in values[name]}
+    addresses = tuple(Address(raw) for raw, is_account in parsed.values() if not is_account)
+    accounts = tuple(raw for raw, is_account in parsed.values() if is_account)
+    of_addresses, of_accounts = await index.chains_of(addresses, accounts)
+    entries = []
+    for text, (raw, is_account) in parsed.items():
+        touched = (of_accounts if is_account else of_addresses).get(Address(raw), frozenset())
+        ids = tuple([context.text.chain_id(chain) for chain in PrimaryChain if chain in touched])
+        entries.append(ChainInteraction(address=text, blockchain_ids=ids))
+    return await context.respond(ChainInteractions(addresses=tuple(entries)))
 
 
 def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> TransactionQuery:
@@ -181,17 +177,5 @@ async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockc
     return found if found is not None or is_complete else await context.services.node.blockchain(chain_id)
 
 
-def _final_s(query: BlockQuery, context: RequestContext, *, is_continued: bool) -> int:
-    """Return for how long a page of blocks cannot change: the newest page can at any time, all others cannot."""
-    indexed = next(chain.time for chain in context.freshness if chain.chain is query.chain)
-    is_past = query.times.until is not None and query.times.until < indexed
-    return FINAL_PAGE_S if is_continued or is_past else 0
-
-
 def _chain_info(chain: PrimaryChain, context: RequestContext) -> ChainInfo:
     return ChainInfo(chain_name=PrimaryNetworkChainName(chain.value), network=context.network)
-
-
-def _interaction(context: RequestContext, address: str, chains: frozenset[PrimaryChain]) -> ChainInteraction:
-    ids = tuple([context.text.chain_id(chain) for chain in PrimaryChain if chain in chains])
-    return ChainInteraction(address=address, blockchain_ids=ids)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -25,15 +24,17 @@ from warpseal.api.data.bodies import (
     Readiness,
     SignedMessage,
 )
-from warpseal.api.data.operations import OPERATIONS, PATH_PARAMETERS, Operation
+from warpseal.api.data.operations import OPERATIONS, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
 from warpseal.history.resources import Resource
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _COMPONENT: Final = "#/components/schemas/{name}"
-_ERRORS: Final = (400, 401, 403, 404, 429, 500, 502, 503)
-_KEBAB_ERRORS: Final = (400, 404, 413, 429, 500, 502, 503, 504)
+_ERRORS: Final = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
+_KEBAB_ERRORS: Final = dict.fromkeys((400, 404, 413, 429, 500, 502, 503, 504), KebabError)
+_SIGNING: Final = "Signature Aggregator"
+_SERVICE: Final = "Service"
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _JSON: Final = "application/json"
 _ABOUT: Final = (
@@ -42,28 +43,119 @@ _ABOUT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _OtherEndpoint:
-    """An endpoint outside the history. answers: resource by status; parameters: of the query, JSON-ready."""
+def document() -> dict[str, Any]:
+    """Return the whole document, JSON-ready."""
+    _, components = msgspec.json.schema_components(_RESOURCES, ref_template=_COMPONENT)
+    paths: dict[str, dict[str, Any]] = {operation.path: {"get": _describe(operation)} for operation in OPERATIONS}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Warpseal", "version": __version__, "description": _ABOUT},
+        "servers": [{"url": "/"}],
+        "security": [{}, *({name: []} for name in KEY_HEADERS)],
+        "paths": paths | _other_paths(),
+        "components": {
+            "schemas": components,
+            "securitySchemes": {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS},
+        },
+    }
 
-    method: str
-    path: str
-    name: str
-    summary: str
-    tag: str
-    answers: Mapping[int, type[Resource]]
-    failure: type[Resource] | None = Error
-    errors: tuple[int, ...] = _ERRORS
-    body: type[Resource] | None = None
-    parameters: tuple[dict[str, Any], ...] = ()
+
+_RESOURCES: Final = dict.fromkeys(
+    (
+        *(resource for operation in OPERATIONS for resource in operation.answers),
+        *(AggregateSignaturesRequest, SignedMessage, Explanation, KebabSignedMessage, Health, Readiness),
+        *(Error, KebabError),
+    )
+)
+"""The resources of all answers and bodies."""
+
+
+def _describe(operation: Operation) -> dict[str, Any]:
+    """Return the description of an endpoint of the history."""
+    parameters = [_parameter(parameter) for parameter in operation.parameters]
+    described = _endpoint(operation.path, operation.name, operation.summary, operation.tag, _ERRORS, parameters)
+    schemas = [_reference(resource) for resource in operation.answers]
+    answer = {**_answer(200, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}), "headers": _HEADERS}
+    unchanged = {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."}
+    described["responses"] = {"200": {**answer, "description": "Success."}, "304": unchanged, **described["responses"]}
+    return {**described, "x-compute-units": operation.units}
+
+
+def _other_paths() -> dict[str, dict[str, Any]]:
+    """Return the descriptions of the endpoints outside the history, by path and method."""
+    v1, v1_l1, kebab = _V1_AGGREGATE, _V1_AGGREGATE + "/{txHash}", "/aggregate-signatures"
+    body = {"required": True, "content": {_JSON: {"schema": _reference(AggregateSignaturesRequest)}}}
+    aggregate = _endpoint(
+        v1,
+        "aggregateSignatures",
+        "Aggregate the signatures over a message.",
+        _SIGNING,
+        {201: SignedMessage, **_ERRORS},
+    )
+    l1_message = _endpoint(
+        v1_l1,
+        "getAggregatedSignatures",
+        "The signed message of a P-Chain transaction about an L1.",
+        _SIGNING,
+        {201: SignedMessage, 200: Explanation, **_ERRORS},
+        _L1_PARAMETERS,
+    )
+    as_reference = _endpoint(
+        kebab,
+        "aggregateSignaturesAsReference",
+        "The same as the reference aggregator answers: keys in kebab case, status 200.",
+        _SIGNING,
+        {200: KebabSignedMessage, **_KEBAB_ERRORS},
+    )
+    health = _endpoint("/health", "health", "Whether the daemon lives.", _SERVICE, {200: Health})
+    ready_summary = "Whether enough weight is connected to sign."
+    return {
+        v1: {"post": {**aggregate, "requestBody": body}},
+        v1_l1: {"get": l1_message},
+        kebab: {"post": {**as_reference, "requestBody": body}},
+        "/health": {"get": health},
+        "/ready": {"get": _endpoint("/ready", "ready", ready_summary, _SERVICE, {200: Readiness, 503: Readiness})},
+    }
+
+
+def _endpoint(
+    path: str,
+    name: str,
+    summary: str,
+    tag: str,
+    answers: Mapping[int, type[Resource]],
+    query_parameters: Iterable[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]} for name in _IN_PATH.findall(path)
+    ]
+    return {
+        "operationId": name,
+        "summary": summary,
+        "tags": [tag],
+        "parameters": [*in_path, *query_parameters],
+        "responses": {str(status): _answer(status, _reference(resource)) for status, resource in answers.items()},
+    }
+
+
+def _answer(status: int, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": HTTPStatus(status).phrase, "content": {_JSON: {"schema": schema}}}
+
+
+def _reference(resource: type[Resource]) -> dict[str, Any]:
+    return {"$ref": _COMPONENT.format(name=resource.__name__)}
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    schema = parameter.schema
+    described = _query(parameter.name, parameter.description, **schema) | {"required": parameter.required}
+    return described | ({"style": "form", "explode": True} if schema.get("type") == "array" else {})
 
 
 def _query(name: str, description: str, **schema: Any) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": description, "schema": schema}
 
 
-_SIGNING: Final = "Signature Aggregator"
-_SERVICE: Final = "Service"
 _L1_PARAMETERS: Final = (
     _query("quorumPercentage", "By default 67.", type="integer", minimum=0, maximum=100),
     _query("quorumPercentageBuffer", "By default 0.", type="integer", minimum=0, maximum=100),
@@ -75,156 +167,27 @@ _L1_PARAMETERS: Final = (
     _query("explain", "Return the plan for signing instead of a signed message.", type="boolean"),
     _query("timeoutSeconds", "How long the caller waits.", type="integer", minimum=0),
 )
-_OTHERS: Final = (
-    _OtherEndpoint(
-        "post",
-        _V1_AGGREGATE,
-        "aggregateSignatures",
-        "Aggregate the signatures over a message.",
-        _SIGNING,
-        {201: SignedMessage},
-        body=AggregateSignaturesRequest,
-    ),
-    _OtherEndpoint(
-        "get",
-        _V1_AGGREGATE + "/{txHash}",
-        "getAggregatedSignatures",
-        "The signed message of a P-Chain transaction about an L1.",
-        _SIGNING,
-        {201: SignedMessage, 200: Explanation},
-        parameters=_L1_PARAMETERS,
-    ),
-    _OtherEndpoint(
-        "post",
-        "/aggregate-signatures",
-        "aggregateSignaturesAsReference",
-        "The same as the reference aggregator answers: keys in kebab case, status 200.",
-        _SIGNING,
-        {200: KebabSignedMessage},
-        KebabError,
-        _KEBAB_ERRORS,
-        body=AggregateSignaturesRequest,
-    ),
-    _OtherEndpoint("get", "/health", "health", "Whether the daemon lives.", _SERVICE, {200: Health}, None, ()),
-    _OtherEndpoint(
-        "get",
-        "/ready",
-        "ready",
-        "Whether enough weight is connected to sign.",
-        _SERVICE,
-        {200: Readiness, 503: Readiness},
-        None,
-        (),
-    ),
-)
 
 
-def document() -> dict[str, Any]:
-    """Return the whole document, JSON-ready."""
-    resources = _resources()
-    references, components = msgspec.json.schema_components(resources, ref_template=_COMPONENT)
-    of = dict(zip(resources, references, strict=True))
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})["get"] = _describe(operation, of)
-    for other in _OTHERS:
-        paths.setdefault(other.path, {})[other.method] = _describe_other(other, of)
+def _text(description: str, *examples: str) -> dict[str, Any]:
     return {
-        "openapi": "3.1.0",
-        "info": {"title": "Warpseal", "version": __version__, "description": _ABOUT},
-        "servers": [{"url": "/"}],
-        "security": [{}, *({name: []} for name in KEY_HEADERS)],
-        "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS},
-        },
+        "description": description,
+        "schema": {"type": "string", **({"examples": list(examples)} if examples else {})},
     }
 
 
-def _resources() -> list[type[Resource]]:
-    """Return the resources of all answers and bodies, without duplicates."""
-    resources: dict[type[Resource], None] = dict.fromkeys([Error])
-    for operation in OPERATIONS:
-        resources.update(dict.fromkeys(operation.answers))
-    for other in _OTHERS:
-        resources.update(dict.fromkeys(other.answers.values()))
-        resources.update(dict.fromkeys(resource for resource in (other.body, other.failure) if resource is not None))
-    return list(resources)
-
-
-def _describe(operation: Operation, of: Mapping[type[Resource], dict[str, Any]]) -> dict[str, Any]:
-    schemas = [of[resource] for resource in operation.answers]
-    answer = {
-        "description": "Success.",
-        "headers": _HEADERS,
-        "content": {_JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}},
-    }
-    return {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "tags": [operation.tag],
-        "x-compute-units": operation.units,
-        "parameters": [*_path_parameters(operation.path), *map(_describe_parameter, operation.parameters)],
-        "responses": {
-            "200": answer,
-            "304": {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."},
-            **_failures(_ERRORS, of[Error]),
-        },
-    }
-
-
-def _describe_other(other: _OtherEndpoint, of: Mapping[type[Resource], dict[str, Any]]) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "operationId": other.name,
-        "summary": other.summary,
-        "tags": [other.tag],
-        "parameters": [*_path_parameters(other.path), *other.parameters],
-        "responses": {
-            **{
-                str(status): {"description": HTTPStatus(status).phrase, "content": {_JSON: {"schema": of[resource]}}}
-                for status, resource in other.answers.items()
-            },
-            **(_failures(other.errors, of[other.failure]) if other.failure else {}),
-        },
-    }
-    if other.body is not None:
-        described["requestBody"] = {"required": True, "content": {_JSON: {"schema": of[other.body]}}}
-    return described
-
-
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    return [{"name": name, "in": "path", "required": True, **PATH_PARAMETERS[name]} for name in _IN_PATH.findall(path)]
-
-
-def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "name": parameter.name,
-        "in": "query",
-        "description": parameter.description,
-        "required": parameter.required,
-        "schema": dict(parameter.schema),
-    }
-    if parameter.schema.get("type") == "array":
-        described |= {"style": "form", "explode": True}
-    return described
-
-
-def _failures(statuses: Iterable[int], error: dict[str, Any]) -> dict[str, Any]:
-    return {
-        str(status): {"description": HTTPStatus(status).phrase, "content": {_JSON: {"schema": error}}}
-        for status in statuses
-    }
-
-
-def _header(description: str) -> dict[str, Any]:
-    return {"description": description, "schema": {"type": "string"}}
-
-
+_PATH_PARAMETERS: Final = {
+    "network": _text("A name of the network that this service serves.", "mainnet", "fuji", "testnet"),
+    "blockchainId": _text(
+        "p-chain, x-chain, c-chain, or a blockchain's id.", "p-chain", "11111111111111111111111111111111LpoYY"
+    ),
+    "nodeId": _text("A node's id.", "NodeID-111111111111111111116DBWJs"),
+    "txHash": _text("A P-Chain transaction's id, base58-check or hex."),
+}
 _HEADERS: Final = {
-    HEADER: _header("How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain."),
-    "etag": _header("Names this very answer."),
-    "ratelimit-policy": _header("The limit that is nearest to being used up: compute units;w=seconds."),
-    "ratelimit-limit": _header("Compute units of that limit."),
-    "ratelimit-remaining": _header("Compute units that are left."),
+    HEADER: _text("How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain."),
+    "etag": _text("Names this very answer."),
+    "ratelimit-policy": _text("The limit that is nearest to being used up: compute units;w=seconds."),
+    "ratelimit-limit": _text("Compute units of that limit."),
+    "ratelimit-remaining": _text("Compute units that are left."),
 }

@@ -7,7 +7,7 @@ routes are mounted from this table and the OpenAPI document is made of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from warpseal.api.data import parameters as p
 from warpseal.api.data.bodies import (
@@ -96,23 +96,3 @@ VALIDATOR: Final = Operation(
 )
 
 OPERATIONS: Final = (TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR)
-
-PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
-    "network": {
-        "description": "A name of the network that this service serves.",
-        "schema": {"type": "string", "examples": ["mainnet", "fuji", "testnet"]},
-    },
-    "blockchainId": {
-        "description": "p-chain, x-chain, c-chain, or a blockchain's id.",
-        "schema": {"type": "string", "examples": ["p-chain", "11111111111111111111111111111111LpoYY"]},
-    },
-    "nodeId": {
-        "description": "A node's id.",
-        "schema": {"type": "string", "examples": ["NodeID-111111111111111111116DBWJs"]},
-    },
-    "txHash": {
-        "description": "A P-Chain transaction's id, base58-check or hex.",
-        "schema": {"type": "string"},
-    },
-}
-"""The parameters in paths."""

@@ -14,11 +14,12 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from warpseal.api.data.parameters import PAGE_TOKEN, Parameter, Value
 from warpseal.api.data.services import KeyStore
 from warpseal.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
-from warpseal.history.queries import Position
+from warpseal.history.queries import PageRequest, Position
 
 VALID_S: Final = 24 * 3600
 ROUNDING_S: Final = 300
@@ -27,31 +28,24 @@ _SIGNATURE_BYTES: Final = 16
 _VERSION: Final = 1
 
 
-class TokenPayload(msgspec.Struct, frozen=True, array_like=True):
-    """The content of a token. operation, subject: the path that it belongs to. values: the given parameters.
+class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
+    """One request for a page, and the content of a token. subject: what the path names, in one spelling.
 
-    expires_at: unix seconds.
+    values: the given parameters without the paging ones. size: of a page. position: of the item behind which the page
+    begins; None: it is the first one. expires_at: of the token, unix seconds.
     """
 
-    version: int
     operation: str
     subject: bytes
     values: dict[str, Any]
     size: int
-    position: tuple[int | bytes, ...]
-    expires_at: int
+    position: Position | None = None
+    expires_at: int = 0
 
-
-class PageQuery(msgspec.Struct, frozen=True):
-    """One request for a page: its path, its parameters without the paging ones, and the size of a page.
-
-    subject: what the path names, in one spelling.
-    """
-
-    operation: str
-    subject: bytes
-    values: Mapping[str, Value]
-    size: int
+    @property
+    def page(self) -> PageRequest:
+        """The requested page."""
+        return PageRequest(self.size, self.position)
 
 
 class PageTokens:
@@ -64,31 +58,23 @@ class PageTokens:
 
     async def encode(self, query: PageQuery, position: Position) -> str:
         """Return the token of the page that begins behind `position`."""
-        valid_until = int(self._now()) + VALID_S
-        payload = TokenPayload(
-            _VERSION,
-            query.operation,
-            query.subject,
-            {name: list(value) if isinstance(value, tuple) else value for name, value in query.values.items()},
-            query.size,
-            position,
-            -(-valid_until // ROUNDING_S) * ROUNDING_S,
-        )
-        body = msgspec.msgpack.encode(payload)
+        expires_at = -(-(int(self._now()) + VALID_S) // ROUNDING_S) * ROUNDING_S
+        body = msgspec.msgpack.encode(replace(query, position=position, expires_at=expires_at))
         return base64.urlsafe_b64encode(_signature((await self._all_keys())[0], body) + body).rstrip(b"=").decode()
 
-    async def decode(self, token: str, operation: str, subject: bytes) -> TokenPayload:
+    async def decode(self, token: str, operation: str, subject: bytes) -> PageQuery:
         """Return the content of a token. Raises InvalidPageToken, ExpiredPageToken."""
         body = await self._verify(_decode_base64(token))
         try:
-            payload = msgspec.msgpack.decode(body, type=TokenPayload)
+            query = msgspec.msgpack.decode(body, type=PageQuery)
         except msgspec.DecodeError:
             raise InvalidPageToken(PAGE_TOKEN.name, "made by another version of this service") from None
-        if (payload.version, payload.operation, payload.subject) != (_VERSION, operation, subject):
+        if (query.operation, query.subject) != (operation, subject):
             raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
-        if self._now() > payload.expires_at:
+        if self._now() > query.expires_at:
             raise ExpiredPageToken(PAGE_TOKEN.name, "older than 24 hours; begin again with the first page")
-        return payload
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in query.values.items()}
+        return replace(query, values=values)
 
     async def _verify(self, raw: bytes) -> bytes:
         signature, body = raw[:_SIGNATURE_BYTES], raw[_SIGNATURE_BYTES:]
@@ -102,18 +88,12 @@ class PageTokens:
         return self._cached_keys
 
 
-def merge_parameters(
-    payload: TokenPayload, given: Mapping[str, Value], parameters: Sequence[Parameter]
-) -> dict[str, Value]:
-    """Return the parameters that a token carries. Raises PageTokenMismatch if a given one differs."""
-    carried: dict[str, Value] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in payload.values.items()
-    }
+def check_unchanged(query: PageQuery, given: Mapping[str, Value], parameters: Sequence[Parameter]) -> None:
+    """Raise PageTokenMismatch if a given parameter differs from the one that a token carries."""
     defaults = {parameter.name: parameter.default for parameter in parameters}
     for name, value in given.items():
-        if carried.get(name, defaults[name]) != value:
+        if query.values.get(name, defaults[name]) != value:
             raise PageTokenMismatch(name, "differs from the request that the page token continues")
-    return carried
 
 
 def _signature(key: bytes, body: bytes) -> bytes:

@@ -7,13 +7,14 @@ so that the two cannot differ. Values are plain (numbers, texts, bytes, tuples o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from warpseal.api.aggregator.request_fields import unknown_field
-from warpseal.chains.ids import parse_address
+from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import ConflictingSpellings, InvalidRequest
+from warpseal.history.queries import TimeRange
 from warpseal.history.resources import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
 from warpseal.warp.ids import MalformedID, parse_id, parse_node_id
 
@@ -25,7 +26,7 @@ _EVM_DIGITS: Final = 40
 _ALIASES: Final = ("P", "X", "C")
 _MAX_SHOWN: Final = 64
 
-Value = int | str | bytes | tuple[str, ...] | tuple[bytes, ...]
+Value = int | str | bytes | tuple[str | bytes, ...]
 Read = Callable[[str, str], Value]
 """Takes a parameter's name and its text, not empty; returns its value. Raises InvalidRequest naming the parameter."""
 
@@ -57,7 +58,11 @@ def read_query(
             raise unknown_field(name, known)
         if text:
             texts[name] = _join(parameter, texts.get(name), text)
-    return {name: known[name].read(name, text) for name, text in texts.items()}
+    values = {name: known[name].read(name, text) for name, text in texts.items()}
+    missing = next((name for name, parameter in known.items() if parameter.required and name not in values), None)
+    if missing is not None:
+        raise InvalidRequest(missing, "required")
+    return values
 
 
 def _join(parameter: Parameter, before: str | None, text: str) -> str:
@@ -88,9 +93,9 @@ def _enum_member(kind: type[StrEnum]) -> Read:
     return read
 
 
-def split_list(name: str, text: str) -> list[str]:
+def _split(name: str, text: str) -> tuple[str, ...]:
     """Return the distinct parts of a comma-separated list. Raises InvalidRequest for an empty part or too many."""
-    parts = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if "" in parts:
         raise InvalidRequest(name, "an entry of the list is empty")
     if len(parts) > MAX_LIST_ENTRIES:
@@ -98,36 +103,22 @@ def split_list(name: str, text: str) -> list[str]:
     return parts
 
 
-def _enum_members(kind: type[StrEnum]) -> Read:
-    read_member = _enum_member(kind)
+def _sorted_list(read: Callable[[str, str], Any]) -> Read:
+    return lambda name, text: tuple(sorted(read(name, part) for part in _split(name, text)))
 
-    def read(name: str, text: str) -> tuple[str, ...]:
-        return tuple(sorted(str(read_member(name, part)) for part in split_list(name, text)))
+
+def _read_id(parse: Callable[[str], bytes]) -> Callable[[str, str], bytes]:
+    def read(name: str, text: str) -> bytes:
+        try:
+            return parse(text)
+        except MalformedID as error:
+            raise InvalidRequest(name, str(error)) from None
 
     return read
 
 
-def _texts(name: str, text: str) -> tuple[str, ...]:
-    return tuple(split_list(name, text))
-
-
-def _node_ids(name: str, text: str) -> tuple[bytes, ...]:
-    return tuple(sorted(parse_node_id_parameter(name, part) for part in split_list(name, text)))
-
-
-def _validation_id(name: str, text: str) -> bytes:
-    try:
-        return parse_id(text)
-    except MalformedID as error:
-        raise InvalidRequest(name, str(error)) from None
-
-
-def parse_node_id_parameter(name: str, text: str) -> bytes:
-    """Return the bytes of a node id. Raises InvalidRequest naming the parameter."""
-    try:
-        return parse_node_id(text)
-    except MalformedID as error:
-        raise InvalidRequest(name, str(error)) from None
+read_node_id: Final = _read_id(parse_node_id)
+"""Takes a parameter's name and its text; returns the bytes of a node id. Raises InvalidRequest naming the parameter."""
 
 
 def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, bool]:
@@ -161,8 +152,18 @@ def _parse_account(name: str, text: str) -> bytes:
     raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r}: an account is 0x and {_EVM_DIGITS} hexadecimal digits")
 
 
-def _enum_schema(kind: type[StrEnum]) -> dict[str, Any]:
-    return {"type": "string", "enum": [member.value for member in kind]}
+def _enum(
+    name: str, description: str, kind: type[StrEnum], default: StrEnum | None = None, *, is_list: bool = False
+) -> Parameter:
+    """Return a parameter that takes members of an enumeration."""
+    schema: dict[str, Any] = {"type": "string", "enum": [member.value for member in kind]}
+    if is_list:
+        return Parameter(
+            name, description, {"type": "array", "items": schema}, _sorted_list(_enum_member(kind)), is_list=True
+        )
+    if default is not None:
+        schema["default"] = default.value
+    return Parameter(name, description, schema, _enum_member(kind), default and default.value)
 
 
 _TIME: Final = {"type": "integer", "minimum": 0, "maximum": MAX_TIMESTAMP}
@@ -172,23 +173,20 @@ ADDRESSES: Final = Parameter(
     f"Up to {MAX_LIST_ENTRIES} addresses, comma-separated: Bech32 with the network's prefix, P-, X- or C- in front or "
     "not; accounts of the C-Chain as 0x and 40 digits.",
     {"type": "string"},
-    _texts,
+    _split,
     is_list=True,
 )
-REQUIRED_ADDRESSES: Final = Parameter(
-    ADDRESSES.name, ADDRESSES.description, ADDRESSES.schema, _texts, is_list=True, required=True
-)
+REQUIRED_ADDRESSES: Final = replace(ADDRESSES, required=True)
 L1_VALIDATION_ID: Final = Parameter(
     "l1ValidationId",
     "P-Chain only: transactions that touch this L1 validation, base58-check or hex.",
     {"type": "string"},
-    _validation_id,
+    _read_id(parse_id),
 )
-TX_TYPES: Final = Parameter(
+TX_TYPES: Final = _enum(
     "txTypes",
     "Types of transactions, repeated or comma-separated; only together with `addresses` or `l1ValidationId`.",
-    {"type": "array", "items": _enum_schema(PrimaryNetworkTxType)},
-    _enum_members(PrimaryNetworkTxType),
+    PrimaryNetworkTxType,
     is_list=True,
 )
 START_TIMESTAMP: Final = Parameter(
@@ -210,30 +208,50 @@ PAGE_SIZE: Final = Parameter(
     _integer(1, MAX_PAGE_SIZE),
     default=DEFAULT_PAGE_SIZE,
 )
-SORT_ORDER: Final = Parameter(
-    "sortOrder",
-    "Oldest or newest first.",
-    {**_enum_schema(SortOrder), "default": "desc"},
-    _enum_member(SortOrder),
-    default="desc",
-)
+SORT_ORDER: Final = _enum("sortOrder", "Oldest or newest first.", SortOrder, SortOrder.DESC)
 NODE_IDS: Final = Parameter(
     "nodeIds",
     f"Up to {MAX_LIST_ENTRIES} node ids, comma-separated; `addresses` or `nodeIds` is required.",
     {"type": "string"},
-    _node_ids,
+    _sorted_list(read_node_id),
     is_list=True,
 )
-CURRENCY: Final = Parameter(
-    "currency",
-    "Currency of `historicalPrice`, which is left out if no price is known.",
-    {**_enum_schema(CurrencyCode), "default": "usd"},
-    _enum_member(CurrencyCode),
-    default="usd",
+CURRENCY: Final = _enum(
+    "currency", "Currency of `historicalPrice`, which is left out if no price is known.", CurrencyCode, CurrencyCode.USD
 )
-VALIDATION_STATUS: Final = Parameter(
-    "validationStatus",
-    "Only validations with this status.",
-    _enum_schema(ValidationStatusType),
-    _enum_member(ValidationStatusType),
-)
+VALIDATION_STATUS: Final = _enum("validationStatus", "Only validations with this status.", ValidationStatusType)
+
+_ADDRESS: Final = b"\x00"
+_ACCOUNT: Final = b"\x01"
+
+
+def normalize_addresses(given: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+    """Return the values with addresses as sorted bytes, so that equal queries look equal."""
+    values = dict(given)
+    texts = values.get(ADDRESSES.name)
+    if isinstance(texts, tuple):
+        parsed = {parse_address_parameter(ADDRESSES.name, str(text), prefix) for text in texts}
+        values[ADDRESSES.name] = tuple(
+            sorted((_ACCOUNT if is_account else _ADDRESS) + raw for raw, is_account in parsed)
+        )
+    return values
+
+
+def addresses_in(values: Mapping[str, Any]) -> tuple[tuple[Address, ...], tuple[bytes, ...]]:
+    """Return the normalized addresses, and the accounts of the C-Chain, of a query."""
+    tagged: tuple[bytes, ...] = values.get(ADDRESSES.name, ())
+    addresses = tuple(Address(entry[1:]) for entry in tagged if entry[:1] == _ADDRESS)
+    return addresses, tuple(entry[1:] for entry in tagged if entry[:1] == _ACCOUNT)
+
+
+def time_range_in(values: Mapping[str, Any]) -> TimeRange:
+    """Return the time range of a query. Raises InvalidRequest if it ends before it begins."""
+    times = TimeRange(values.get("startTimestamp"), values.get("endTimestamp"))
+    if times.since is not None and times.until is not None and times.until < times.since:
+        raise InvalidRequest("endTimestamp", f"{times.until} is before startTimestamp, {times.since}")
+    return times
+
+
+def order_in(values: Mapping[str, Any]) -> SortOrder:
+    """Return the order of a query; by default the newest first."""
+    return SortOrder(values.get("sortOrder", SortOrder.DESC))

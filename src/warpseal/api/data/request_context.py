@@ -8,13 +8,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from msgspec.json import Encoder
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from warpseal.api.data.page_tokens import PageTokens
-from warpseal.api.data.responses import respond, response_headers
+from warpseal.api.data.operations import Operation
+from warpseal.api.data.page_tokens import PageQuery, PageTokens, check_unchanged
+from warpseal.api.data.parameters import (
+    DEFAULT_PAGE_SIZE,
+    PAGE_SIZE,
+    PAGE_TOKEN,
+    Value,
+    normalize_addresses,
+    read_query,
+)
+from warpseal.api.data.responses import JSON, respond, response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.settings import ApiSettings
@@ -22,12 +33,14 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.history.ports import PrimaryNetworkIndex
-from warpseal.history.resources import Resource
+from warpseal.history.queries import Position
+from warpseal.history.resources import UNSET, Resource, UnsetType
 from warpseal.history.text import NetworkText
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 HEADER: Final = "x-warpseal-index"
 _SDK_AGENT: Final = "speakeasy-sdk/typescript"
+_ENCODER: Final = Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +57,30 @@ class RequestContext:
     for_sdk: bool
     freshness: tuple[ChainFreshness, ...]
     ignore_unknown: bool
+    operation: Operation
 
-    @property
-    def query(self) -> Iterable[tuple[str, str]]:
-        """The query parameters as they came."""
-        return self.request.query_params.multi_items()
+    def parameters(self) -> dict[str, Value]:
+        """Return the given query parameters. Raises InvalidRequest naming the parameter."""
+        query = self.request.query_params.multi_items()
+        return read_query(self.operation.parameters, query, ignore_unknown=self.ignore_unknown)
+
+    async def page_query(self, subject: bytes) -> PageQuery:
+        """Return the request for a page: its own parameters, or those that its page token carries.
+
+        subject: the resource of the path in its canonical form. Raises InvalidRequest, and the errors of a page token.
+        """
+        given: dict[str, Any] = self.parameters()
+        token, size = given.pop(PAGE_TOKEN.name, None), given.pop(PAGE_SIZE.name, None)
+        values = normalize_addresses(given, self.text.prefix)
+        if token is None:
+            return PageQuery(self.operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
+        query = await self.tokens.decode(token, self.operation.name, subject)
+        check_unchanged(query, values, self.operation.parameters)
+        return replace(query, size=size or query.size)
+
+    async def next_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
+        """Return the token of the next page, left out if there is none."""
+        return UNSET if position is None else await self.tokens.encode(query, position)
 
     def chain(self) -> PrimaryChain:
         """Return the primary chain that the path names.
@@ -103,8 +135,13 @@ class RequestContext:
         return self.services.index
 
     async def respond(self, resource: Resource, final_s: int = 0) -> Response:
-        """Return the answer. final_s: for how many seconds it cannot change; 0: it may change at any time."""
-        return await respond(self.request, resource, final_s, is_private=self.settings.require_api_key)
+        """Return the answer, which shared caches must not store if callers need a key.
+
+        final_s: for how many seconds it cannot change; 0: it may change at any time.
+        """
+        shared = "private" if self.settings.require_api_key else "public"
+        cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
+        return await respond(self.request, _ENCODER.encode(resource), JSON, cache_control)
 
 
 class ContextFactory:
@@ -123,7 +160,7 @@ class ContextFactory:
         self._now = now
         self._per_services: tuple[DataServices, NetworkText, PageTokens] | None = None
 
-    async def create(self, request: Request) -> RequestContext:
+    async def create(self, request: Request, operation: Operation) -> RequestContext:
         """Return the context, the index's freshness among the response headers.
 
         Raises NetworkNotServed, and the reason if the services are not ready in time.
@@ -147,6 +184,7 @@ class ContextFactory:
             for_sdk=self._is_for_sdk(request),
             freshness=freshness,
             ignore_unknown=self._settings.ignore_unknown_fields,
+            operation=operation,
         )
 
     def _is_for_sdk(self, request: Request) -> bool:

@@ -10,12 +10,9 @@ import gzip
 from hashlib import blake2b
 from typing import Final
 
-from msgspec.json import Encoder
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
-
-from warpseal.history.resources import Resource
 
 JSON: Final = "application/json"
 COMPRESSED_FROM_BYTES: Final = 1_024
@@ -24,19 +21,9 @@ FINAL_S: Final = 86_400
 _GZIP_LEVEL: Final = 1
 _IN_THREAD_FROM_BYTES: Final = 65_536
 _TAG_BYTES: Final = 12
-_ENCODER: Final = Encoder()
 
 
-async def respond(request: Request, resource: Resource, final_s: int, *, is_private: bool) -> Response:
-    """Return a resource as it goes out.
-
-    final_s: for how many seconds it cannot change; 0: it may change at any time. is_private: only callers with a key
-    may read it, so shared caches must not store it.
-    """
-    return await respond_bytes(request, _ENCODER.encode(resource), JSON, _cache_control(final_s, is_private))
-
-
-async def respond_bytes(request: Request, body: bytes, media_type: str, cache_control: str) -> Response:
+async def respond(request: Request, body: bytes, media_type: str, cache_control: str) -> Response:
     """Return bytes as they go out: status 304 if the client has them, compressed if they are long enough."""
     tag = f'W/"{blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
     headers = {"etag": tag, "cache-control": cache_control, "vary": "Accept-Encoding"}
@@ -46,11 +33,6 @@ async def respond_bytes(request: Request, body: bytes, media_type: str, cache_co
         headers["content-encoding"] = "gzip"
         body = await _compressed(body)
     return Response(body, 200, headers, media_type=media_type)
-
-
-def _cache_control(final_s: int, is_private: bool) -> str:
-    shared = "private" if is_private else "public"
-    return f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
 
 
 async def _compressed(body: bytes) -> bytes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Final
 
@@ -13,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from warpseal.api.data.access import ApiAccess, Endpoint
-from warpseal.api.data.chain_endpoints import ChainEndpoints
+from warpseal.api.data.access import ApiAccess
+from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
 from warpseal.api.data.docs_page import POLICY, page
 from warpseal.api.data.openapi import document
 from warpseal.api.data.operations import (
@@ -26,11 +25,11 @@ from warpseal.api.data.operations import (
     VALIDATOR,
     Operation,
 )
-from warpseal.api.data.request_context import ContextFactory
-from warpseal.api.data.responses import JSON, respond_bytes, response_headers
+from warpseal.api.data.request_context import ContextFactory, RequestContext
+from warpseal.api.data.responses import JSON, respond, response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.data.staking_endpoints import StakingEndpoints
+from warpseal.api.data.staking_endpoints import get_validator, list_rewards
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 
@@ -38,18 +37,11 @@ OPENAPI_PATH: Final = "/openapi.json"
 DOCS_PATH: Final = "/docs"
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """now: unix seconds; monotonic: seconds that never go back."""
-
-    now: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
-
-
 class DataApi:
     """The Data API, for the API port to mount. Requests wait at `gate` for the services.
 
-    settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well.
+    settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well. now: unix seconds;
+    monotonic: seconds that never go back.
     """
 
     def __init__(
@@ -57,39 +49,41 @@ class DataApi:
         gate: StartupGate[DataServices],
         settings: ApiSettings,
         data: DataApiSettings,
-        clocks: Clocks | None = None,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        clocks = clocks or Clocks()
         self.settings = data
-        contexts = ContextFactory(gate, settings, data, clocks.now)
-        self.access = ApiAccess(gate, data, clocks.monotonic)
-        self._chains = ChainEndpoints(contexts)
-        self._staking = StakingEndpoints(contexts)
+        self.access = ApiAccess(gate, data, monotonic)
+        self._contexts = ContextFactory(gate, settings, data, now)
 
     def routes(self) -> list[Route]:
         """Return the routes of endpoints 3 to 8, of the OpenAPI document and of its page."""
         return [
-            self._route(TRANSACTIONS, self._chains.transactions),
-            self._route(BLOCKS, self._chains.blocks),
-            self._route(BLOCKCHAIN, self._chains.blockchain),
-            self._route(CHAIN_IDS, self._chains.chain_ids),
-            self._route(REWARDS, self._staking.rewards),
-            self._route(VALIDATOR, self._staking.validator),
+            self._route(TRANSACTIONS, list_transactions),
+            self._route(BLOCKS, list_blocks),
+            self._route(BLOCKCHAIN, get_blockchain),
+            self._route(CHAIN_IDS, list_chain_ids),
+            self._route(REWARDS, list_rewards),
+            self._route(VALIDATOR, get_validator),
             Route(OPENAPI_PATH, self.openapi, methods=["GET"]),
             Route(DOCS_PATH, self.docs, methods=["GET"]),
         ]
 
     async def openapi(self, request: Request) -> Response:
         """GET /openapi.json."""
-        return await respond_bytes(request, _document(), JSON, "public, no-cache")
+        return await respond(request, _document(), JSON, "public, no-cache")
 
     async def docs(self, request: Request) -> Response:
         """GET /docs."""
         response_headers(request.scope)["content-security-policy"] = POLICY
-        return await respond_bytes(request, _page(), "text/html", "public, no-cache")
+        return await respond(request, _page(), "text/html", "public, no-cache")
 
-    def _route(self, operation: Operation, endpoint: Endpoint) -> Route:
-        return Route(operation.path, self.access.guard(endpoint, operation.units), methods=["GET"])
+    def _route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            await self.access.admit(request, operation.units)
+            return await handle(await self._contexts.create(request, operation))
+
+        return Route(operation.path, endpoint, methods=["GET"])
 
 
 @cache

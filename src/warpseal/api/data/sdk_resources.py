@@ -6,6 +6,7 @@ The index answers in the specification's dialect; these functions translate.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,6 +23,8 @@ from warpseal.history.transactions import (
     XChainTransaction,
     XChainVertex,
 )
+
+R = TypeVar("R", bound=Resource)
 
 
 class SdkUtxo(Resource, frozen=True, gc=False, kw_only=True):
@@ -93,39 +96,22 @@ def sdk_p_transaction(tx: PChainTransaction) -> PChainTransaction:
 
 def sdk_x_transaction(tx: XChainTransaction) -> SdkXChainTransaction:
     """Return a transaction of the X-Chain, of either format."""
-    return SdkXChainTransaction(
-        tx_hash=tx.tx_hash,
-        tx_type=tx.tx_type,
-        timestamp=tx.timestamp,
+    return _copy(
+        tx,
+        SdkXChainTransaction,
         memo=tx.memo or "0x",
-        chain_format=tx.chain_format,
         consumed_utxos=_sdk_utxos(tx.consumed_utxos),
         emitted_utxos=_sdk_utxos(tx.emitted_utxos),
-        amount_unlocked=tx.amount_unlocked,
-        amount_created=tx.amount_created,
-        source_chain=tx.source_chain,
-        destination_chain=tx.destination_chain,
-        block_height=tx.block_height,
-        block_hash=tx.block_hash,
-        vertices=tx.vertices,
-        asset_created=tx.asset_created,
     )
 
 
 def sdk_c_transaction(tx: CChainTransaction) -> SdkCChainTransaction:
     """Return an atomic transaction of the C-Chain; an SDK recognizes its type by the keys that it has."""
     is_import = tx.tx_type is PrimaryNetworkTxType.IMPORT
-    return SdkCChainTransaction(
-        tx_hash=tx.tx_hash,
-        tx_type=tx.tx_type,
-        timestamp=tx.timestamp,
+    return _copy(
+        tx,
+        SdkCChainTransaction,
         memo=tx.memo or "0x",
-        amount_unlocked=tx.amount_unlocked,
-        amount_created=tx.amount_created,
-        source_chain=tx.source_chain,
-        destination_chain=tx.destination_chain,
-        block_height=tx.block_height,
-        block_hash=tx.block_hash,
         evm_inputs=UNSET if is_import else tx.evm_inputs or (),
         evm_outputs=(tx.evm_outputs or ()) if is_import else UNSET,
         consumed_utxos=_sdk_utxos(tx.consumed_utxos) if is_import else UNSET,
@@ -134,26 +120,10 @@ def sdk_c_transaction(tx: CChainTransaction) -> SdkCChainTransaction:
 
 
 def _sdk_utxos(utxos: Iterable[AvmUtxo]) -> tuple[SdkUtxo, ...]:
-    return tuple([_sdk_utxo(utxo) for utxo in utxos])
+    return tuple([_copy(utxo, SdkUtxo, output_index=str(utxo.output_index)) for utxo in utxos])
 
 
-def _sdk_utxo(utxo: AvmUtxo) -> SdkUtxo:
-    return SdkUtxo(
-        addresses=utxo.addresses,
-        asset=utxo.asset,
-        consumed_on_chain_id=utxo.consumed_on_chain_id,
-        created_on_chain_id=utxo.created_on_chain_id,
-        utxo_id=utxo.utxo_id,
-        creation_tx_hash=utxo.creation_tx_hash,
-        locktime=utxo.locktime,
-        output_index=str(utxo.output_index),
-        threshold=utxo.threshold,
-        timestamp=utxo.timestamp,
-        utxo_type=utxo.utxo_type,
-        consuming_tx_hash=utxo.consuming_tx_hash,
-        consuming_tx_timestamp=utxo.consuming_tx_timestamp,
-        utxo_bytes=utxo.utxo_bytes,
-        credentials=utxo.credentials,
-        group_id=utxo.group_id,
-        payload=utxo.payload,
-    )
+def _copy(source: Resource, kind: type[R], **changes: Any) -> R:
+    """Return a resource of another kind with the fields that this kind has, except for the changes."""
+    same = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in changes}
+    return kind(**same, **changes)

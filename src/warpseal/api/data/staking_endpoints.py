@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import HistoricalRewards, Validators
-from warpseal.api.data.operations import REWARDS, VALIDATOR
-from warpseal.api.data.paging import addresses_in, next_token, order_in, read_page_query
-from warpseal.api.data.parameters import parse_node_id_parameter
-from warpseal.api.data.request_context import ContextFactory, RequestContext
+from warpseal.api.data.parameters import addresses_in, order_in, read_node_id
+from warpseal.api.data.request_context import RequestContext
 from warpseal.api.data.staking_resources import reward_resource, validation_resource
 from warpseal.errors import IndexNotEnabled, InvalidRequest
 from warpseal.history.chains import PrimaryChain
@@ -28,45 +25,36 @@ PRICED_AFTER_S: Final = 24 * 3600
 _PAST_STATUSES: Final = (ValidationStatusType.COMPLETED, ValidationStatusType.REMOVED)
 
 
-class StakingEndpoints:
-    """Handlers of requests about staking."""
-
-    def __init__(self, contexts: ContextFactory) -> None:
-        self._contexts = contexts
-
-    async def rewards(self, request: Request) -> Response:
-        """GET .../rewards."""
-        context = await self._contexts.create(request)
-        index = context.index("rewards")
-        context.require_indexed(PrimaryChain.P)
-        context.require_fresh([PrimaryChain.P])
-        query, page = await read_page_query(context, REWARDS, b"")
-        found = await index.rewards(reward_query(query.values), page)
-        currency = str(query.values.get("currency", CurrencyCode.USD))
-        rewards = [
-            reward_resource(reward, await _price(context, reward, currency), context.text) for reward in found.items
-        ]
-        return await context.respond(
-            HistoricalRewards(
-                next_page_token=await next_token(context, query, found.next), historical_rewards=tuple(rewards)
-            )
+async def list_rewards(context: RequestContext) -> Response:
+    """GET .../rewards."""
+    index = context.index("rewards")
+    context.require_indexed(PrimaryChain.P)
+    context.require_fresh([PrimaryChain.P])
+    query = await context.page_query(b"")
+    found = await index.rewards(reward_query(query.values), query.page)
+    currency = str(query.values.get("currency", CurrencyCode.USD))
+    rewards = [reward_resource(reward, await _price(context, reward, currency), context.text) for reward in found.items]
+    return await context.respond(
+        HistoricalRewards(
+            next_page_token=await context.next_token(query, found.next), historical_rewards=tuple(rewards)
         )
+    )
 
-    async def validator(self, request: Request) -> Response:
-        """GET .../validators/{nodeId}."""
-        context = await self._contexts.create(request)
-        node_id = NodeID(parse_node_id_parameter("nodeId", request.path_params["nodeId"]))
-        page_query, page = await read_page_query(context, VALIDATOR, node_id)
-        status = page_query.values.get("validationStatus")
-        query = ValidationQuery(
-            node_id, None if status is None else ValidationStatusType(str(status)), order_in(page_query.values)
-        )
-        found = await _find_validations(context, query, page)
-        connectivity = await _connectivity(context, node_id, found.items)
-        validators = [validation_resource(validation, connectivity, context.text) for validation in found.items]
-        return await context.respond(
-            Validators(next_page_token=await next_token(context, page_query, found.next), validators=tuple(validators))
-        )
+
+async def get_validator(context: RequestContext) -> Response:
+    """GET .../validators/{nodeId}."""
+    node_id = NodeID(read_node_id("nodeId", context.request.path_params["nodeId"]))
+    query = await context.page_query(node_id)
+    status = query.values.get("validationStatus")
+    wanted = ValidationQuery(
+        node_id, None if status is None else ValidationStatusType(str(status)), order_in(query.values)
+    )
+    found = await _find_validations(context, wanted, query.page)
+    connectivity = await _connectivity(context, node_id, found.items)
+    validators = [validation_resource(validation, connectivity, context.text) for validation in found.items]
+    return await context.respond(
+        Validators(next_page_token=await context.next_token(query, found.next), validators=tuple(validators))
+    )
 
 
 def node_page(validations: Sequence[Validation], query: ValidationQuery, page: PageRequest) -> Page[Validation]:

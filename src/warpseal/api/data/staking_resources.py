@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import asdict
+
 from warpseal.history.outputs import HistoricalPrice, RewardAsset, asset_amount
 from warpseal.history.ports import Connectivity
 from warpseal.history.resources import UNSET, Resource, RewardType, UnsetType
@@ -122,15 +124,7 @@ def reward_resource(reward: Reward, price: HistoricalPrice | None, text: Network
         reward_type=reward.kind,
         utxo_id=id_text(reward.utxo_id),
         output_index=reward.output_index,
-        reward=RewardAsset(
-            asset_id=amount.asset_id,
-            name=amount.name,
-            symbol=amount.symbol,
-            denomination=amount.denomination,
-            type=amount.type,
-            amount=amount.amount,
-            historical_price=price or UNSET,
-        ),
+        reward=RewardAsset(**asdict(amount), historical_price=price or UNSET),
         reward_tx_hash=id_text(reward.reward_tx_id),
     )
 
