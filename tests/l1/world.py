@@ -156,14 +156,11 @@ def _build(
     aggregator = SignatureAggregator(deps, network_id, config.aggregation, executor=executor)
     follower: dict[str, Any] = {}
     l1_deps = L1Deps(
-        platform=platform,
-        list_subnets=platform.subnets,
-        read_x_chain_tx=upstream.x_chain.transaction,
+        upstream=upstream,
+        store=store,
         evm=evm_logs,
-        index=store.l1,
-        archive=store.archive,
-        find_subnet=chains.subnet_of,
-        find_epoch_height=epochs.height,
+        chains=chains,
+        epochs=epochs,
         heights=heights,
         sets=sets,
         aggregator=aggregator,

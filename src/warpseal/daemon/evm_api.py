@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.app import NodeInterfaces
@@ -78,20 +78,17 @@ class EvmApi:
         return ChainConfigLoader(chain.upgrade_file, genesis, self._upgrade_times)
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
-        try:
+        found = None
+        with suppress(NodeUnavailable, TimeoutError):
             async with asyncio.timeout(_TIMEOUT_S):
                 await self._opened.wait()  # Early calls wait, as everywhere.
             found = await self._view.blockchain(chain_id) if self._view is not None else None
-        except (NodeUnavailable, TimeoutError):
-            return None
         return found.genesis if found is not None else None
 
     async def _upgrade_times(self) -> Mapping[str, int] | None:
         if self._times is None and self._info is not None:
-            try:
+            with suppress(NodeUnavailable):
                 self._times = (await self._info.upgrades()).times_s
-            except NodeUnavailable:
-                return None
         return self._times
 
 

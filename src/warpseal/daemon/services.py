@@ -159,17 +159,14 @@ async def build_services(
         indexed = _indexed_blocks(config, identity, stack)
         follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
         l1_deps = L1Deps(
-            platform=platform,
-            list_subnets=platform.subnets,
-            read_x_chain_tx=upstream.x_chain.transaction,
+            upstream=upstream,
+            store=store,
             evm={
                 chain.chain_id: EvmLogClient(chain.forwarder, config.node.call_timeout_s, upstreams.decoding)
                 for chain in evm_chains
             },
-            index=store.l1,
-            archive=store.archive,
-            find_subnet=chains.subnet_of,
-            find_epoch_height=epochs.height,
+            chains=chains,
+            epochs=epochs,
             heights=heights,
             sets=sets,
             aggregator=aggregator,
@@ -217,15 +214,9 @@ def metric_sources(services: Services, config: Config) -> MetricSources:
 
 
 def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
-    for node_id, statistic in list(network.statistics.items()):
-        yield ValidatorSample(
-            node_id_text(node_id),
-            statistic.requests,
-            statistic.responses,
-            statistic.errors,
-            statistic.refused,
-            statistic.latency_s,
-        )
+    for node_id, peer in list(network.statistics.items()):
+        counts = (peer.requests, peer.responses, peer.errors, peer.refused)
+        yield ValidatorSample(node_id_text(node_id), *counts, peer.latency_s)
 
 
 def _subnets(followed: SubnetTracker) -> Iterator[SubnetSample]:
@@ -243,16 +234,8 @@ def _store(store: Store) -> StoreSample | None:
 
 def _follower(chain: str, follower: PChainFollower) -> FollowerSample:
     now = follower.status()
-    return FollowerSample(
-        chain,
-        now.height,
-        now.node_height,
-        now.lag_blocks,
-        now.remaining_blocks,
-        now.blocks_read,
-        now.is_leader,
-        now.stopped,
-    )
+    heights = (now.height, now.node_height, now.lag_blocks)
+    return FollowerSample(chain, *heights, now.remaining_blocks, now.blocks_read, now.is_leader, now.stopped)
 
 
 def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_timeout_s: float) -> NetworkSample:

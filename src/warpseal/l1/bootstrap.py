@@ -68,10 +68,7 @@ class BootstrapSearch:
 
         likely: subnets to try first. Raises NodeUnavailable if the list of subnets cannot be fetched.
         """
-        known = self._found.get(validation_id)
-        if known is not None:
-            return known
-        found = await self._try_likely(validation_id, likely)
+        found = self._found.get(validation_id) or await self._try_likely(validation_id, likely)
         return found or await self._try_all(validation_id)
 
     def progress(self, validation_id: ValidationID) -> dict[str, Any]:
@@ -92,7 +89,9 @@ class BootstrapSearch:
         self._waiting[validation_id] = self._waiting.get(validation_id, 0) + 1
         try:
             await self._list_subnets()
-            while (found := self._found.get(validation_id)) is None and self._has_untried(validation_id):
+            while (found := self._found.get(validation_id)) is None and self._position(validation_id) < len(
+                self._subnets
+            ):
                 await self._passes.run("pass", self._pass)
             return found
         finally:
@@ -115,9 +114,6 @@ class BootstrapSearch:
             if subnet_id != PRIMARY_NETWORK:
                 self._subnets.setdefault(subnet_id, None)
         self._listed_at = self._now()
-
-    def _has_untried(self, validation_id: ValidationID) -> bool:
-        return self._position(validation_id) < len(self._subnets)
 
     def _position(self, validation_id: ValidationID) -> int:
         return self._positions.get(validation_id, 0)

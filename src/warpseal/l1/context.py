@@ -12,22 +12,15 @@ from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.heights import HeightChoice, HeightChooser
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.origins import OriginFinder
-from warpseal.l1.ports import (
-    EvmLogReader,
-    FindEpochHeight,
-    FindSubnet,
-    L1Platform,
-    L1TransactionIndex,
-    ListSubnets,
-    ReadProgress,
-    ReadXChainTx,
-)
+from warpseal.l1.ports import EvmLogReader, ReadProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import LocatedTransaction, TransactionFinder
 from warpseal.l1.validity import ValidityLookup
-from warpseal.store.archive import Archive
-from warpseal.validators.heights import ProposedHeight
+from warpseal.node.upstream import Upstream
+from warpseal.store.store import Store
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import ChainID, SubnetID
 
@@ -36,14 +29,11 @@ from warpseal.warp.ids import ChainID, SubnetID
 class L1Deps:
     """The services that signed messages by transaction use. evm: configured chains; progress: of the follower."""
 
-    platform: L1Platform
-    list_subnets: ListSubnets
-    read_x_chain_tx: ReadXChainTx
+    upstream: Upstream
+    store: Store
     evm: Mapping[ChainID, EvmLogReader]
-    index: L1TransactionIndex
-    archive: Archive
-    find_subnet: FindSubnet
-    find_epoch_height: FindEpochHeight
+    chains: ChainLookup
+    epochs: EpochHeights
     heights: ProposedHeight
     sets: ValidatorSets
     aggregator: SignatureAggregator
@@ -66,12 +56,12 @@ class L1Components:
 
     def __init__(self, deps: L1Deps, network_id: int, settings: L1Settings, executor: Executor | None) -> None:
         """executor: hashes the ids of initial validators."""
-        index = deps.index
-        self.find_subnet = deps.find_subnet
-        self.transactions = TransactionFinder(deps.platform, deps.read_x_chain_tx, index, network_id, settings)
-        self.heights = HeightChooser(deps.find_epoch_height, settings)
-        self.validity = ValidityLookup(deps.platform, index, settings)
-        bootstrap = BootstrapSearch(deps.list_subnets, settings, executor=executor)
+        platform, index = deps.upstream.platform, deps.store.l1
+        self.find_subnet = deps.chains.subnet_of
+        self.transactions = TransactionFinder(platform, deps.upstream.x_chain.transaction, index, network_id, settings)
+        self.heights = HeightChooser(deps.epochs.height, settings)
+        self.validity = ValidityLookup(platform, index, settings)
+        bootstrap = BootstrapSearch(platform.subnets, settings, executor=executor)
         self.origins = OriginFinder(index, self.transactions, bootstrap, ManagerLogs(deps.evm, settings), deps.progress)
 
     async def resolve(self, request: L1Request) -> SigningContext:

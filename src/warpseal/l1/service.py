@@ -31,7 +31,7 @@ from warpseal.l1.heights import PROPOSED
 from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.validity import Superseded, Validity, cancel_when_superseded
+from warpseal.l1.validity import Superseded, cancel_when_superseded
 from warpseal.warp.ids import id_text
 
 # Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is not as stated.
@@ -55,7 +55,7 @@ class L1MessageService:
     ) -> None:
         self._components = L1Components(deps, network_id, settings, executor)
         self._aggregator = deps.aggregator
-        self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.archive)
+        self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.store.archive)
         self._settings = settings
         self._limits = limits
 
@@ -114,9 +114,11 @@ class L1MessageService:
                 self._settings.recheck_interval_s,
             )
         except QuorumNotReached as error:
-            validity = await self._recheck(context, error)
-            if isinstance(validity, Superseded):
-                return validity
+            # Validators that refuse because of their state may know more than the node that was asked.
+            if any(missing.error_code in STATE_REFUSALS for missing in error.shortfall.missing):
+                validity = await self._components.validity.refresh(context.attestation, context.at_least)
+                if isinstance(validity, Superseded):
+                    return validity
             raise
 
     async def _find_known_origin(
@@ -164,13 +166,6 @@ class L1MessageService:
                 raise
         request = replace(request, height=None, is_epoch_height=False, timeout_s=_remaining_s(deadline))
         return await self._aggregator.aggregate(request)
-
-    async def _recheck(self, context: SigningContext, error: QuorumNotReached) -> Validity | None:
-        """Check the validity at every node if validators refused because of their state."""
-        codes = {missing.error_code for missing in error.shortfall.missing}
-        if codes.isdisjoint(STATE_REFUSALS):
-            return None
-        return await self._components.validity.refresh(context.attestation, context.at_least)
 
     def _timeout_s(self, request: L1Request) -> float:
         timeout_s = self._limits.default_timeout_s if request.timeout_s is None else request.timeout_s

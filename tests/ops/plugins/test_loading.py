@@ -20,11 +20,14 @@ from warpseal.ops.plugins.settings import PluginSettings
 NOT_FOUND = "handshake failed: vm process not found"
 
 
-async def test_a_good_plugin_is_loaded_once_and_its_process_ends(tmp_path: Path) -> None:
+async def test_a_good_plugin_is_loaded_once_and_its_process_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     plugin = install(tmp_path, vm_id(1))
     plugins = registry(tmp_path)
     assert await plugins.load() == LoadedVMs({vm_id(1): ()}, {})
-    assert plugins.versions[parse_vm_id(vm_id(1))] == "v1.2.3"
+    assert [record.outcome for record in caplog.records if record.msg == "plugin probed"] == ["v1.2.3"]  # type: ignore[attr-defined]
     lines = read_events(plugin)
     assert lines[-2:] == ["shutdown", "sigterm"]
     assert not is_alive(int(lines[0].split()[1]))

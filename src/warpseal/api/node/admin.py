@@ -131,7 +131,8 @@ class AdminMethods:
         """Return the levels of one logger, or of all. Raises CallRefused."""
         levels = self.loggers.levels(params.logger_name)
         content = {
-            name: {"logLevel": level.log_level, "displayLevel": level.display_level} for name, level in levels.items()
+            name: {"logLevel": level.log.upper(), "displayLevel": level.display.upper()}
+            for name, level in levels.items()
         }
         return {"loggerLevels": content}
 

@@ -103,12 +103,14 @@ class BlockReader:
             block = await self._find_alternative(height, _Link()) or block
         return block if isinstance(block, FollowerFault) else block.time
 
-    async def is_known(self, height: int, block_id: bytes) -> bool:
-        """Return whether any node has this block at that height."""
-        candidate = await self._read_candidate(height)
-        return candidate.id == block_id or any(
-            sha256(raw).digest() == block_id for raw in await self._blocks.block_at_each(height)
-        )
+    async def check_known(self, height: int, block_id: bytes) -> FollowerFault | None:
+        """Return None if any node has this block, which was read earlier, at that height; else the fault."""
+        if (await self._read_candidate(height)).id == block_id:
+            return None
+        if any(sha256(raw).digest() == block_id for raw in await self._blocks.block_at_each(height)):
+            return None
+        detail = "no node has the block that was read here earlier"
+        return FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, height, detail)
 
     async def _fetch(self, batch: BlockBatch) -> dict[int, _Candidate]:
         heights = iter(range(batch.high, batch.low - 1, -1))
@@ -175,11 +177,7 @@ class BlockReader:
         """Return the fault; another one if no node has the block below the batch any more."""
         if fault.height != batch.low or fault.reason is not FollowerFaultReason.WRONG_PARENT or batch.below_id is None:
             return fault
-        if await self.is_known(batch.low - 1, batch.below_id):
-            return fault
-        return FollowerFault(
-            FollowerFaultReason.ANOTHER_CHAIN, batch.low - 1, "no node has the block that was read here earlier"
-        )
+        return await self.check_known(batch.low - 1, batch.below_id) or fault
 
     async def _try_other_tops(
         self, batch: BlockBatch, found: dict[int, _Candidate], first: LinkedBlocks

@@ -81,7 +81,7 @@ class PChainFollower:
         self._reader = BlockReader(blocks, indexed, decode, self._retrier)
         # About a second of calls, so that new blocks wait no longer for the backfill.
         self._batch_blocks = max(_MIN_BATCH, min(_MAX_BATCH, blocks.max_calls_per_s))
-        self._listeners: dict[object, Listener] = {}
+        self._listeners: list[Listener] = []
         self._known = KnownRanges()
         self._is_loaded = False
         self._is_same_chain = False
@@ -102,13 +102,8 @@ class PChainFollower:
         backfill. They come in the order in which blocks are read: in a gap, the newest batch first. A crash between
         commit and call loses the call, not the row.
         """
-        key = object()
-        self._listeners[key] = listener
-
-        def unsubscribe() -> None:
-            self._listeners.pop(key, None)
-
-        return unsubscribe
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def status(self) -> FollowerStatus:
         """Return the current status."""
@@ -235,9 +230,9 @@ class PChainFollower:
         newest = self._known.newest
         if self._is_same_chain or newest is None or tip < newest.high:
             return
-        if not await self._reader.is_known(newest.high, newest.high_block_id):
-            detail = "no node has the block that was read here earlier"
-            raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, newest.high, detail))
+        fault = await self._reader.check_known(newest.high, newest.high_block_id)
+        if fault is not None:
+            raise _Stopped(fault)
         self._is_same_chain = True
 
     async def _next_batch(self, tip: int) -> BlockBatch | None:
@@ -282,7 +277,7 @@ class PChainFollower:
                 self._notify(tx)
 
     def _notify(self, tx: L1Transaction) -> None:
-        for listener in tuple(self._listeners.values()):
+        for listener in tuple(self._listeners):
             try:
                 listener(tx)
             except Exception:

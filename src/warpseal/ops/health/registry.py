@@ -10,6 +10,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,17 +89,9 @@ class HealthRegistry:
         """Return a report without checks."""
         return ALIVE
 
-    def result(self, name: str) -> CheckResult:
-        """Return the last result of one check."""
-        return self._results[name]
-
     def results(self) -> dict[str, bool]:
         """Return of each check whether it passed when it last ran."""
         return {name: result.passes for name, result in self._results.items()}
-
-    def failing_checks(self) -> tuple[str, ...]:
-        """Return the names of the checks that do not pass."""
-        return tuple(name for name, passes in self.results().items() if not passes)
 
     async def run(self) -> None:
         """Run all checks in rounds, and some of them in between, until cancelled."""
@@ -109,7 +102,8 @@ class HealthRegistry:
                 await self.run_checks(self._checks)
             else:
                 await self.run_checks((name for name in self._checks if self._is_due(name)), is_round=False)
-            await self._wait_until(min(next_round, _now() + PROMPT_S) if self._is_waiting() else next_round)
+            is_waiting = any(self._is_due(name) and not passes for name, passes in self.results().items())
+            await self._wait_until(min(next_round, _now() + PROMPT_S) if is_waiting else next_round)
 
     async def run_checks(self, names: Iterable[str], *, is_round: bool = True) -> None:
         """Run these checks concurrently and store their results; only failures of rounds are counted."""
@@ -137,30 +131,23 @@ class HealthRegistry:
             if name in self._logged_failures:
                 self._logged_failures.discard(name)
                 log.info("health check passes again", extra={"check": name})
-        elif name not in self._logged_failures and not self._is_pending(name):
-            self._logged_failures.add(name)
-            log.warning("health check failed", extra={"check": name, "reason": result.error})
-
-    def _is_pending(self, name: str) -> bool:
-        """Return whether a check has neither passed yet nor failed for a whole interval."""
-        return name not in self._passed and _now() < self._first_run_at[name] + self._settings.check_frequency_s
+        elif name not in self._logged_failures:
+            is_pending = _now() < self._first_run_at[name] + self._settings.check_frequency_s
+            if name in self._passed or not is_pending:
+                self._logged_failures.add(name)
+                log.warning("health check failed", extra={"check": name, "reason": result.error})
 
     def _is_due(self, name: str) -> bool:
         """Return whether a check runs between two rounds."""
         return self._checks[name].is_prompt or name not in self._passed
 
-    def _is_waiting(self) -> bool:
-        return any(self._is_due(name) and not result.passes for name, result in self._results.items())
-
     async def _wait_until(self, moment: float) -> None:
         """Wait until a moment or a trigger; triggers in quick succession count as one."""
         await asyncio.sleep(_TRIGGER_GAP_S)
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout_at(moment):
                 await self._triggered.wait()
-        except TimeoutError:
-            return
-        self._triggered.clear()
+            self._triggered.clear()
 
     def _report(self, tags: frozenset[str], *, is_startup: bool) -> HealthReport:
         report = self._reports.get((is_startup, tags))

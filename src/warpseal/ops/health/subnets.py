@@ -48,10 +48,6 @@ class BootstrapCheck:
         self._first_tips: dict[str, int] = {}
         self._caught_up: set[str] = set()
 
-    def has(self, subnet_id: SubnetID) -> bool:
-        """Return whether a subnet has started up."""
-        return subnet_id not in self._pending
-
     def check(self) -> HealthCheck:
         """Return the check: a global startup check that latches."""
         tags = frozenset({APPLICATION})

@@ -64,16 +64,6 @@ class Levels:
     log: str
     display: str
 
-    @property
-    def log_level(self) -> str:
-        """The level of the file, in upper case."""
-        return self.log.upper()
-
-    @property
-    def display_level(self) -> str:
-        """The level of the display, in upper case."""
-        return self.display.upper()
-
 
 class DaemonLoggers:
     """All loggers of this process. folder: the folder of the log files; None: no files are written.

@@ -67,52 +67,43 @@ class PluginRegistry:
         self._folder = folder
         self._aliases = aliases
         self._node_protocol = node_protocol
-        self._versions: dict[VMID, str] = dict.fromkeys(BUILT_IN, "")
+        self._loaded: set[VMID] = set(BUILT_IN)
         self._lock = AsyncLock()
-
-    @property
-    def versions(self) -> Mapping[VMID, str]:
-        """The version of each loaded virtual machine, as its plugin reported it; "" for a built-in one."""
-        return dict(self._versions)
 
     async def load(self) -> LoadedVMs:
         """Probe the plugins that are not loaded. Raises InvalidVMID, PluginDirUnreadable, before any start."""
         async with self._lock:
             paths = await asyncio.to_thread(self._find_plugins)
-            new = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._versions}
+            new = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._loaded}
             if not new:
                 return LoadedVMs({}, {})
             # gRPC takes 9 MB of memory, and most daemons have no plugins.
             from warpseal.ops.plugins.probe import PluginProbe
 
-            version = await self._protocol_version()
+            version = self._settings.protocol_version or await self._node_protocol() or RPC_PROTOCOL_VERSION
             failed = {}
             for vm_id, path in new.items():
                 outcome = await PluginProbe(self._settings, version).probe(path)
                 if isinstance(outcome, PluginFailed):
                     failed[vm_id] = outcome
                 else:
-                    self._versions[vm_id] = outcome
+                    self._loaded.add(vm_id)
                 log.info("plugin probed", extra={"plugin": path.name, "outcome": str(outcome)})
         return LoadedVMs(
             {cb58_encode(vm_id): self._aliases.aliases_of(vm_id) for vm_id in new if vm_id not in failed},
             {cb58_encode(vm_id): str(failure) for vm_id, failure in failed.items()},
         )
 
-    async def _protocol_version(self) -> int:
-        return self._settings.protocol_version or await self._node_protocol() or RPC_PROTOCOL_VERSION
-
     def _find_plugins(self) -> dict[VMID, Path]:
         """Return the path of each plugin by its id; directories and hidden files are ignored."""
         try:
             with os.scandir(self._folder) as entries:
-                names = sorted(entry.name for entry in entries if _is_plugin(entry))[:_MAX_FILES]
-        except FileNotFoundError as error:
-            if self._settings.plugin_dir is None:
+                files = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and self._settings.plugin_dir is None:
                 return {}
             raise PluginDirUnreadable(self._folder, error) from error
-        except OSError as error:
-            raise PluginDirUnreadable(self._folder, error) from error
+        names = sorted(name for name in files if not name.startswith("."))[:_MAX_FILES]
         return {self._vm_id(Path(name).stem): self._folder.absolute() / name for name in names}
 
     def _vm_id(self, name: str) -> VMID:
@@ -120,7 +111,3 @@ class PluginRegistry:
             return self._aliases.find(name)
         except MalformedID as error:
             raise InvalidVMID(name) from error
-
-
-def _is_plugin(entry: os.DirEntry[str]) -> bool:
-    return not entry.name.startswith(".") and not entry.is_dir(follow_symlinks=False)
