@@ -34,7 +34,7 @@ from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
-from warpseal.validators.subnet_tracker import SubnetTracker, TrackerSources
+from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
@@ -141,7 +141,7 @@ def _build(
     heights = ProposedHeight(platform, poll_s=0.05)
     sets = ValidatorSets(platform, heights, PublicKeyCache(1_000), config.validators)
     chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
-    tracker = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), peers, config.validators)
+    tracker = SubnetTracker(heights, sets, platform, upstream.info, peers, config.validators)
     deps = AggregationDeps(
         peers,
         heights,

@@ -118,4 +118,4 @@ async def test_a_node_that_accepts_tcp_and_stays_silent_is_disconnected(tmp_path
         introduce(peers, network.validators)
         await until(lambda: peers.totals.dial_failures.total() >= 1)
         assert set(peers.totals.dial_failures) <= {"tls_timeout", "handshake_timeout", "hung_up"}
-        assert peers.open_connections <= 1
+        assert network.validators[0].counts.open_connections <= 1

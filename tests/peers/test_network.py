@@ -341,7 +341,6 @@ async def test_there_are_never_more_connections_than_allowed(tmp_path: Path) -> 
         introduce(peers, network.validators)
         await until(lambda: len(peers.connected) == 5)
         await asyncio.sleep(0.2)
-        assert peers.open_connections == 5
         assert sum(validator.counts.open_connections for validator in network.validators) == 5
         gone = next(validator for validator in network.validators if peers.is_connected(validator.node_id))
         network.stop_validator(gone.index)

@@ -17,7 +17,7 @@ from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
-from warpseal.validators.subnet_tracker import SubnetTracker, TrackerSources
+from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import NodeID, SubnetID, node_id_text
 
 SET = "platform.getValidatorsAt"
@@ -53,14 +53,11 @@ class World:
         self.epochs = EpochHeights(self.upstream.proposervm, now=self.clock)
         self.activity = L1Activity(platform, self.chains, refresh_s=self.settings.activity_refresh_s)
 
-    def followed(self, peers: Peers, forgotten: list[SubnetID] | None = None) -> SubnetTracker:
+    def followed(self, peers: Peers) -> SubnetTracker:
         """Return a tracker that drives `peers`."""
+        upstream = self.upstream
         return SubnetTracker(
-            TrackerSources(self.heights, self.sets, self.upstream.platform, self.upstream.info),
-            peers,
-            self.settings,
-            on_untracked=(forgotten if forgotten is not None else []).append,
-            now=self.clock,
+            self.heights, self.sets, upstream.platform, upstream.info, peers, self.settings, now=self.clock
         )
 
     def set_calls(self) -> int:

@@ -43,8 +43,7 @@ from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
-from warpseal.validators.subnet_tracker import SubnetTracker, TrackerSources
-from warpseal.validators.uptime.peer_view import PeerView
+from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import id_text, node_id_text
 
@@ -137,8 +136,8 @@ async def build_services(
         chains = ChainLookup(platform)
         epochs = EpochHeights(upstream.proposervm)
         network = PeerNetwork(config.peers, identity, network_id, address_storage=store.addresses)
-        observed = UptimeRecorder(PeerView(network), store.observed, identity.identity.node_id, config.uptime)
-        followed = SubnetTracker(TrackerSources(heights, sets, platform, upstream.info), network, settings)
+        observed = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
+        followed = SubnetTracker(heights, sets, platform, upstream.info, network, settings)
         aggregation_deps = AggregationDeps(
             peers=network,
             heights=heights,

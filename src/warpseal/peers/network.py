@@ -15,7 +15,7 @@ from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
 from warpseal.peers.connection_registry import ConnectionRegistry, ConnectivityListener
-from warpseal.peers.dial_schedule import DialLimits, DialSchedule, DialStage, DialState
+from warpseal.peers.dial_schedule import DialLimits, DialSchedule, DialStage
 from warpseal.peers.dialer import Dialer
 from warpseal.peers.gossip import Gossip, peers_to_ask
 from warpseal.peers.identity import LockedIdentity
@@ -157,9 +157,14 @@ class PeerNetwork:
         self._registry.wake_dialer.set()
         return self._schedule.redial_soon(node_ids, self._now())
 
-    def dial_state(self, node_id: NodeID) -> DialState | None:
-        """Return the dial state of a tracked node; None if the node is not tracked."""
-        return self._schedule.get(node_id)
+    def is_tracked(self, node_id: NodeID) -> bool:
+        """Return whether a connection to the node is wanted."""
+        return node_id in self._schedule
+
+    def heard_at(self, node_id: NodeID) -> float | None:
+        """Return when a connected node last sent a byte; None if it is not connected."""
+        connection = self._registry.connected.get(node_id)
+        return None if connection is None else connection.received_at
 
     # Requests.
 
@@ -200,11 +205,6 @@ class PeerNetwork:
     def statistics(self) -> Mapping[NodeID, PeerStatistics]:
         """Counters of each tracked node that was dialed, live."""
         return MappingProxyType(self._registry.statistics)
-
-    @property
-    def open_connections(self) -> int:
-        """The number of sockets to peers, including those whose handshake is not complete."""
-        return len(self._registry.open)
 
     @property
     def file_limit(self) -> FileLimit:

@@ -35,13 +35,11 @@ class ProposedHeight:
         poll_s: float = 2.0,
         stale_after_s: float = 60.0,
         now: Callable[[], float] | None = None,
-        on_height: Callable[[int], None] = lambda height: None,
     ) -> None:
         self._platform = platform
         self._poll_s = poll_s
         self._stale_after_s = stale_after_s
         self._now = now or (lambda: asyncio.get_running_loop().time())
-        self._on_height = on_height
         self._height: int | None = None
         self._succeeded_at = float("-inf")
         self._lower_since: float | None = None
@@ -96,7 +94,6 @@ class ProposedHeight:
             log.warning("proposed height refused", extra={"answer": error.text})
         else:
             self._record(height, self._now())
-            self._on_height(self.current())
         self._polled.set()
         self._notify_watchers()
 

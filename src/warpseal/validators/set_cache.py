@@ -59,7 +59,6 @@ class SetCache:
         self._by_digest: dict[bytes, _Entry] = {}
         self._ordinary: OrderedDict[SetKey, _Entry] = OrderedDict()
         self._current: OrderedDict[SetKey, _Entry] = OrderedDict()
-        self._current_of: dict[SubnetID, OrderedDict[int, None]] = {}
 
     def __len__(self) -> int:
         return len(self._ordinary) + len(self._current)
@@ -113,31 +112,17 @@ class SetCache:
             self._bytes -= entry.size_bytes
 
     def _make_current(self, key: SetKey) -> None:
-        subnet_id, height = key
-        if key in self._ordinary:
+        if key not in self._current:
             self._current[key] = self._ordinary.pop(key)
+            of_subnet = [other for other in self._current if other[0] == key[0]]
+            if len(of_subnet) > CURRENT_PER_SUBNET:
+                self._ordinary[of_subnet[0]] = self._current.pop(of_subnet[0])
         self._current.move_to_end(key)
-        heights = self._current_of.setdefault(subnet_id, OrderedDict())
-        heights[height] = None
-        heights.move_to_end(height)
-        if len(heights) > CURRENT_PER_SUBNET:
-            oldest = (subnet_id, heights.popitem(last=False)[0])
-            self._ordinary[oldest] = self._current.pop(oldest)
 
     def _evict(self) -> None:
         while self._bytes > self._max_bytes:
-            if self._ordinary:
-                _, entry = self._ordinary.popitem(last=False)
-            else:
-                (subnet_id, height), entry = self._current.popitem(last=False)
-                self._remove_current(subnet_id, height)
+            _, entry = (self._ordinary or self._current).popitem(last=False)
             self._release(entry)
-
-    def _remove_current(self, subnet_id: SubnetID, height: int) -> None:
-        heights = self._current_of[subnet_id]
-        del heights[height]
-        if not heights:
-            del self._current_of[subnet_id]
 
 
 class PublicKeyCache:

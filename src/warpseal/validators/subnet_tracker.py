@@ -99,17 +99,21 @@ class SubnetTracker:
 
     def __init__(
         self,
-        sources: TrackerSources,
+        heights: ProposedHeight,
+        sets: ValidatorSets,
+        platform: PlatformClient,
+        info: InfoClient,
         peers: TrackedPeers,
         settings: ValidatorSettings,
         *,
-        on_untracked: Callable[[SubnetID], None] = lambda subnet_id: None,
         now: Callable[[], float] | None = None,
     ) -> None:
-        self._sources = sources
+        self._heights = heights
+        self._sets = sets
+        self._platform = platform
+        self._info = info
         self._peers = peers
         self._settings = settings
-        self._on_untracked = on_untracked
         self._now = now or (lambda: asyncio.get_running_loop().time())
         pinned = dict.fromkeys((PRIMARY_NETWORK, *settings.tracked_subnet_ids))
         self._tracked = TrackedSubnets(
@@ -164,7 +168,7 @@ class SubnetTracker:
     async def refresh(self) -> bool:
         """Fetch every tracked set at the proposed height. Return whether all were fetched."""
         try:
-            height = await self._sources.heights.first()
+            height = await self._heights.first()
         except NodeUnavailable:
             return False
         limit = AsyncSemaphore(_MAX_CONCURRENT_SETS)
@@ -179,7 +183,7 @@ class SubnetTracker:
     async def discover(self) -> bool:
         """Ask the info nodes for peers and pass on hints of wanted ones. Return whether every node answered."""
         try:
-            known = await self._sources.info.peers()
+            known = await self._info.peers()
         except NodeUnavailable:
             return False
         hints: dict[NodeID, tuple[PeerHint, ...]] = {}
@@ -234,7 +238,7 @@ class SubnetTracker:
         subnet_id = subnet.subnet_id
         try:
             async with limit, asyncio.timeout(_SET_TIMEOUT_S):
-                validators = await self._sources.sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
+                validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, HeightTooNew, TimeoutError) as error:
             extra = {"subnet_id": id_text(subnet_id), "reason": str(error) or type(error).__name__}
             log.warning("validator set refresh failed", extra=extra)
@@ -247,7 +251,7 @@ class SubnetTracker:
         """Return the validators of all subnets if a node lists them, and in any case all wanted nodes."""
         known = set(self._wanted())
         try:
-            sets = await self._sources.platform.all_validators_at(height, origin=CallOrigin.DAEMON)
+            sets = await self._platform.all_validators_at(height, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, RpcRefusal):
             return known
         known.update(entry.node_id for entries in sets.values() for entry in entries)
@@ -272,7 +276,6 @@ class SubnetTracker:
     def _untrack(self, subnet_ids: Iterable[SubnetID]) -> None:
         for subnet_id in subnet_ids:
             self._peers.untrack(subnet_id)
-            self._on_untracked(subnet_id)
 
     def _is_connected(self, validator: Validator) -> bool:
         return any(self._peers.is_connected(node_id) for node_id in validator.node_ids)
@@ -286,13 +289,3 @@ class SubnetTracker:
         connected = all_weight - sum(validator.weight for validator in missing)
         missing.sort(key=lambda validator: validator.weight, reverse=True)
         return SubnetReadiness(subnet.subnet_id, True, connected, validators.total_weight, tuple(missing))
-
-
-@dataclass(frozen=True, slots=True)
-class TrackerSources:
-    """The sources of a SubnetTracker: validator sets, and addresses of nodes."""
-
-    heights: ProposedHeight
-    sets: ValidatorSets
-    platform: PlatformClient
-    info: InfoClient

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from tests.validators.uptime.world import START_UNIX_S
+from tests.validators.uptime.world import NODE, START_UNIX_S
 from warpseal.history.ports import ObservedUptime
-from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S, ObservedHour
-from warpseal.validators.uptime.hourly import compute_reach
+from warpseal.store.values import HourRow
+from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S
+from warpseal.validators.uptime.hourly import compute_reach, hour_of
 
 RECENTLY = START_UNIX_S
 
 
-def hours(count: int, connected: float = 1.0, first: int = 0, observed_ms: int = HOUR_MS) -> tuple[ObservedHour, ...]:
+def hours(count: int, connected: float = 1.0, first: int = 0, observed_ms: int = HOUR_MS) -> tuple[HourRow, ...]:
     return tuple(
-        ObservedHour(START_UNIX_S + number * HOUR_S, observed_ms, round(observed_ms * connected))
+        HourRow(hour_of(START_UNIX_S) + number, NODE, observed_ms, round(observed_ms * connected))
         for number in range(first, first + count)
     )
 

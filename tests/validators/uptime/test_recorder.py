@@ -25,7 +25,7 @@ from warpseal.history.ports import ObservedUptime
 from warpseal.store.store import open_store
 from warpseal.store.url import OFF
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.counter import HOUR_MS, ObservedHour, Uptime
+from warpseal.validators.uptime.counter import HOUR_MS, Uptime
 from warpseal.validators.uptime.recorder import UptimeRecorder
 
 HOUR = START_UNIX_S // 3_600
@@ -69,7 +69,7 @@ async def test_connects_and_disconnects_are_counted_and_kept_over_a_restart() ->
         await pass_time(clock, peers, 5)
         await until(lambda: observed.uptime(validation()) == Uptime(15_000, 13_000))
         first, *_ = await observed.hours(NODE, 0)
-        assert first == ObservedHour(START_UNIX_S, 10_000, 8_000)
+        assert first == HourRow(HOUR, NODE, 10_000, 8_000)
     assert sum(row.connected_ms for row in storage.hour_rows.values()) == 13_000
 
 
@@ -157,7 +157,7 @@ async def test_hours_beyond_the_retention_are_neither_returned_nor_stored() -> N
     clock, storage = Clock(), MemoryUptimeStorage()
     storage.put([], [HourRow(HOUR - number, NODE, 10, 10) for number in (1, 26)])
     observed = observing(FakePeers(), storage, clock, replace(HASTY, retention_s=86_400.0))
-    assert [hour.start_unix_s for hour in await observed.hours(NODE, 0)] == [START_UNIX_S - 3_600]
+    assert [row.hour for row in await observed.hours(NODE, 0)] == [HOUR - 1]
     async with running(observed):
         await until(lambda: storage.pruned == (HOUR - 24, START_UNIX_S - 86_400.0))
 

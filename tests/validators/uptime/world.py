@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warpseal.errors import StoreDown
@@ -39,14 +39,12 @@ class FakePeers:
     def heard_at(self, node_id: NodeID) -> float | None:
         return self.heard.get(node_id)
 
-    def is_wanted(self, node_id: NodeID) -> bool:
+    def is_tracked(self, node_id: NodeID) -> bool:
         return node_id in self.wanted
 
-    def tried(self) -> Iterable[NodeID]:
-        return self.dialled
-
-    def was_tried(self, node_id: NodeID) -> bool:
-        return node_id in self.dialled
+    @property
+    def statistics(self) -> Mapping[NodeID, object]:
+        return dict.fromkeys(self.dialled)
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
         self.listeners.append(listener)

@@ -32,15 +32,6 @@ class Uptime:
         return 100.0 * self.connected_ms / self.observed_ms if self.observed_ms else 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedHour:
-    """One hour of one node. start_unix_s: when it began, a multiple of 3,600."""
-
-    start_unix_s: int
-    observed_ms: int
-    connected_ms: int
-
-
 class Observation(Enum):
     """The state of a node as seen from this daemon."""
 

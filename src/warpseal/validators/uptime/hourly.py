@@ -6,12 +6,12 @@ seconds: if late growth exceeds them, the proportion of connected time is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from warpseal.history.ports import ObservedUptime
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S, ObservedHour, Uptime, UptimeCounter
+from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S, Uptime, UptimeCounter
 from warpseal.warp.ids import NodeID
 
 _NOTHING: Final = Uptime()
@@ -27,8 +27,8 @@ class HourlyUptime:
     def __init__(self, max_rows: int) -> None:
         self._max_rows = max_rows
         self._counted: dict[NodeID, Uptime] = {}
-        self._rows: dict[int, dict[NodeID, Uptime]] = {}
-        self._written: dict[int, dict[NodeID, Uptime]] = {}
+        self._rows: dict[int, dict[NodeID, HourRow]] = {}
+        self._unwritten: dict[tuple[int, NodeID], HourRow] = {}
         self._hour: int | None = None
         self.first_hour = 0
 
@@ -44,14 +44,18 @@ class HourlyUptime:
 
     def count(self, counters: Mapping[NodeID, UptimeCounter]) -> None:
         """Add the growth of the counters to the current hour."""
-        if self._hour is None:
+        hour = self._hour
+        if hour is None:
             return
-        rows = self._rows.setdefault(self._hour, {})
+        rows = self._rows.setdefault(hour, {})
         for node_id, counter in counters.items():
             before, total = self._counted.get(node_id, _NOTHING), counter.total()
             if total.observed_ms != before.observed_ms:
                 self._counted[node_id] = total
-                rows[node_id] = _cap_to_hour(rows.get(node_id, _NOTHING), _difference(before, total))
+                row = rows.get(node_id) or HourRow(hour, node_id, 0, 0)
+                grown = _grow(row, total.observed_ms - before.observed_ms, total.connected_ms - before.connected_ms)
+                if grown != row:
+                    rows[node_id] = self._unwritten[hour, node_id] = grown
         self._drop_oldest()
 
     def drop_counters(self, node_ids: Iterable[NodeID]) -> None:
@@ -62,48 +66,36 @@ class HourlyUptime:
     def load_rows(self, rows: Iterable[HourRow]) -> None:
         """Add the rows that an earlier process wrote for hours that have, or may have, rows here."""
         for row in rows:
-            before = Uptime(row.observed_ms, row.connected_ms)
             ours = self._rows.setdefault(row.hour, {})
-            ours[row.node_id] = _cap_to_hour(before, ours.get(row.node_id, _NOTHING))
-            self._written.setdefault(row.hour, {})[row.node_id] = before
+            if (counted := ours.get(row.node_id)) is not None:
+                row = _grow(row, counted.observed_ms, counted.connected_ms)
+                self._unwritten[row.hour, row.node_id] = row
+            ours[row.node_id] = row
 
     def unwritten_rows(self) -> tuple[HourRow, ...]:
         """Return the rows that changed since they were written."""
-        return tuple(self._unwritten())
+        return tuple(self._unwritten.values())
 
     def mark_written(self, rows: Iterable[HourRow]) -> None:
         """Note that these rows are written, and drop the hours that are over."""
         for row in rows:
-            if row.hour in self._rows:
-                self._written.setdefault(row.hour, {})[row.node_id] = Uptime(row.observed_ms, row.connected_ms)
-        for hour in [hour for hour in self._rows if self._is_over(hour)]:
-            if self._written.get(hour, {}) == self._rows[hour]:
+            if self._unwritten.get((row.hour, row.node_id)) == row:
+                del self._unwritten[row.hour, row.node_id]
+        # An hour may still grow in the next one, if the clock is set back a little.
+        kept = {hour for hour, _ in self._unwritten}
+        for hour in [hour for hour in self._rows if self._hour is not None and hour < self._hour - 1]:
+            if hour not in kept:
                 del self._rows[hour]
-                self._written.pop(hour, None)
 
     def rows_of(self, node_id: NodeID) -> tuple[HourRow, ...]:
         """Return the rows of a node in memory, oldest first."""
-        found = ((hour, self._rows[hour].get(node_id)) for hour in sorted(self._rows))
-        return tuple(
-            HourRow(hour, node_id, row.observed_ms, row.connected_ms) for hour, row in found if row is not None
-        )
-
-    def _unwritten(self) -> Iterator[HourRow]:
-        for hour, rows in self._rows.items():
-            written = self._written.get(hour, {})
-            for node_id, row in rows.items():
-                if written.get(node_id) != row:
-                    yield HourRow(hour, node_id, row.observed_ms, row.connected_ms)
-
-    def _is_over(self, hour: int) -> bool:
-        """Return whether an hour cannot grow any more, even if the clock is set back a little."""
-        return self._hour is not None and hour < self._hour - 1
+        return tuple(rows[node_id] for _, rows in sorted(self._rows.items()) if node_id in rows)
 
     def _drop_oldest(self) -> None:
         while sum(map(len, self._rows.values())) > self._max_rows and len(self._rows) > 1:
             oldest = min(self._rows)
-            del self._rows[oldest]
-            self._written.pop(oldest, None)
+            for node_id in self._rows.pop(oldest):
+                self._unwritten.pop((oldest, node_id), None)
 
 
 def hour_of(unix_s: float) -> int:
@@ -111,38 +103,27 @@ def hour_of(unix_s: float) -> int:
     return int(unix_s) // HOUR_S
 
 
-def _difference(before: Uptime, after: Uptime) -> Uptime:
-    return Uptime(after.observed_ms - before.observed_ms, after.connected_ms - before.connected_ms)
-
-
-def _cap_to_hour(uptime: Uptime, growth: Uptime) -> Uptime:
-    observed_ms = uptime.observed_ms + growth.observed_ms
-    connected_ms = uptime.connected_ms + growth.connected_ms
-    if observed_ms <= HOUR_MS:
-        return Uptime(observed_ms, connected_ms)
-    return Uptime(HOUR_MS, connected_ms * HOUR_MS // observed_ms)
-
-
-def compute_reach(hours: Sequence[ObservedHour], recent_since_unix_s: float) -> ObservedUptime | None:
+def compute_reach(hours: Sequence[HourRow], recent_since_unix_s: float) -> ObservedUptime | None:
     """Return uptime and reachability by these hours (oldest first); None if the recent ones hold less than a day.
 
     Uptime is that of all hours, reachability that of the latest hours that make a full day of observation.
     """
-    recent = [hour for hour in hours if hour.start_unix_s + HOUR_S > recent_since_unix_s]
-    if sum(hour.observed_ms for hour in recent) < _DAY_MS:
+    recent = [row for row in hours if (row.hour + 1) * HOUR_S > recent_since_unix_s]
+    if sum(row.observed_ms for row in recent) < _DAY_MS:
         return None
-    return ObservedUptime(_percentage(hours), _percentage(_last_day(hours)))
+    last_day: list[HourRow] = []
+    while sum(row.observed_ms for row in last_day) < _DAY_MS:
+        last_day.append(recent.pop())
+    return ObservedUptime(_percentage(hours), _percentage(last_day))
 
 
-def _last_day(hours: Sequence[ObservedHour]) -> Iterable[ObservedHour]:
-    found: list[ObservedHour] = []
-    for hour in reversed(hours):
-        found.append(hour)
-        if sum(observed.observed_ms for observed in found) >= _DAY_MS:
-            break
-    return found
+def _grow(row: HourRow, observed_ms: int, connected_ms: int) -> HourRow:
+    """Return a row with more time, at most an hour."""
+    observed_ms, connected_ms = row.observed_ms + observed_ms, row.connected_ms + connected_ms
+    if observed_ms > HOUR_MS:
+        observed_ms, connected_ms = HOUR_MS, connected_ms * HOUR_MS // observed_ms
+    return HourRow(row.hour, row.node_id, observed_ms, connected_ms)
 
 
-def _percentage(hours: Iterable[ObservedHour]) -> float:
-    pairs = [(hour.connected_ms, hour.observed_ms) for hour in hours]
-    return 100.0 * sum(connected for connected, _ in pairs) / sum(observed for _, observed in pairs)
+def _percentage(hours: Sequence[HourRow]) -> float:
+    return 100.0 * sum(row.connected_ms for row in hours) / sum(row.observed_ms for row in hours)

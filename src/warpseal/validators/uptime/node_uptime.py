@@ -43,8 +43,8 @@ class NodeUptimes:
     def update(self, now_ms: int) -> None:
         """Advance all counters, and add those of new nodes."""
         self.heartbeat(now_ms)
-        for node_id in (*self._peers.tried(), *self._tried_before):
-            if node_id not in self._counters and self._peers.is_wanted(node_id):
+        for node_id in (*self._peers.statistics, *self._tried_before):
+            if node_id not in self._counters and self._peers.is_tracked(node_id):
                 self._add(node_id)
         for node_id, counter in self._counters.items():
             self._advance(node_id, counter, now_ms)
@@ -89,9 +89,9 @@ class NodeUptimes:
         )
 
     def _observation_of(self, node_id: NodeID, counter: UptimeCounter) -> Observation:
-        if not self._peers.is_wanted(node_id):
+        if not self._peers.is_tracked(node_id):
             return Observation.UNSEEN
-        was_tried = self._peers.was_tried(node_id) or counter.observed_ms or node_id in self._tried_before
+        was_tried = node_id in self._peers.statistics or counter.observed_ms or node_id in self._tried_before
         return Observation.SOUGHT if was_tried else Observation.UNSEEN
 
     def _heard_ms(self, node_id: NodeID) -> int | None:

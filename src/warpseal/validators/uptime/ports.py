@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
@@ -16,16 +16,13 @@ class ObservedPeers(Protocol):
         """Return when a connected node last sent a byte; None if it is not connected."""
         ...
 
-    def is_wanted(self, node_id: NodeID) -> bool:
+    def is_tracked(self, node_id: NodeID) -> bool:
         """Return whether a connection to the node is wanted."""
         ...
 
-    def tried(self) -> Iterable[NodeID]:
-        """Return the wanted nodes that were dialed, and the connected ones."""
-        ...
-
-    def was_tried(self, node_id: NodeID) -> bool:
-        """Return whether a node is among them."""
+    @property
+    def statistics(self) -> Mapping[NodeID, object]:
+        """Statistics of the tracked nodes that were dialed: only those have some."""
         ...
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:

@@ -16,7 +16,8 @@ from warpseal.errors import StoreDown
 from warpseal.history.ports import ObservedUptime
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.validators.uptime.counter import HOUR_S, ObservedHour, Uptime
+from warpseal.store.values import HourRow
+from warpseal.validators.uptime.counter import Uptime
 from warpseal.validators.uptime.hourly import HourlyUptime, compute_reach, hour_of
 from warpseal.validators.uptime.node_uptime import NodeUptimes
 from warpseal.validators.uptime.ports import ObservedPeers, UptimeStorage
@@ -75,7 +76,7 @@ class UptimeRecorder:
         """
         return self._validations.uptime(validation, self._now_ms(), self._unix_clock())
 
-    async def hours(self, node_id: NodeID, since_unix_s: int) -> tuple[ObservedHour, ...]:
+    async def hours(self, node_id: NodeID, since_unix_s: int) -> tuple[HourRow, ...]:
         """Return the hours in which a node was observed, oldest first: the store's, and those it does not have yet."""
         last_hour = hour_of(self._unix_clock())
         first_hour = max(hour_of(since_unix_s), last_hour - hour_of(self._settings.retention_s))
@@ -87,8 +88,7 @@ class UptimeRecorder:
         for row in self._hours.rows_of(node_id):
             if row.hour >= first_hour and row.observed_ms >= (rows[row.hour].observed_ms if row.hour in rows else 0):
                 rows[row.hour] = row
-        sorted_rows = (rows[hour] for hour in sorted(rows))
-        return tuple(ObservedHour(row.hour * HOUR_S, row.observed_ms, row.connected_ms) for row in sorted_rows)
+        return tuple(row for _, row in sorted(rows.items()))
 
     async def reach(self, node_id: NodeID, since_unix_s: int) -> ObservedUptime | None:
         """Return uptime and reachability of a node since then, at most a minute old.
