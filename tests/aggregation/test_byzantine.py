@@ -35,7 +35,7 @@ from tests.aggregation.world import (
 )
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.errors import QuorumImpossible, QuorumNotReached, Verdict
-from warpseal.peers.reachability import Reachability, ReachState
+from warpseal.peers.dial_schedule import Reachability, ReachState
 from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet

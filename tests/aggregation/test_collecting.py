@@ -37,7 +37,7 @@ from tests.aggregation.world import (
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InternalError, QuorumImpossible, QuorumNotReached, Verdict
-from warpseal.peers.reachability import Reachability, ReachState
+from warpseal.peers.dial_schedule import Reachability, ReachState
 from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime

@@ -30,7 +30,7 @@ from tests.aggregation.world import (
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, UnknownChain
-from warpseal.peers.reachability import Reachability, ReachState
+from warpseal.peers.dial_schedule import Reachability, ReachState
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
 

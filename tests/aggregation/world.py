@@ -18,7 +18,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
 from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
 from warpseal.node.p_chain import Subnet
-from warpseal.peers.reachability import CONNECTED, PENDING, Reachability
+from warpseal.peers.dial_schedule import CONNECTED, PENDING, Reachability
 from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, id_text

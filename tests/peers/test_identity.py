@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from warpseal.errors import StartupError
-from warpseal.peers.credentials import issue_certificate
 from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically
-from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, UnusableIdentity, lock_identity
+from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, UnusableIdentity, issue_certificate, lock_identity
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import parse_certificate
 from warpseal.warp.ids import hash160

@@ -12,7 +12,7 @@ import pytest
 from tests.eventually import until
 from tests.peers.world import Requester, all_connected, client, introduce, plan, world
 from warpseal.peers import peer_warnings
-from warpseal.peers.reachability import ReachState
+from warpseal.peers.dial_schedule import ReachState
 from warpseal.peers.settings import ManualPeer
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork

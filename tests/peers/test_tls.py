@@ -14,7 +14,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from tests.eventually import until
-from warpseal.peers.credentials import client_context, issue_certificate
+from warpseal.peers.identity import client_context, issue_certificate
 from warpseal.peers.statistics import ConnectionFailure
 from warpseal.peers.tls import MAX_UNSENT_BYTES, READ_BYTES, ReceiveBuffer, TlsConnection
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from warpseal.bls import PublicKey
 from warpseal.node.p_chain import Subnet
-from warpseal.peers.reachability import Reachability
+from warpseal.peers.dial_schedule import Reachability
 from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID

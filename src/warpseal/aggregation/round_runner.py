@@ -50,7 +50,7 @@ from warpseal.errors import (
     Verdict,
     WarpsealError,
 )
-from warpseal.peers.reachability import ReachState
+from warpseal.peers.dial_schedule import ReachState
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
 from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare

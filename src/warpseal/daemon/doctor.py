@@ -16,8 +16,8 @@ from warpseal.daemon.services import Services, Upstreams, build_services, open_u
 from warpseal.errors import NodeUnavailable, StartupError, StoreDown
 from warpseal.metrics.registry import Metrics
 from warpseal.node.pool import NodeResult
+from warpseal.peers.dial_schedule import ReachState
 from warpseal.peers.identity import lock_identity
-from warpseal.peers.reachability import ReachState
 from warpseal.runtime.process import running
 from warpseal.store.store import open_store, store_url
 from warpseal.store.url import OFF

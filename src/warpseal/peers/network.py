@@ -15,21 +15,23 @@ from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
 from warpseal.peers.connection_registry import ConnectionRegistry, ConnectivityListener
-from warpseal.peers.dial_schedule import DialLimits, DialSchedule, DialStage
-from warpseal.peers.dialer import Dialer
-from warpseal.peers.gossip import Gossip, peers_to_ask
-from warpseal.peers.identity import LockedIdentity
-from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_limit
-from warpseal.peers.pong_scheduler import PongScheduler
-from warpseal.peers.reachability import (
+from warpseal.peers.dial_schedule import (
     CONNECTED,
     NO_ADDRESS,
     OWN_NODE,
     PENDING,
     PRIVATE_ADDRESS,
+    DialLimits,
+    DialSchedule,
+    DialStage,
     Reachability,
     reachability_while_dialing,
 )
+from warpseal.peers.dialer import Dialer
+from warpseal.peers.gossip import Gossip, peers_to_ask
+from warpseal.peers.identity import LockedIdentity
+from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_limit
+from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.request_fanout import RequestQueue
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics

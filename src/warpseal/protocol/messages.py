@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError as ProtobufError
+from google.protobuf.message import Message as ProtobufMessage
 
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.acp118 import RESPONSE_BYTES
 from warpseal.protocol.compression import Zstd
 from warpseal.protocol.framing import encode_frame
 from warpseal.warp.protobuf import LENGTH_DELIMITED, DecodeError, encode_field, iter_fields, read_varint
+
+M = TypeVar("M", bound=ProtobufMessage)
 
 
 class MessageType(IntEnum):
@@ -111,10 +114,7 @@ def decode_app_response(body: bytes) -> tuple[bytes, int, bytes]:
     head = _share_head(body[:-RESPONSE_BYTES]) if len(body) <= _LONGEST_SHARE_BYTES else None
     if head is not None:
         return head[0], head[1], body[-RESPONSE_BYTES:]
-    try:
-        response = p2p_pb2.AppResponse.FromString(body)
-    except ProtobufError as error:
-        raise DecodeError(f"app response: {error}") from None
+    response = _parse(p2p_pb2.AppResponse, body)
     return response.chain_id, response.request_id, response.app_bytes
 
 
@@ -169,38 +169,32 @@ def escape_text(raw: bytes) -> str:
 
 def decode_handshake(body: bytes) -> p2p_pb2.Handshake:
     """Return a handshake, unchecked. Raises DecodeError."""
-    _check_size(body, _HANDSHAKE_BYTES)
-    try:
-        return p2p_pb2.Handshake.FromString(body)
-    except ProtobufError as error:
-        raise DecodeError(f"handshake: {error}") from None
+    return _parse(p2p_pb2.Handshake, body, _HANDSHAKE_BYTES)
 
 
 def decode_peer_list(body: bytes, limit: int) -> list[p2p_pb2.ClaimedIpPort]:
     """Return at most the first `limit` entries of a peer list, unchecked. Raises DecodeError."""
-    try:
-        return [
-            p2p_pb2.ClaimedIpPort.FromString(value)
-            for number, value in iter_fields(body, limit)
-            if number == 1 and isinstance(value, bytes)
-        ]
-    except ProtobufError as error:
-        raise DecodeError(f"peer list: {error}") from None
+    return [
+        _parse(p2p_pb2.ClaimedIpPort, value)
+        for number, value in iter_fields(body, limit)
+        if number == 1 and isinstance(value, bytes)
+    ]
 
 
 def decode_app_request_ids(body: bytes) -> tuple[bytes, int]:
     """Return (chain id, request id) of a peer's request. Raises DecodeError."""
-    _check_size(body, _PARSED_BYTES)
-    try:
-        request = p2p_pb2.AppRequest.FromString(body)
-    except ProtobufError as error:
-        raise DecodeError(f"app request: {error}") from None
+    request = _parse(p2p_pb2.AppRequest, body, _PARSED_BYTES)
     return request.chain_id, request.request_id
 
 
-def _check_size(body: bytes, limit: int) -> None:
-    if len(body) > limit:
+def _parse(message_type: type[M], body: bytes, limit: int | None = None) -> M:
+    """Return a message of at most `limit` bytes. Raises DecodeError."""
+    if limit is not None and len(body) > limit:
         raise DecodeError(f"{len(body)} bytes, at most {limit} are read")
+    try:
+        return message_type.FromString(body)
+    except ProtobufError as error:
+        raise DecodeError(f"{message_type.__name__}: {error}") from None
 
 
 def encode_handshake(handshake: p2p_pb2.Handshake) -> bytes:
