@@ -61,7 +61,7 @@ async def test_every_signature_and_share_of_an_old_store_is_found_and_verifies(
     tmp_path: Path, old: dict[str, Any]
 ) -> None:
     async with open_store(StoreSettings(), unpack(tmp_path, "store.db")) as store:
-        rows = await store.read(lambda connection: connection.execute(select(MESSAGES)).all(), 10.0)
+        rows = await store.database.read(lambda connection: connection.execute(select(MESSAGES)).all(), 10.0)
         entries = {MessageID(row.message_id): await store.archive.load(MessageID(row.message_id)) for row in rows}
         raws = {MessageID(row.message_id): row.raw for row in rows}
     for message_id, entry in entries.items():
@@ -90,7 +90,7 @@ async def test_what_else_an_old_store_holds_is_kept(tmp_path: Path, old: dict[st
             tables = (ADDRESSES, ORIGINS, L1_TRANSACTIONS, BLOCK_RANGES)
             return {table.name: len(connection.execute(select(table)).all()) for table in tables}
 
-        assert await store.read(count, 10.0) == {
+        assert await store.database.read(count, 10.0) == {
             "addresses": 18,
             "origins": 5,
             "l1_transactions": 5,

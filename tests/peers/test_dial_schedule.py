@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpseal.peers.dial_schedule import DialLimits, DialSchedule, DialStage
-from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.retry import Backoff
 from warpseal.warp.ids import NodeID
 
 GAP_S = 10.0

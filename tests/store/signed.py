@@ -81,7 +81,7 @@ def message_writer(
 ) -> Callable[[Connection], object]:
     """Return a function that writes shares and signatures of a message."""
     batch = WriteBatch(
-        for_ever={of.id: of} if for_ever else {},
+        pinned={of.id: of} if for_ever else {},
         signatures=[AddSignature(of, signature, lambda: None) for signature in signatures],
         updates=[AddShares(of, tuple(shares))],
     )
@@ -90,11 +90,11 @@ def message_writer(
 
 
 def add_origin(connection: Connection) -> None:
-    l1_records.add_origins(connection, [l1_records.origin_row(ORIGIN, "bootstrap", 0.0)])
+    l1_records.ADD_ORIGINS.run(connection, [l1_records.origin_row(ORIGIN, "bootstrap", 0.0)])
 
 
 def add_transaction(connection: Connection) -> None:
-    l1_records.add_transactions(connection, [l1_records.transaction_row(TRANSACTION)])
+    l1_records.ADD_TRANSACTIONS.run(connection, [l1_records.transaction_row(TRANSACTION)])
 
 
 @contextmanager

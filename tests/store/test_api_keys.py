@@ -21,7 +21,7 @@ def build_key(name: str, text: str, created_at: float = 1.0) -> ApiKey:
 
 
 async def add(store: Store, key: ApiKey) -> None:
-    await store.write(lambda connection: add_key(connection, key))
+    await store.database.write(lambda connection: add_key(connection, key))
 
 
 async def test_an_api_key_is_found_by_its_digest_before_and_after_it_is_revoked(any_store_url: str) -> None:
@@ -32,9 +32,9 @@ async def test_an_api_key_is_found_by_its_digest_before_and_after_it_is_revoked(
     async with store_at(any_store_url, **PATIENT) as store:
         assert await store.api_keys.find_key(key.digest) == key
         assert await store.api_keys.find_key(b"\x01" * 32) is None
-        assert await store.write(lambda connection: revoke_key(connection, "explorer", 5.5))
-        assert await store.write(lambda connection: revoke_key(connection, "explorer", 9.0))
-        assert not await store.write(lambda connection: revoke_key(connection, "unknown", 5.5))
+        assert await store.database.write(lambda connection: revoke_key(connection, "explorer", 5.5))
+        assert await store.database.write(lambda connection: revoke_key(connection, "explorer", 9.0))
+        assert not await store.database.write(lambda connection: revoke_key(connection, "unknown", 5.5))
         found = await store.api_keys.find_key(key.digest)
         assert found is not None
         assert found.revoked_at == 5.5
@@ -47,7 +47,7 @@ async def test_api_key_names_are_unique_and_keys_are_listed_oldest_first(any_sto
         await add(store, first)
         with pytest.raises(NameTaken):
             await add(store, build_key("a", new_key_text()))
-        assert await store.read(list_keys, PATIENCE_S) == (first, second)
+        assert await store.database.read(list_keys, PATIENCE_S) == (first, second)
 
 
 async def test_daemons_of_one_store_share_the_page_token_key(postgres_url: str) -> None:

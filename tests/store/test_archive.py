@@ -175,5 +175,5 @@ async def test_without_a_store_every_message_is_unknown() -> None:
         store.archive.pin(message(1))
         assert await store.archive.load(message(1).id) == ArchiveEntry()
         assert await store.archive.unverified(10) == ()
-        assert store.is_up
+        assert store.status().is_up
         assert store.status().url == "off"

@@ -24,7 +24,7 @@ async def age(store: Store, number: int, seconds: float) -> None:
         which = MESSAGES.c.message_id == message(number).id
         connection.execute(update(MESSAGES).where(which).values(used_at=time.time() - seconds))
 
-    await store.write(write)
+    await store.database.write(write)
 
 
 async def keep(store: Store, *numbers: int) -> None:
@@ -38,7 +38,7 @@ async def keep(store: Store, *numbers: int) -> None:
 async def evicted(store: Store, number: int) -> None:
     """Wait until so many were evicted, and that is committed."""
     await until(lambda: store.status().evicted == number)
-    await store.write(lambda connection: None)
+    await store.database.write(lambda connection: None)
 
 
 async def test_old_messages_are_evicted_with_their_shares_and_signatures(any_store_url: str) -> None:
@@ -109,7 +109,7 @@ async def test_addresses_are_pruned_by_age_and_number(any_store_url: str) -> Non
 
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         await store.addresses.keep(rows)
-        await store.write(grow_old)
+        await store.database.write(grow_old)
     async with store_at(any_store_url, max_age_s=DAY_S, max_addresses=3) as store:
         await evicted(store, 3)
         assert len(await store.addresses.load()) == 3

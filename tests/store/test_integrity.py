@@ -106,11 +106,11 @@ def test_ranges_of_blocks_that_overlap_are_named(any_store_url: str) -> None:
 
 
 def test_messages_of_every_page_are_checked(any_store_url: str) -> None:
-    messages = [message(number) for number in range(45)]
+    messages = [message(number) for number in range(105)]
     report, faults = check_store(
         create_store(any_store_url, *(message_writer(item, [share(item, 0)]) for item in messages))
     )
-    assert (report.messages, report.shares, faults) == (45, 45, [])
+    assert (report.messages, report.shares, faults) == (105, 105, [])
 
 
 def test_rows_that_belong_to_no_message_are_named_in_a_file(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ async def test_a_second_daemon_is_refused_with_the_pid_of_the_first(tmp_path: Pa
                 pass
         assert refused.value.pid == os.getpid()
     async with store_at(sqlite_url(tmp_path)) as store:
-        assert store.is_up
+        assert store.status().is_up
 
 
 async def test_daemons_that_share_a_server_read_each_others_messages(postgres_url: str) -> None:
@@ -56,7 +56,7 @@ async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemo
     over.set()
     await holding
     async with store_at(any_store_url) as store:
-        assert store.is_up
+        assert store.status().is_up
 
 
 def hold_alone(url: str, held: threading.Event | None = None, over: threading.Event | None = None) -> None:
@@ -86,7 +86,7 @@ async def test_a_reader_beside_a_running_daemon_writes_nothing(any_store_url: st
     async with store_at(any_store_url) as daemon:
         await daemon.archive.store_signature(message(1), signature(1))
         async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
-            assert reader.is_up
+            assert reader.status().is_up
             assert (await reader.archive.load(message(1).id)).signatures == (signature(1),)
             reader.archive.store_shares(message(1), [share(1)])
             await reader.archive.store_signature(message(2), signature(2))
@@ -145,13 +145,13 @@ async def test_a_daemon_starts_while_the_server_does_not_answer(
     with postgres_server.stopped():
         store = store_at(postgres_url)
         await store.__aenter__()
-        assert not store.is_up
+        assert not store.status().is_up
         assert store.status().reason
         await store.archive.store_signature(message(1), signature(1))
         assert await store.archive.load(message(1).id) == ArchiveEntry(is_incomplete=True)
         with pytest.raises(StoreDown):
             await store.l1.eager_schedule(bytes(32), 1.0, 0)
-    await until(lambda: store.is_up and store.status().waiting_writes == 0)
+    await until(lambda: store.status().is_up and store.status().waiting_writes == 0)
     assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
     await store.__aexit__(None, None, None)
 

@@ -46,12 +46,12 @@ async def test_writes_during_an_outage_are_committed_after_it(any_store_url: str
         with outage():
             store.archive.store_shares(message(1), [share(1), share(2)])
             await store.archive.store_signature(message(1), signature(2))
-            assert not store.is_up
+            assert not store.status().is_up
             store.archive.reject_share(message(1).id, share(2).public_key, share(2).signature)
             store.archive.pin(message(2))
             await store.archive.store_signature(message(2), signature(3))
             assert store.status().waiting_writes >= 4
-        await until(lambda: store.is_up and store.status().waiting_writes == 0)
+        await until(lambda: store.status().is_up and store.status().waiting_writes == 0)
         found = await store.archive.load(message(1).id)
         assert (found.shares, found.signatures) == ((share(1),), (signature(2), signature(1)))
         assert (await store.archive.load(message(2).id)).signatures == (signature(3),)
@@ -73,7 +73,7 @@ async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raise
             await store.addresses.keep([row])
             with pytest.raises(StoreDown):
                 await store.l1.eager_schedule(bytes(32), 1.0, 0)
-        await until(lambda: store.is_up)
+        await until(lambda: store.status().is_up)
         await store.addresses.keep([row])
         assert await store.addresses.load() == [row]
         await store.l1.eager_schedule(bytes(32), 1.0, 0)
@@ -93,7 +93,7 @@ async def test_an_outage_is_logged_once_with_its_reason_and_its_end(
             assert status.down_since_unix_s is not None
             assert abs(status.down_since_unix_s - time.time()) < 60
             await asyncio.sleep(0.3)
-        await until(lambda: store.is_up)
+        await until(lambda: store.status().is_up)
         assert store.status().reason is None
         assert store.status().down_since_unix_s is None
     said = [record.message for record in caplog.records if record.name == "warpseal.store.writer"]
@@ -106,8 +106,8 @@ async def test_a_failed_read_makes_the_writer_check_the_database(
     async with store_at(postgres_url) as store:
         with postgres_server.stopped():
             assert await store.archive.load(message(1).id) == ArchiveEntry(is_incomplete=True)
-            await until(lambda: not store.is_up)
-        await until(lambda: store.is_up)
+            await until(lambda: not store.status().is_up)
+        await until(lambda: store.status().is_up)
 
 
 async def test_a_server_restart_between_two_calls_is_no_outage(
@@ -135,8 +135,8 @@ async def test_a_hanging_server_delays_calls_for_a_limited_time(
                 await store.archive.store_signature(message(number), signature(number))
                 assert await store.archive.load(message(number).id) == ArchiveEntry(is_incomplete=True)
             assert time.monotonic() - began < 5
-            assert not store.is_up
-        await until(lambda: store.is_up and store.status().waiting_writes == 0)
+            assert not store.status().is_up
+        await until(lambda: store.status().is_up and store.status().waiting_writes == 0)
         assert (await store.archive.load(message(59).id)).signatures == (signature(59),)
 
 
@@ -161,7 +161,7 @@ async def test_an_entry_that_the_database_rejects_is_dropped_and_others_are_writ
         store.archive.pin(message(3))
         await store.archive.store_signature(message(2), signature(2))
         await until(lambda: store.status().waiting_writes == 0)
-        assert store.is_up
+        assert store.status().is_up
         assert store.status().dropped_writes == 1
     said = [record.message for record in caplog.records if record.name.startswith("warpseal")]
     assert said == ["the database refused entries, which are dropped"]

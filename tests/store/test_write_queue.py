@@ -6,7 +6,7 @@ import threading
 import time
 
 from tests.store.world import message, share, signature
-from warpseal.store.write_queue import AddShares, AddSignature, RejectShare, ShareUpdate, WriteQueue
+from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare, ShareUpdate, WriteQueue
 
 SOON = 0.05
 AN_HOUR_S = 3600.0
@@ -33,7 +33,7 @@ def test_updates_are_taken_in_the_order_in_which_they_were_added() -> None:
     queue = queue_of()
     updates: list[ShareUpdate] = [
         shares(1),
-        RejectShare(message(1).id, share(1).public_key, share(1).signature),
+        JudgeShare(message(1).id, share(1).public_key, share(1).signature, is_valid=False),
         shares(1),
     ]
     for update in updates:
@@ -49,7 +49,7 @@ def test_a_signature_is_due_at_once_and_gathering_entries_stay() -> None:
     queue.pin(message(3))
     queue.add_signature(new_signature(4))
     batch = queue.take(later())
-    assert (len(batch.signatures), batch.updates, batch.used, list(batch.for_ever)) == (1, [], set(), [message(3).id])
+    assert (len(batch.signatures), batch.updates, batch.used, list(batch.pinned)) == (1, [], set(), [message(3).id])
     queue.stop()
     rest = queue.take(later())
     assert (rest.updates, rest.used) == ([shares(1)], {message(2).id})

@@ -36,10 +36,9 @@ from warpseal.ops.profiles.ipc import profile_handlers
 from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, lock_descriptor
-from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import first_error, running, stop_signals
-from warpseal.runtime.retry import Retrier
+from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import P_CHAIN
 

@@ -40,8 +40,7 @@ from warpseal.ops.plugins.aliases import read_aliases as read_vm_aliases
 from warpseal.ops.plugins.registry import PluginRegistry
 from warpseal.ops.profiles.ipc import ClusterProfiler
 from warpseal.ops.profiles.profiler import open_profiler
-from warpseal.runtime.backoff import Backoff
-from warpseal.runtime.retry import Retrier
+from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
 
 if TYPE_CHECKING:

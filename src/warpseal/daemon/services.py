@@ -130,7 +130,7 @@ async def build_services(
         store = await stack.enter_async_context(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
-        leadership = await store.leadership("p-chain")
+        leadership = store.leadership("p-chain")
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
         sets = ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding)
         chains = ChainLookup(platform)

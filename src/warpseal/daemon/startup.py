@@ -29,8 +29,7 @@ from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
 from warpseal.peers.identity import lock_identity
 from warpseal.prices.avax import AvaxPrices, PriceSource, open_price_sources
-from warpseal.runtime.backoff import Backoff
-from warpseal.runtime.retry import Retrier
+from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF
 from warpseal.warp.ids import node_id_text
 

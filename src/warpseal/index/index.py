@@ -69,7 +69,7 @@ class Index:
             most_bytes = min(_READ_CACHE_BYTES, settings.cache_bytes // settings.readers)
             event.listen(self._engine.pool, "connect", _with_cache(most_bytes))
         bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
-        self._reader = StoreReader(self._engine, bounds, lambda: None, lambda error: url.redact(str(error)))
+        self._reader = StoreReader(self._engine, bounds, lambda error: url.redact(str(error)))
         self._cache = ReadCache()
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._statuses: dict[PrimaryChain, ChainStatus] = {}

@@ -20,9 +20,8 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.errors import IndexingStopped, StopReason
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.rate_meter import RateMeter
-from warpseal.runtime.retry import Retrier, RetryDelays
+from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 
 log = logging.getLogger(__name__)
 

@@ -33,8 +33,7 @@ from warpseal.indexer.worker import Processors, Worker
 from warpseal.indexer.x_processor import XChainOrigin, XChainProcessor
 from warpseal.ledger.params import Parameters
 from warpseal.node.upstream import Upstream
-from warpseal.runtime.backoff import Backoff
-from warpseal.runtime.retry import Retrier
+from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import StoreUrl
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.runtime.backoff import Backoff
-from warpseal.runtime.retry import RetryDelays
+from warpseal.runtime.retry import Backoff, RetryDelays
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from warpseal.peers.statistics import ConnectionFailure
-from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.retry import Backoff
 from warpseal.warp.ids import NodeID
 
 

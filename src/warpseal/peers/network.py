@@ -42,7 +42,7 @@ from warpseal.protocol.handshake import OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandler
-from warpseal.runtime.backoff import Backoff
+from warpseal.runtime.retry import Backoff
 from warpseal.store.addresses import Addresses
 from warpseal.warp.ids import ChainID, NodeID, SubnetID
 

@@ -1,15 +1,34 @@
-"""Repeat what fails for now: delays that grow from attempt to attempt, and calls that are repeated until they work."""
+"""Repeat what fails for now: delays that grow from attempt to attempt, and calls that are repeated until they work.
+
+Source of truth of the delays: avalanchego `network/tracked_ip.go`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import TypeVar
 
-from warpseal.runtime.backoff import Backoff
-
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before the next attempt. first_s: base of the first delay; cap_s: bound of all."""
+
+    first_s: float = 1.0
+    cap_s: float = 60.0
+
+    def next_delay(self, previous_s: float, random: Random) -> float:
+        """Return the delay that follows `previous_s` (0 before the first): grown by uniform [1, 2).
+
+        Above the cap it becomes cap x uniform [0.75, 1), so that waiters who all reached it stay spread.
+        """
+        delay_s = (previous_s if previous_s > 0 else self.first_s) * (1 + random.random())
+        return delay_s if delay_s <= self.cap_s else self.cap_s * (3 + random.random()) / 4
 
 
 class RetryDelays:
@@ -35,6 +54,7 @@ class Retrier:
 
     failures: what a call waits for, by the error that it raises meanwhile, such as {NodeUnavailable: "nodes"};
     any other error passes through. on_failure: called with each such error and the seconds until the next attempt.
+    max_wait_s: bound of the delays of one call, after which the last error passes through.
     """
 
     def __init__(
@@ -43,8 +63,10 @@ class Retrier:
         failures: Mapping[type[Exception], str],
         on_failure: Callable[[Exception, float], None] | None = None,
         random: Random | None = None,
+        max_wait_s: float = math.inf,
     ) -> None:
         self._backoff = backoff
+        self._max_wait_s = max_wait_s
         self._failures = dict(failures)
         self._errors = tuple(self._failures)
         self._on_failure = on_failure
@@ -59,13 +81,16 @@ class Retrier:
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Return what `attempt` returns, repeated after growing delays while it raises one of the errors."""
-        delays = RetryDelays(self._backoff, self._random)
+        delays, waited_s = RetryDelays(self._backoff, self._random), 0.0
         try:
             while True:
                 try:
                     return await attempt()
                 except self._errors as error:
                     delay_s = delays.next()
+                    waited_s += delay_s
+                    if waited_s > self._max_wait_s:
+                        raise
                     self._blocked[delays] = self._dependency(error)
                     if self._on_failure is not None:
                         self._on_failure(error, delay_s)

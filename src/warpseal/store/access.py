@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
-from warpseal.store.database import redacted_reason
-from warpseal.store.engine import reading_engine, server_parameters, writing_engine
+from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.store.engine import reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreInUse, StoreUnusable
-from warpseal.store.locks import LOCK_SUFFIX, StoreLock, hold_store
+from warpseal.store.locks import NO_ANSWER, ServerLock, find_holder, locked_file
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
 
-_MAX_PID_DIGITS: Final = 20
+_RETRY: Final = Backoff(0.05, 0.05)
 _SERVER_TIMEOUT_S: Final = 1.0
-_RETRY_S: Final = 0.05
 _USERS: Final = text(
     "SELECT DISTINCT application_name FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name LIKE 'warpseal %'"
@@ -39,59 +36,59 @@ def stores_below(data_dir: Path) -> list[Path]:
 @contextmanager
 def open_read_only(url: StoreUrl) -> Iterator[Connection]:
     """Open a connection that reads; a daemon may run meanwhile. Raises StoreUnusable, also for errors inside."""
-    _check_file(url)
-    with _translate_errors(url):
-        engine = _without_time_limit(reading_engine(url, connections=1))
-        try:
-            with engine.connect() as connection:
-                yield connection
-        finally:
-            engine.dispose()
+    with _opened(url, reading_engine) as engine, engine.connect() as connection:
+        yield connection
 
 
 @contextmanager
 def open_shared(url: StoreUrl) -> Iterator[Connection]:
     """Open one short transaction that writes beside a daemon. Raises StoreUnusable, also for errors inside."""
-    _check_file(url)
-    with _translate_errors(url):
-        engine = writing_engine(url)
-        try:
-            with engine.begin() as connection:
-                yield connection
-        finally:
-            engine.dispose()
+    with _opened(url, writing_engine, is_short=True) as engine, engine.begin() as connection:
+        yield connection
 
 
 @contextmanager
 def open_exclusive(url: StoreUrl) -> Iterator[Engine]:
     """Lock the store to write to it. Raises StoreInUse, which names its users, and StoreUnusable."""
     _check_file(url)
+    with (
+        locked_file(url.path) if url.path is not None else _locked_server(url),
+        _opened(url, writing_engine) as engine,
+    ):
+        yield engine
+
+
+@contextmanager
+def _opened(url: StoreUrl, build: Callable[[StoreUrl], Engine], *, is_short: bool = False) -> Iterator[Engine]:
+    """Raise errors of the database, and damaged messages in it, as StoreUnusable without secrets."""
+    _check_file(url)
+    engine = build(url)
+    if url.kind is StoreKind.POSTGRESQL and not is_short:
+        # A command may read everything.
+        event.listen(engine, "connect", _remove_time_limit)
+    try:
+        yield engine
+    except MalformedMessage as error:
+        reason = f"a message in it is damaged ({error}); `warpseal store check` shows more"
+        raise StoreUnusable(url.redacted, reason) from None
+    except DBAPIError as error:
+        raise StoreUnusable(url.redacted, redacted_reason(url, error)) from None
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _locked_server(url: StoreUrl) -> Iterator[None]:
     # The loop runs only to lock and to release, so an interrupt ends the work in between at once.
-    with _translate_errors(url), asyncio.Runner() as runner:
-        lock = runner.run(_lock(url))
-        engine = _without_time_limit(writing_engine(url))
+    with asyncio.Runner() as runner:
+        lock = ServerLock(url, exclusive=True)
         try:
-            yield engine
+            # A server needs a moment to notice that its last user has ended.
+            with suppress(*NO_ANSWER):
+                runner.run(Retrier(_RETRY, {StoreInUse: "users"}, max_wait_s=_SERVER_TIMEOUT_S).call(lock.acquire))
+            yield
         finally:
-            engine.dispose()
-            runner.run(lock.__aexit__(None, None, None))
-
-
-async def _lock(url: StoreUrl) -> AbstractAsyncContextManager[StoreLock]:
-    """Lock a store; a server needs a moment to notice that its last user has ended."""
-    parameters = {} if url.kind is StoreKind.SQLITE else server_parameters(url)
-    left_s = 0.0 if url.kind is StoreKind.SQLITE else _SERVER_TIMEOUT_S
-    while True:
-        lock = hold_store(url, parameters, exclusive=True)
-        try:
-            await lock.__aenter__()
-        except StoreInUse:
-            if left_s <= 0:
-                raise
-        else:
-            return lock
-        left_s -= _RETRY_S
-        await asyncio.sleep(_RETRY_S)
+            runner.run(lock.close())
 
 
 @contextmanager
@@ -109,27 +106,8 @@ def find_users(url: StoreUrl, connection: Connection) -> tuple[str, ...]:
     """Return the other processes that use the store now, as far as they are known."""
     if url.path is None:
         return tuple(connection.execute(_USERS).scalars())
-    pid = _read_holder(url.path)
+    pid = find_holder(url.path)
     return () if pid is None else (f"process {pid}",)
-
-
-def _read_holder(path: Path) -> str | None:
-    with suppress(OSError):
-        descriptor = os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return os.pread(descriptor, _MAX_PID_DIGITS, 0).decode(errors="replace").strip()
-        finally:
-            os.close(descriptor)
-    return None
-
-
-def _without_time_limit(engine: Engine) -> Engine:
-    """Remove the time limit of statements: a command may read everything."""
-    if engine.dialect.name == "postgresql":
-        event.listen(engine, "connect", _remove_time_limit)
-    return engine
 
 
 def _remove_time_limit(session: Any, _: object) -> None:
@@ -142,15 +120,3 @@ def _check_file(url: StoreUrl) -> None:
         raise StoreUnusable(url.redacted, "store-url is off, so there is no store")
     if url.path is not None and not url.path.is_file():
         raise StoreUnusable(str(url.path), "there is no such file; a daemon creates it when it starts")
-
-
-@contextmanager
-def _translate_errors(url: StoreUrl) -> Iterator[None]:
-    """Raise errors of the database, and damaged messages in it, as StoreUnusable without secrets."""
-    try:
-        yield
-    except MalformedMessage as error:
-        reason = f"a message in it is damaged ({error}); `warpseal store check` shows more"
-        raise StoreUnusable(url.redacted, reason) from None
-    except DBAPIError as error:
-        raise StoreUnusable(url.redacted, redacted_reason(url, error)) from None

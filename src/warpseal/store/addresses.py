@@ -2,60 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, select
 
 from warpseal.runtime.settings import DAY_S
+from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
-from warpseal.store.ports import ReadSide, WriteSide
 from warpseal.store.schema import ADDRESSES
-from warpseal.store.settings import StoreSettings
-from warpseal.store.statements import Insert, Prepared
+from warpseal.store.statements import Prepared, replacing
 from warpseal.store.values import AddressKind, AddressRow
 from warpseal.warp.ids import NodeID
 
 log = logging.getLogger(__name__)
 
 _RowKey = tuple[NodeID, AddressKind]
-_KEEP: Final = Prepared(
-    lambda into: _replacing(into(ADDRESSES)),
-    "node_id", "kind", "ip", "port", "worked_at", "signed_at", "kept_at",
-)  # fmt: skip
-_FORGET: Final = Prepared(
+_SAVE: Final = Prepared(lambda into: replacing(into(ADDRESSES)), *ADDRESSES.c.keys())
+_DELETE: Final = Prepared(
     lambda _: delete(ADDRESSES).where(ADDRESSES.c.node_id == bindparam("node"), ADDRESSES.c.kind == bindparam("why")),
     "node", "why",
 )  # fmt: skip
 
 
-def _replacing(statement: Insert) -> Insert:
-    new = statement.excluded
-    return statement.on_conflict_do_update(
-        index_elements=["node_id", "kind"],
-        set_={name: new[name] for name in ("ip", "port", "worked_at", "signed_at", "kept_at")},
-    )
-
-
 class Addresses:
     """The stored addresses. While the store is down none are loaded or written, and no method raises."""
 
-    def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
-        self._reads = reads
-        self._writes = writes
-        self._settings = settings
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._timeout_s = database.settings.address_timeout_s
         # The hash and time of each written row: a row that stays the same is written once a day.
         self._kept: dict[_RowKey, tuple[int, float]] = {}
 
     async def load(self) -> list[AddressRow]:
         """Return the stored addresses, those reached last at the end; none while the store is down."""
-        if not self._writes.is_up:
+        if not self._database.is_up:
             return []
         try:
-            rows = await self._reads.read(_all_rows, self._settings.address_timeout_s)
+            rows = await self._database.read(_all_rows, self._timeout_s)
         except StoreDown as error:
             log.warning("cannot load addresses of peers", extra={"reason": error.reason})
             return []
@@ -71,42 +57,33 @@ class Addresses:
         if not changed and not gone:
             return True
         try:
-            written = asyncio.wrap_future(self._writes.call(_writing(changed, gone, now)))
-            await asyncio.wait_for(written, self._settings.address_timeout_s)
-        except (StoreDown, TimeoutError) as error:
-            log.debug("cannot write addresses of peers", extra={"reason": str(error)})
+            await self._database.write(_writing(changed, gone, now), self._timeout_s)
+        except StoreDown as error:
+            log.debug("cannot write addresses of peers", extra={"reason": error.reason})
             return False
-        self._remember(wanted, changed, now)
+        self._kept = {key: kept for key, kept in self._kept.items() if key in wanted}
+        self._kept |= {(row.node_id, row.kind): (hash(row), now) for row in changed}
         return True
 
     def _is_due(self, key: _RowKey, row: AddressRow, now: float) -> bool:
         written_hash, kept_at = self._kept.get(key, (0, 0.0))
         return written_hash != hash(row) or now - kept_at > DAY_S
 
-    def _remember(self, wanted: Mapping[_RowKey, AddressRow], changed: Iterable[AddressRow], now: float) -> None:
-        self._kept = {key: kept for key, kept in self._kept.items() if key in wanted}
-        self._kept |= {(row.node_id, row.kind): (hash(row), now) for row in changed}
-
 
 def _all_rows(connection: Connection) -> list[tuple[AddressRow, float]]:
     rows = connection.execute(select(ADDRESSES).order_by(ADDRESSES.c.worked_at, ADDRESSES.c.signed_at))
     return [
-        (
-            AddressRow(NodeID(row.node_id), AddressKind(row.kind), row.ip, row.port, row.worked_at, row.signed_at),
-            row.kept_at,
-        )
-        for row in rows
+        (AddressRow(NodeID(node_id), AddressKind(kind), *values), kept_at) for node_id, kind, *values, kept_at in rows
     ]
 
 
 def _writing(changed: Iterable[AddressRow], gone: Iterable[_RowKey], now: float) -> Callable[[Connection], None]:
+    saved = sorted(
+        (row.node_id, row.kind.value, row.ip, row.port, row.worked_at, row.signed_at, now) for row in changed
+    )
+
     def write(connection: Connection) -> None:
-        _FORGET.run(connection, [(node_id, kind.value) for node_id, kind in sorted(gone)])
-        _KEEP.run(connection, sorted(_tuples(changed, now)))
+        _DELETE.run(connection, [(node_id, kind.value) for node_id, kind in sorted(gone)])
+        _SAVE.run(connection, saved)
 
     return write
-
-
-def _tuples(rows: Iterable[AddressRow], now: float) -> Iterator[tuple[object, ...]]:
-    for row in rows:
-        yield row.node_id, row.kind.value, row.ip, row.port, row.worked_at, row.signed_at, now

@@ -10,12 +10,10 @@ from contextlib import suppress
 from typing import Final
 
 from warpseal.store import archive_rows
-from warpseal.store.bloom import MessageFilter
+from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
-from warpseal.store.ports import ReadSide, WriteSide
-from warpseal.store.settings import StoreSettings
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
-from warpseal.store.write_queue import AddShares, AddSignature, MarkVerified, RejectShare
+from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
@@ -26,32 +24,29 @@ _USE_INTERVAL_S: Final = 60.0
 
 
 class Archive:
-    """Stores and loads from the event loop. message_filter: the stored messages, if no other process writes them."""
+    """Stores and loads from the event loop."""
 
-    def __init__(
-        self, reads: ReadSide, writes: WriteSide, settings: StoreSettings, message_filter: MessageFilter | None = None
-    ) -> None:
-        self._reads = reads
-        self._writes = writes
-        self._settings = settings
-        self._message_filter = message_filter
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._queue = database.queue
 
     async def load(self, message_id: MessageID) -> ArchiveEntry:
         """Return the stored shares and signatures of a message; an incomplete entry while the store is down or slow."""
-        if self._message_filter is not None and message_id not in self._message_filter:
+        if not self._database.may_hold(message_id):
             return ArchiveEntry()
-        if not self._writes.is_up:
+        if not self._database.is_up:
             return ArchiveEntry(is_incomplete=True)
         try:
-            found = await self._reads.read(
-                lambda connection: archive_rows.load_message(connection, message_id), self._settings.load_timeout_s
+            entry, used_at = await self._database.read(
+                lambda connection: archive_rows.load_message(connection, message_id),
+                self._database.settings.load_timeout_s,
             )
         except StoreDown as error:
             log.debug("cannot load a message", extra={"reason": error.reason})
             return ArchiveEntry(is_incomplete=True)
-        if found.used_at is not None and time.time() - found.used_at > _USE_INTERVAL_S:
-            self._writes.queue.mark_used(message_id)
-        return found.entry
+        if used_at is not None and time.time() - used_at > _USE_INTERVAL_S:
+            self._queue.mark_used(message_id)
+        return entry
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, within half a second.
@@ -60,48 +55,42 @@ class Archive:
         """
         kept = tuple(shares)
         if kept:
-            self._add_to_filter(message)
-            self._writes.queue.update_shares(AddShares(message, kept))
+            self._database.note(message.id)
+            self._queue.update_shares(AddShares(message, kept))
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         """Delete a bad share if its bytes are the stored ones; in order with `store_shares`."""
-        self._writes.queue.update_shares(RejectShare(message_id, public_key, signature))
+        self._queue.update_shares(JudgeShare(message_id, public_key, signature, is_valid=False))
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         """Mark a share as verified alone if its bytes are the stored ones; in order with `store_shares`."""
-        self._writes.queue.update_shares(MarkVerified(message_id, public_key, signature))
+        self._queue.update_shares(JudgeShare(message_id, public_key, signature, is_valid=True))
 
     def pin(self, message: UnsignedMessage) -> None:
         """Never evict the shares and signatures of a message, present and future ones."""
-        self._add_to_filter(message)
-        self._writes.queue.pin(message)
+        self._database.note(message.id)
+        self._queue.pin(message)
 
     async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
         """Store a signature; return when it is committed, after a second at most, and at once while the store is down.
 
         It is written as soon as possible in any case.
         """
-        self._add_to_filter(message)
-        if not self._writes.is_up or self._writes.is_stuck or self._reads.is_stuck:
-            self._writes.queue.add_signature(AddSignature(message, signed, _do_nothing))
+        self._database.note(message.id)
+        if not self._database.is_up or self._database.is_stuck:
+            self._queue.add_signature(AddSignature(message, signed, lambda: None))
             return
         future = asyncio.get_running_loop().create_future()
-        self._writes.queue.add_signature(AddSignature(message, signed, _resolver(future)))
+        self._queue.add_signature(AddSignature(message, signed, _resolver(future)))
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.commit_timeout_s):
+            async with asyncio.timeout(self._database.settings.commit_timeout_s):
                 await future
 
     async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
-        """Return unverified shares of messages kept for ever, at most `limit`; none while the store is down."""
+        """Return unverified shares of pinned messages, at most `limit`; none while the store is down."""
         with suppress(StoreDown):
-            return await self._reads.read(
-                lambda connection: archive_rows.load_unverified(connection, limit), self._settings.call_timeout_s
-            )
+            return await self._database.read(lambda connection: archive_rows.load_unverified(connection, limit))
         return ()
-
-    def _add_to_filter(self, message: UnsignedMessage) -> None:
-        if self._message_filter is not None:
-            self._message_filter.add(message.id)
 
 
 def _resolver(future: asyncio.Future[None]) -> Callable[[], None]:
@@ -117,7 +106,3 @@ def _resolver(future: asyncio.Future[None]) -> Callable[[], None]:
             loop.call_soon_threadsafe(resolve)
 
     return done
-
-
-def _do_nothing() -> None:
-    pass

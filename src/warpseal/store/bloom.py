@@ -46,16 +46,3 @@ class MessageFilter:
             self.add(message_id)
             loaded += 1
         self._holds_all = loaded > _MAX_LOADED
-
-
-class NullMessageFilter(MessageFilter):
-    """The filter of a store that is off: it stays empty."""
-
-    def __init__(self) -> None:
-        """Allocate no bits."""
-
-    def add(self, message_id: bytes) -> None:
-        """Do nothing."""
-
-    def __contains__(self, message_id: bytes) -> bool:
-        return False

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Row, Select
 from sqlalchemy.exc import DBAPIError
 
-from warpseal.store.bloom import MessageFilter, NullMessageFilter
-from warpseal.store.engine import create_private, reading_engine, server_parameters, writing_engine
+from warpseal.store.bloom import MessageFilter
+from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
 from warpseal.store.leadership import Leadership, ServerLeadership
-from warpseal.store.locks import StoreLock, hold_store
+from warpseal.store.locks import NO_ANSWER, ServerLock, locked_file
 from warpseal.store.migrate import Migrations, check_version, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
@@ -28,39 +28,171 @@ from warpseal.store.writer import CommitObserver, StoreWriter
 
 T = TypeVar("T")
 
-_MAX_REASON_CHARACTERS = 300
+
+class Database:
+    """A database; this class is that of a store that is off. reason: why nothing can be written.
+
+    settings: as given. queue: the writes that may wait.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        reason: str = "",
+        reader: StoreReader | None = None,
+        writer: StoreWriter | None = None,
+    ) -> None:
+        self.settings = settings
+        self._reason = reason
+        self._reader = reader
+        self._writer = writer
+        # Without a byte of room the queue drops every write.
+        self.queue = WriteQueue(0, 0.0) if writer is None else writer.queue
+        # The stored messages, if no other process writes them.
+        self._message_filter: MessageFilter | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it can be read, as far as is known: the last statement of the writer succeeded, or still runs."""
+        return self._reader is not None if self._writer is None else self._writer.is_up
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a read or a transaction takes longer than callers wait for it."""
+        return any(side is not None and side.is_stuck for side in (self._reader, self._writer))
+
+    def may_hold(self, message_id: bytes) -> bool:
+        """Return whether it may hold rows of a message."""
+        return self._reader is not None and (self._message_filter is None or message_id in self._message_filter)
+
+    def note(self, message_id: bytes) -> None:
+        """Remember that rows of a message are about to be written."""
+        if self._message_filter is not None:
+            self._message_filter.add(message_id)
+
+    async def open(self) -> None:
+        """Open it. Raises StartupError."""
+
+    async def run(self) -> None:
+        """Keep its lock until cancelled."""
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """Write the queue, close the connections and release the lock."""
+
+    async def read(self, query: Callable[[Connection], T], wait_s: float | None = None) -> T:
+        """Return the result of `query`, run in a reading thread.
+
+        Raises StoreDown after at most `wait_s`, by default half a minute; at once if earlier reads got no answer.
+        """
+        if self._reader is None:
+            raise StoreDown(self._reason)
+        return await self._reader.read(query, self.settings.call_timeout_s if wait_s is None else wait_s)
+
+    async def fetch(self, query: Select[Any], wait_s: float | None = None) -> Sequence[Row[Any]]:
+        """Return the rows of a query that has few. Raises StoreDown, as `read` does."""
+        return await self.read(lambda connection: connection.execute(query).all(), wait_s)
+
+    async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
+        """Return the result of `write`, run in its own transaction in the writer's thread.
+
+        Raises StoreDown after at most `wait_s`, by default half a minute, although it may be written later.
+        """
+        wait_s = self.settings.call_timeout_s if wait_s is None else wait_s
+        try:
+            async with asyncio.timeout(wait_s):
+                return await asyncio.wrap_future(self.call(write))
+        except TimeoutError:
+            raise StoreDown(f"no answer within {wait_s:g} s") from None
+
+    def call(self, write: Callable[[Connection], T]) -> Future[T]:
+        """Run `write` in its own transaction; the future raises StoreDown, at once while the store is down."""
+        if self._writer is not None:
+            return self._writer.call(write)
+        future: Future[T] = Future()
+        future.set_exception(StoreDown(self._reason))
+        return future
+
+    def status(self) -> StoreStatus:
+        """Return its status without a query. That a store is off is no failure."""
+        return StoreStatus(OFF, True, reason=self._reason)
+
+    def leadership(self, name: str) -> Leadership:
+        """Return the election of a name among all daemons of this database."""
+        return Leadership()
 
 
-class ReadWriteDatabase:
+class ReadOnlyDatabase(Database):
+    """A database that is only read; a running daemon may use it meanwhile."""
+
+    _reader: StoreReader
+
+    def __init__(self, url: StoreUrl, settings: StoreSettings, migrations: Migrations) -> None:
+        self._url = url
+        self._migrations = migrations
+        self._version: str | None = None
+        self._engine = reading_engine(url, settings.readers)
+        self._reader = StoreReader(self._engine, settings, partial(redacted_reason, url))
+        super().__init__(settings, "it is open for reading only", self._reader)
+
+    async def open(self) -> None:
+        """Check that it exists and has the schema version of this program. Raises StartupError."""
+        await asyncio.to_thread(self._open)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._reader.close()
+
+    def status(self) -> StoreStatus:
+        """Return its status without a query."""
+        return StoreStatus(self._url.redacted, self._version is not None, self._version)
+
+    def leadership(self, name: str) -> Leadership:
+        """Return an election that this process never wins, because it only reads."""
+        return Leadership(held=False)
+
+    def _open(self) -> None:
+        if self._url.path is not None and not self._url.path.exists():
+            raise StoreUnusable(self._url.redacted, "it does not exist yet; a daemon creates it")
+        try:
+            with self._engine.connect() as connection:
+                self._version = check_version(connection, self._url.redacted, self._migrations)
+        except DBAPIError as error:
+            raise StoreUnusable(self._url.redacted, redacted_reason(self._url, error)) from None
+
+
+class ReadWriteDatabase(Database):
     """A database that this process reads and writes."""
+
+    _reader: StoreReader
+    _writer: StoreWriter
 
     def __init__(
         self, url: StoreUrl, settings: StoreSettings, on_commit: CommitObserver | None, migrations: Migrations
     ) -> None:
-        self._url = url
-        self._migrations = migrations
-        self._eviction = Eviction(settings)
         describe = partial(redacted_reason, url)
-        self._writer = StoreWriter(writing_engine(url), settings, self._prepare, self._eviction, on_commit, describe)
-        self._reader = StoreReader(reading_engine(url, settings.readers), settings, self._writer.check, describe)
+        prepare = partial(upgrade_at_start, where=url.redacted, migrations=migrations)
+        self._url = url
+        self._eviction = Eviction(settings)
+        self._engine = writing_engine(url)
+        self._writer = StoreWriter(self._engine, settings, prepare, self._eviction, on_commit, describe)
+        self._reader: StoreReader = StoreReader(
+            reading_engine(url, settings.readers), settings, describe, self._writer.check
+        )
+        super().__init__(settings, "", self._reader, self._writer)
         self._stack = AsyncExitStack()
-        self._lock = StoreLock()
-        self.message_filter = MessageFilter() if url.kind is StoreKind.SQLITE else None
-
-    @property
-    def reads(self) -> StoreReader:
-        """The side that reads."""
-        return self._reader
-
-    @property
-    def writes(self) -> StoreWriter:
-        """The side that writes."""
-        return self._writer
+        self._lock = None if url.kind is StoreKind.SQLITE else ServerLock(url)
+        self._message_filter = MessageFilter() if url.kind is StoreKind.SQLITE else None
 
     async def open(self) -> None:
         """Lock it, upgrade it and start the writer; a server that does not answer is retried. Raises StartupError."""
         async with AsyncExitStack() as stack:
-            self._lock = await stack.enter_async_context(hold_store(self._url, self._parameters(), exclusive=False))
+            if self._url.path is not None:
+                stack.enter_context(locked_file(self._url.path))
+            if self._lock is not None:
+                stack.push_async_callback(self._lock.close)
+                with suppress(*NO_ANSWER):
+                    await self._lock.acquire()
             stack.callback(self._reader.close)
             await asyncio.to_thread(self._open)
             self._writer.start()
@@ -69,7 +201,7 @@ class ReadWriteDatabase:
 
     async def run(self) -> None:
         """Keep the lock until cancelled."""
-        await self._lock.run()
+        await (super().run() if self._lock is None else self._lock.run())
 
     async def close(self) -> None:
         """Write the queue, close the connections and release the lock."""
@@ -94,131 +226,19 @@ class ReadWriteDatabase:
 
     def leadership(self, name: str) -> Leadership:
         """Return the election of a name among all daemons of this database."""
-        return Leadership() if self._url.kind is StoreKind.SQLITE else ServerLeadership(self._parameters(), name)
-
-    def _parameters(self) -> dict[str, object]:
-        return server_parameters(self._url) if self._url.kind is StoreKind.POSTGRESQL else {}
+        return Leadership() if self._url.kind is StoreKind.SQLITE else ServerLeadership(self._url, name)
 
     def _open(self) -> None:
         try:
             if self._url.path is not None:
                 create_private(self._url.path)
-            self._writer.open()
-            if self.message_filter is not None:
-                self._writer.load(self.message_filter.load)
+            self._writer.connect()
+            if self._message_filter is not None:
+                with self._engine.connect() as connection:
+                    self._message_filter.load(connection)
         except OSError as error:
             raise StoreUnusable(self._url.redacted, error.strerror or str(error)) from error
         except DBAPIError as error:
             if self._url.kind is StoreKind.SQLITE:
                 raise StoreUnusable(self._url.redacted, redacted_reason(self._url, error)) from None
-            self._writer.open_later(error)
-
-    def _prepare(self, engine: Engine) -> str:
-        return upgrade_at_start(engine, self._url.redacted, self._migrations)
-
-
-class ReadOnlyDatabase:
-    """A database that is only read; a running daemon may use it meanwhile."""
-
-    def __init__(self, url: StoreUrl, settings: StoreSettings, migrations: Migrations) -> None:
-        self._url = url
-        self._migrations = migrations
-        self._version: str | None = None
-        self._engine = reading_engine(url, settings.readers)
-        self.reads = StoreReader(self._engine, settings, lambda: None, partial(redacted_reason, url))
-        self.writes = NullWrites("it is open for reading only", is_up=True)
-        self.message_filter = None
-
-    async def open(self) -> None:
-        """Check that it exists and has the schema version of this program. Raises StartupError."""
-        await asyncio.to_thread(self._open)
-
-    async def run(self) -> None:
-        """Wait until cancelled."""
-        await asyncio.Event().wait()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        self.reads.close()
-
-    def status(self) -> StoreStatus:
-        """Return its status without a query."""
-        return StoreStatus(self._url.redacted, self._version is not None, self._version)
-
-    def leadership(self, name: str) -> Leadership:
-        """Return an election that this process never wins, because it only reads."""
-        return Leadership(held=False)
-
-    def _open(self) -> None:
-        if self._url.path is not None and not self._url.path.exists():
-            raise StoreUnusable(self._url.redacted, "it does not exist yet; a daemon creates it")
-        try:
-            with self._engine.connect() as connection:
-                self._version = check_version(connection, self._url.redacted, self._migrations)
-        except DBAPIError as error:
-            raise StoreUnusable(self._url.redacted, redacted_reason(self._url, error)) from None
-
-
-class NullReads:
-    """The read side of a store that is off. reason: why it is off."""
-
-    is_stuck = False
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
-        """Raise StoreDown."""
-        raise StoreDown(self._reason)
-
-
-class NullWrites:
-    """The write side of a store that is off or read only. is_up: whether it can be read."""
-
-    is_stuck = False
-
-    def __init__(self, reason: str, *, is_up: bool) -> None:
-        self._reason = reason
-        self.is_up = is_up
-        # Without a byte of room the queue drops every write.
-        self.queue = WriteQueue(0, 0.0)
-
-    def call(self, write: Callable[[Connection], T]) -> Future[T]:
-        """Return a future that raises StoreDown."""
-        future: Future[T] = Future()
-        future.set_exception(StoreDown(self._reason))
-        return future
-
-
-class NullDatabase:
-    """The database of a store that is off."""
-
-    def __init__(self, reason: str) -> None:
-        self.reads = NullReads(reason)
-        self.writes = NullWrites(reason, is_up=False)
-        self.message_filter = NullMessageFilter()
-        self._reason = reason
-
-    async def open(self) -> None:
-        """Do nothing."""
-
-    async def run(self) -> None:
-        """Wait until cancelled."""
-        await asyncio.Event().wait()
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    def status(self) -> StoreStatus:
-        """Return that the store is off, which is no failure."""
-        return StoreStatus(OFF, True, reason=self._reason)
-
-    def leadership(self, name: str) -> Leadership:
-        """Return an election that this process has won."""
-        return Leadership()
-
-
-def redacted_reason(url: StoreUrl, error: BaseException) -> str:
-    """Return a library's error as one line without secrets."""
-    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return url.redact(" ".join(str(original).split()))[:_MAX_REASON_CHARACTERS]
+            self._writer.set_down(error)

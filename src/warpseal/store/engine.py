@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Engine, PoolProxiedConnection, QueuePool, create_engine, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreKind, StoreUrl
@@ -20,6 +20,7 @@ from warpseal.store.url import StoreKind, StoreUrl
 # No other process writes to a file, because it is locked.
 BUSY_TIMEOUT_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 3
+_MAX_REASON_CHARACTERS: Final = 300
 _STATEMENT_TIMEOUT_MS: Final = 30_000
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _PRAGMAS: Final = (
@@ -51,7 +52,7 @@ def writing_engine(url: StoreUrl) -> Engine:
     return engine
 
 
-def reading_engine(url: StoreUrl, connections: int) -> Engine:
+def reading_engine(url: StoreUrl, connections: int = 1) -> Engine:
     """Return an engine that reads, each statement by itself, on at most `connections` connections."""
     if url.kind is StoreKind.POSTGRESQL:
         return _postgresql(url, connections).execution_options(isolation_level="AUTOCOMMIT")
@@ -69,6 +70,12 @@ def create_private(path: Path) -> None:
     """Create a database file that only its owner may read, if it does not exist. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def redacted_reason(url: StoreUrl, error: BaseException) -> str:
+    """Return a library's error as one line without secrets."""
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return url.redact(" ".join(str(original).split()))[:_MAX_REASON_CHARACTERS]
 
 
 def _sqlite(path: Path, connections: int, mode: str) -> Engine:

@@ -12,8 +12,6 @@ class StoreUnusable(StartupError):
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"the store {where} cannot be used: {reason}")
-        self.where = where
-        self.reason = reason
 
 
 class StoreTooNew(StartupError):
@@ -24,32 +22,24 @@ class StoreTooNew(StartupError):
             f"the store {where} has schema version {version}, newer than {known}, the newest that this program knows: "
             "run the newer program"
         )
-        self.where = where
-        self.version = version
-        self.known = known
 
 
 class StoreNeedsUpgrade(StartupError):
     """The store's schema is older than the program's, and the upgrade is too slow for the start of a daemon."""
 
-    def __init__(self, where: str, version: str, known: str) -> None:
+    def __init__(self, where: str, version: str | None, known: str) -> None:
         super().__init__(
-            f"the store {where} has schema version {version}, and this program needs {known}: "
+            f"the store {where} has schema version {version or 'none'}, and this program needs {known}: "
             "run `warpseal store upgrade` first"
         )
-        self.where = where
-        self.version = version
-        self.known = known
 
 
 class StoreInUse(StartupError):
-    """Another process uses the store. holders: the processes as text; pid: of the first, if it is known."""
+    """Another process uses the store. users: the processes as text; pid: of the first, if it is known."""
 
-    def __init__(self, where: str, holders: tuple[str, ...], pid: int | None = None) -> None:
-        named = ", ".join(holders) or "another process"
+    def __init__(self, where: str, users: tuple[str, ...], pid: int | None = None) -> None:
+        named = ", ".join(users) or "another process"
         super().__init__(f"the store {where} is in use by {named}: stop it first, or use another store-url")
-        self.where = where
-        self.holders = holders
         self.pid = pid
 
 

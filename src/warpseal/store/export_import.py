@@ -6,13 +6,13 @@ An L1 whose validators cannot be reached can sign elsewhere and import the share
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from cachetools import LRUCache
-from sqlalchemy import Connection, Engine, Row, Select, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, select
 
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
 from warpseal.store import archive_rows
@@ -20,8 +20,6 @@ from warpseal.store.access import read_snapshot
 from warpseal.store.jsonl import (
     BadLine,
     MessageLine,
-    ShareLine,
-    SignatureLine,
     check_header,
     header_line,
     message_line,
@@ -37,7 +35,7 @@ from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MessageID
 from warpseal.warp.message import UnsignedMessage
 
-_MESSAGES_PER_PAGE: Final = 100
+_MESSAGES_PER_PAGE: Final = 50
 _RECORDS_PER_WRITE: Final = 500
 _MAX_CACHED_MESSAGES: Final = 64
 _MAX_CACHED_KEYS: Final = 20_000
@@ -51,16 +49,14 @@ class Selection:
     since_unix_s: float | None = None
     for_ever: bool = False
 
-    def query(self, after_key: int) -> Select[tuple[int, bytes, int]]:
-        """Return the query of the next messages by key."""
-        chosen = select(MESSAGES.c.key, MESSAGES.c.raw, MESSAGES.c.for_ever).where(MESSAGES.c.key > after_key)
-        if self.message_id is not None:
-            chosen = chosen.where(MESSAGES.c.message_id == self.message_id)
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Return the conditions on the rows of messages."""
+        conditions = [MESSAGES.c.message_id == self.message_id] if self.message_id is not None else []
         if self.since_unix_s is not None:
-            chosen = chosen.where(MESSAGES.c.used_at >= self.since_unix_s)
+            conditions.append(MESSAGES.c.used_at >= self.since_unix_s)
         if self.for_ever:
-            chosen = chosen.where(MESSAGES.c.for_ever == 1)
-        return chosen.order_by(MESSAGES.c.key).limit(_MESSAGES_PER_PAGE)
+            conditions.append(MESSAGES.c.for_ever == 1)
+        return conditions
 
 
 @dataclass(slots=True)
@@ -80,31 +76,48 @@ class TransferStats:
 def export_lines(
     connection: Connection, schema_version: str, selection: Selection, stats: TransferStats
 ) -> Iterator[bytes]:
-    """Yield the lines of an export, with one page of messages in memory at a time; `stats` counts them."""
+    """Yield the lines of an export; `stats` counts them."""
     yield header_line(schema_version)
+    for rows in read_messages(connection, *selection.conditions()):
+        message = UnsignedMessage.parse(rows.message.raw)
+        stats.messages += 1
+        yield message_line(message, for_ever=rows.message.for_ever == 1)
+        for row in rows.signatures:
+            stats.signatures += 1
+            yield signature_line(message.id, StoredSignature(archive_rows.split_keys(row.public_keys), row.signature))
+        for row in rows.shares:
+            stats.shares += 1
+            yield share_line(message.id, StoredShare(row.public_key, row.signature, row.verified == 1))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRows:
+    """The row of a message and those of its signatures and shares, read at one moment."""
+
+    message: Row[Any]
+    signatures: Sequence[Row[Any]]
+    shares: Sequence[Row[Any]]
+
+
+def read_messages(connection: Connection, *conditions: ColumnElement[bool]) -> Iterator[MessageRows]:
+    """Yield the rows of messages, oldest first, with one page of messages in memory at a time."""
     after_key = 0
     while True:
         with read_snapshot(connection):
-            page = connection.execute(selection.query(after_key)).all()
-            lines = [line for row in page for line in _message_lines(connection, row, stats)]
-        yield from lines
+            query = select(MESSAGES).where(MESSAGES.c.key > after_key, *conditions).order_by(MESSAGES.c.key)
+            messages = connection.execute(query.limit(_MESSAGES_PER_PAGE)).all()
+            page = [_with_signatures(connection, message) for message in messages]
+        yield from page
         if len(page) < _MESSAGES_PER_PAGE:
             return
-        after_key = page[-1].key
+        after_key = messages[-1].key
 
 
-def _message_lines(connection: Connection, row: Row[tuple[int, bytes, int]], stats: TransferStats) -> Iterator[bytes]:
-    message = UnsignedMessage.parse(row.raw)
-    stats.messages += 1
-    yield message_line(message, for_ever=row.for_ever == 1)
-    signatures = select(SIGNATURES.c.public_keys, SIGNATURES.c.signature).where(SIGNATURES.c.message_key == row.key)
-    for public_keys, signature in connection.execute(signatures.order_by(SIGNATURES.c.created_at, SIGNATURES.c.key)):
-        stats.signatures += 1
-        yield signature_line(message.id, StoredSignature(archive_rows.split_keys(public_keys), signature))
-    shares = select(SHARES.c.public_key, SHARES.c.signature, SHARES.c.verified).where(SHARES.c.message_key == row.key)
-    for public_key, signature, verified in connection.execute(shares.order_by(SHARES.c.public_key)):
-        stats.shares += 1
-        yield share_line(message.id, StoredShare(public_key, signature, verified == 1))
+def _with_signatures(connection: Connection, message: Row[Any]) -> MessageRows:
+    signatures = select(SIGNATURES).where(SIGNATURES.c.message_key == message.key)
+    shares = select(SHARES).where(SHARES.c.message_key == message.key).order_by(SHARES.c.public_key)
+    by_age = signatures.order_by(SIGNATURES.c.created_at, SIGNATURES.c.key)
+    return MessageRows(message, connection.execute(by_age).all(), connection.execute(shares).all())
 
 
 @lru_cache(_MAX_CACHED_KEYS)
@@ -151,13 +164,19 @@ class Importer:
         return self.stats
 
     def _add(self, raw: bytes | None) -> None:
-        match read_line(raw):
-            case MessageLine() as line:
-                self._messages[line.message.id] = line
-            case ShareLine(message, share):
-                self._add_share(self._find_message(message), share)
-            case SignatureLine(message, signed):
-                self._add_signature(self._find_message(message), signed)
+        line = read_line(raw)
+        if isinstance(line, MessageLine):
+            self._messages[line.message.id] = line
+            return
+        message = self._find_message(line.message)
+        if isinstance(line.signed, StoredShare):
+            self._add_share(message, line.signed)
+        else:
+            self._add_signature(message, line.signed)
+        self.stats.messages += message.message.id != self._last_message
+        self._last_message = message.message.id
+        if self.for_ever or message.for_ever:
+            self._batch.pinned[message.message.id] = message.message
 
     def _find_message(self, named: UnsignedMessage | MessageID) -> MessageLine:
         """Return the message that a line names: from the line, an earlier line, or the store. Raises BadLine."""
@@ -184,7 +203,6 @@ class Importer:
         verified = StoredShare(share.public_key, share.signature, verified=True)
         self._batch.updates.append(AddShares(line.message, (verified,)))
         self.stats.shares += 1
-        self._count_message(line)
 
     def _add_signature(self, line: MessageLine, signed: StoredSignature) -> None:
         keys = [parse_key(key) for key in signed.public_keys]
@@ -192,14 +210,6 @@ class Importer:
             raise BadLine("the signature is not the one of exactly these keys over this message")
         self._batch.signatures.append(AddSignature(line.message, signed, done=lambda: None))
         self.stats.signatures += 1
-        self._count_message(line)
-
-    def _count_message(self, line: MessageLine) -> None:
-        """Count a message, of which a signature has been verified, and keep it for ever if that is wanted."""
-        self.stats.messages += line.message.id != self._last_message
-        self._last_message = line.message.id
-        if self.for_ever or line.for_ever:
-            self._batch.for_ever[line.message.id] = line.message
 
     def _write(self) -> None:
         batch, self._batch = self._batch, WriteBatch()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
@@ -11,9 +12,8 @@ from sqlalchemy import Connection, Row, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.bls import verify, verify_aggregate
-from warpseal.store.access import read_snapshot
 from warpseal.store.archive_rows import split_keys
-from warpseal.store.export_import import parse_key
+from warpseal.store.export_import import MessageRows, parse_key, read_messages
 from warpseal.store.jsonl import BadLine
 from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, METADATA, ORIGINS, SHARES, SIGNATURES
 from warpseal.warp.codec import MalformedMessage
@@ -21,7 +21,6 @@ from warpseal.warp.ids import ID_BYTES, SubnetID, id_text
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
 from warpseal.warp.message import UnsignedMessage
 
-_MESSAGES_PER_PAGE: Final = 20
 _ROWS_PER_PAGE: Final = 1_000
 
 
@@ -36,20 +35,6 @@ class IntegrityReport:
     origins: int = 0
     l1_transactions: int = 0
     faults: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Message:
-    """A message's row with its signatures and shares, read at one moment."""
-
-    row: Row[Any]
-    signatures: Sequence[Row[Any]]
-    shares: Sequence[Row[Any]]
-
-    @property
-    def name(self) -> str:
-        """The message's name in a fault."""
-        return f"message {id_text(self.row.message_id)}"
 
 
 @dataclass(slots=True)
@@ -81,69 +66,38 @@ class IntegrityCheck:
             self._report(fault)
 
     def _check_messages(self) -> None:
-        for message in self._messages():
-            self._check_message(message)
+        for rows in read_messages(self.connection):
+            self._check_message(rows)
+            self.progress(self.report)
 
     def _report(self, fault: str) -> None:
         self.report.faults += 1
         self.on_fault(fault)
 
-    def _messages(self) -> Iterator[_Message]:
-        query = select(MESSAGES).order_by(MESSAGES.c.key).limit(_MESSAGES_PER_PAGE)
-        after_key = 0
-        while True:
-            with read_snapshot(self.connection):
-                rows = self.connection.execute(query.where(MESSAGES.c.key > after_key)).all()
-                page = [self._whole(row) for row in rows]
-            yield from page
-            self.progress(self.report)
-            if len(page) < _MESSAGES_PER_PAGE:
-                return
-            after_key = rows[-1].key
-
-    def _whole(self, row: Row[Any]) -> _Message:
-        signatures = select(SIGNATURES).where(SIGNATURES.c.message_key == row.key)
-        shares = select(SHARES).where(SHARES.c.message_key == row.key)
-        return _Message(row, self.connection.execute(signatures).all(), self.connection.execute(shares).all())
-
-    def _check_message(self, message: _Message) -> None:
-        row = message.row
+    def _check_message(self, rows: MessageRows) -> None:
+        row = rows.message
+        name = f"message {id_text(row.message_id)}"
         self.report.messages += 1
         if sha256(row.raw).digest() != row.message_id:
-            self._report(f"{message.name}: its id is not the hash of its bytes")
+            self._report(f"{name}: its id is not the hash of its bytes")
         try:
             UnsignedMessage.parse(row.raw)
         except MalformedMessage as error:
-            self._report(f"{message.name}: no Warp message: {error}")
-        if sum(share.verified == 0 for share in message.shares) != row.candidates:
-            self._report(f"{message.name}: the number of its unverified shares is not the counted one")
-        for signature in message.signatures:
-            self._check_signature(message, signature)
-        for share in message.shares:
-            self._check_share(message, share)
-
-    def _check_signature(self, message: _Message, row: Row[Any]) -> None:
-        self.report.signatures += 1
-        try:
-            keys = [parse_key(key) for key in split_keys(row.public_keys)]
-            fault = None if verify_aggregate(keys, message.row.raw, row.signature) else "it does not verify"
-        except BadLine as error:
-            fault = str(error)
-        if fault is not None:
-            self._report(f"{message.name}: a signature of {len(row.public_keys) // 48} keys: {fault}")
-
-    def _check_share(self, message: _Message, row: Row[Any]) -> None:
-        self.report.shares += 1
-        try:
-            is_right = verify(parse_key(row.public_key), message.row.raw, row.signature)
-        except BadLine:
-            is_right = False
-        if is_right:
-            return
-        if row.verified == 0:
-            self.report.wrong_candidates += 1
-        else:
-            self._report(f"{message.name}: the verified share of key 0x{row.public_key.hex()} does not verify")
+            self._report(f"{name}: no Warp message: {error}")
+        if sum(share.verified == 0 for share in rows.shares) != row.candidates:
+            self._report(f"{name}: the number of its unverified shares is not the counted one")
+        for signature in rows.signatures:
+            self.report.signatures += 1
+            if fault := _signature_fault(row.raw, signature):
+                self._report(f"{name}: a signature of {len(signature.public_keys) // 48} keys: {fault}")
+        for share in rows.shares:
+            self.report.shares += 1
+            if _is_valid_share(row.raw, share):
+                continue
+            if share.verified == 0:
+                self.report.wrong_candidates += 1
+            else:
+                self._report(f"{name}: the verified share of key 0x{share.public_key.hex()} does not verify")
 
     def _check_transactions(self) -> None:
         for row in self._rows(select(L1_TRANSACTIONS).order_by(L1_TRANSACTIONS.c.tx_id), L1_TRANSACTIONS.c.tx_id):
@@ -171,6 +125,20 @@ class IntegrityCheck:
             if overlaps or row.high < row.low:
                 self._report(f"blocks {row.low} to {row.high} of a chain are stored twice, or not in order")
             before = row
+
+
+def _signature_fault(raw: bytes, row: Row[Any]) -> str | None:
+    try:
+        keys = [parse_key(key) for key in split_keys(row.public_keys)]
+    except BadLine as error:
+        return str(error)
+    return None if verify_aggregate(keys, raw, row.signature) else "it does not verify"
+
+
+def _is_valid_share(raw: bytes, row: Row[Any]) -> bool:
+    with suppress(BadLine):
+        return verify(parse_key(row.public_key), raw, row.signature)
+    return False
 
 
 def _origin_validation(row: Row[Any]) -> bytes | None:

@@ -14,15 +14,14 @@ import msgspec
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MalformedID, MessageID, parse_id
-from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.message import SIGNATURE_BYTES, UnsignedMessage
+from warpseal.warp.validator_set import PUBLIC_KEY_BYTES
 
 FORMAT: Final = "warpseal-store"
 VERSION: Final = 1
 # A signature names all its keys, of which 40,000 fit.
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 128 * 1024
-_KEY_BYTES: Final = 48
-_SIGNATURE_BYTES: Final = 96
 
 
 class BadLine(ValueError):
@@ -38,22 +37,11 @@ class MessageLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareLine:
-    """One validator's signature of a message, which is given by its id or in full."""
+class SignedLine:
+    """A share or an aggregate signature of a message, which is given by its id or in full."""
 
     message: UnsignedMessage | MessageID
-    share: StoredShare
-
-
-@dataclass(frozen=True, slots=True)
-class SignatureLine:
-    """An aggregate signature of a message, and the keys of its signers."""
-
-    message: UnsignedMessage | MessageID
-    signed: StoredSignature
-
-
-Line = MessageLine | ShareLine | SignatureLine
+    signed: StoredShare | StoredSignature
 
 
 class _Record(msgspec.Struct, rename="camel"):
@@ -74,26 +62,24 @@ _DECODER: Final = msgspec.json.Decoder(_Record)
 
 def header_line(schema_version: str) -> bytes:
     """Return the first line of an export."""
-    return _encoded({"format": FORMAT, "version": VERSION, "schemaVersion": schema_version})
+    return _encode(format=FORMAT, version=VERSION, schemaVersion=schema_version)
 
 
 def message_line(message: UnsignedMessage, *, for_ever: bool) -> bytes:
     """Return the line of a message."""
-    record = {"type": "message", "messageId": _hex(message.id), "unsignedMessage": _hex(message.raw)}
-    return _encoded(record | {"forEver": for_ever})
+    return _encode(type="message", messageId=message.id, unsignedMessage=message.raw, forEver=for_ever)
 
 
 def share_line(message_id: MessageID, share: StoredShare) -> bytes:
     """Return the line of a share."""
-    record = {"type": "share", "messageId": _hex(message_id), "publicKey": _hex(share.public_key)}
-    return _encoded(record | {"signature": _hex(share.signature), "verified": share.verified})
+    fields = {"publicKey": share.public_key, "signature": share.signature, "verified": share.verified}
+    return _encode(type="share", messageId=message_id, **fields)
 
 
 def signature_line(message_id: MessageID, signed: StoredSignature) -> bytes:
     """Return the line of a signed message."""
     keys = [_hex(key) for key in signed.public_keys]
-    record = {"type": "signature", "messageId": _hex(message_id), "publicKeys": keys}
-    return _encoded(record | {"signature": _hex(signed.signature)})
+    return _encode(type="signature", messageId=message_id, publicKeys=keys, signature=signed.signature)
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
@@ -121,19 +107,19 @@ def check_header(raw: bytes | None) -> None:
         raise BadLine(f"the file is of version {record.version}; this program knows version {VERSION}")
 
 
-def read_line(raw: bytes | None) -> Line:
+def read_line(raw: bytes | None) -> MessageLine | SignedLine:
     """Parse a line after the first; signatures are not verified here. Raises BadLine."""
     record = _record(raw)
     if record.type == "message":
         return MessageLine(_full_message(record), record.for_ever)
     if record.type == "share":
-        share = StoredShare(_key(record.public_key), _signature(record), record.verified)
-        return ShareLine(_message(record), share)
+        key = _bytes("publicKey", record.public_key, PUBLIC_KEY_BYTES)
+        return SignedLine(_message(record), StoredShare(key, _signature(record), record.verified))
     if record.type == "signature":
-        keys = tuple(_key(text) for text in record.public_keys or ())
+        keys = tuple(_bytes("publicKey", text, PUBLIC_KEY_BYTES) for text in record.public_keys or ())
         if not keys or len(set(keys)) != len(keys):
             raise BadLine("publicKeys: the keys of the signers, each once, are needed")
-        return SignatureLine(_message(record), StoredSignature(keys, _signature(record)))
+        return SignedLine(_message(record), StoredSignature(keys, _signature(record)))
     raise BadLine('type: expected "message", "share" or "signature"')
 
 
@@ -174,12 +160,8 @@ def _message_id(text: str) -> MessageID:
         raise BadLine(f"messageId: {error}") from None
 
 
-def _key(text: str | None) -> bytes:
-    return _bytes("publicKey", text, _KEY_BYTES)
-
-
 def _signature(record: _Record) -> bytes:
-    return _bytes("signature", record.signature, _SIGNATURE_BYTES)
+    return _bytes("signature", record.signature, SIGNATURE_BYTES)
 
 
 def _bytes(name: str, text: str | None, length: int | None = None) -> bytes:
@@ -194,9 +176,11 @@ def _bytes(name: str, text: str | None, length: int | None = None) -> bytes:
     return raw
 
 
+def _encode(**fields: Any) -> bytes:
+    """Encode a record; bytes become hex."""
+    record = {name: _hex(value) if isinstance(value, bytes) else value for name, value in fields.items()}
+    return msgspec.json.encode(record) + b"\n"
+
+
 def _hex(raw: bytes) -> str:
     return "0x" + raw.hex()
-
-
-def _encoded(record: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(record) + b"\n"

@@ -6,19 +6,18 @@ committed in one transaction with the rows found in its blocks.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, Final
 from zlib import crc32
 
 from sqlalchemy import Connection, Row, Select, delete, func, select
 
+from warpseal.store.database import Database
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
-from warpseal.store.ports import ReadSide, WriteSide
 from warpseal.store.schema import BLOCK_RANGES, EAGER_TASKS, L1_TRANSACTIONS, ORIGINS
-from warpseal.store.settings import StoreSettings
-from warpseal.store.statements import Prepared, insert_for
+from warpseal.store.statements import Prepared, insert_for, replacing
 from warpseal.store.values import (
     BlockRange,
     BootstrapOrigin,
@@ -29,32 +28,53 @@ from warpseal.store.values import (
 )
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 
-T = TypeVar("T")
+FOLLOWER: Final = "follower"
+# The first half of the two numbers of an advisory lock; the second is of the chain.
+_RANGES_LOCK: Final = 0x57_53_42_52
+
+ADD_TRANSACTIONS: Final = Prepared(
+    lambda into: into(L1_TRANSACTIONS).on_conflict_do_nothing(index_elements=["tx_id"]),
+    *L1_TRANSACTIONS.c.keys(),
+)
+ADD_ORIGINS: Final = Prepared(
+    lambda into: into(ORIGINS).on_conflict_do_nothing(index_elements=["validation_id"]), *ORIGINS.c.keys()
+)
+_NEWEST_FIRST: Final = select(L1_TRANSACTIONS).order_by(
+    L1_TRANSACTIONS.c.height.desc(), L1_TRANSACTIONS.c.position.desc()
+)
 
 
 class L1Records:
     """The rows that the follower writes, and that serve the signed messages of L1 transactions."""
 
-    def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
-        self._reads = reads
-        self._writes = writes
-        self._settings = settings
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # The wait of callers that have other sources.
+        self._short_s = database.settings.load_timeout_s
 
     async def transaction(self, tx_id: bytes) -> L1Transaction | None:
         """Return an L1 transaction by its id; None if it was not found (yet)."""
-        return await self._read_for_caller(lambda connection: find_transaction(connection, tx_id))
+        query = select(L1_TRANSACTIONS).where(L1_TRANSACTIONS.c.tx_id == tx_id)
+        rows = await self._database.fetch(query, self._short_s)
+        return _transaction(rows[0]) if rows else None
 
     async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
         """Return the known transactions about a validation, newest first."""
-        return await self._read_for_caller(lambda connection: list_changes(connection, validation_id))
+        query = _NEWEST_FIRST.where(L1_TRANSACTIONS.c.validation_id == validation_id)
+        return tuple(map(_transaction, await self._database.fetch(query, self._short_s)))
 
     async def newest(self, limit: int) -> tuple[L1Transaction, ...]:
         """Return the L1 transactions of the highest blocks, newest first."""
-        return await self._read(lambda connection: list_newest(connection, limit))
+        return tuple(map(_transaction, await self._database.fetch(_NEWEST_FIRST.limit(limit))))
 
     async def origin(self, validation_id: ValidationID) -> Origin | None:
         """Return the origin of a validation; None if it is not known."""
-        return await self._read_for_caller(lambda connection: find_origin(connection, validation_id))
+        query = select(ORIGINS).where(ORIGINS.c.validation_id == validation_id)
+        for row in await self._database.fetch(query, self._short_s):
+            if row.registration is not None:
+                return RegistrationOrigin(row.registration)
+            return BootstrapOrigin(SubnetID(row.subnet_id), row.bootstrap_index)
+        return None
 
     async def store_origin(self, origin: Origin, source: str) -> None:
         """Store the origin of a validation; source: such as "bootstrap", "caller", "manager_chain".
@@ -62,14 +82,15 @@ class L1Records:
         Returns when it is committed; the first origin of a validation stays. Raises MalformedMessage for a malformed
         registration, and StoreDown after a second at most, although it may be written later.
         """
-        row = origin_row(origin, source, time.time())
-        if self._writes.is_stuck or self._reads.is_stuck:
+        rows = [origin_row(origin, source, time.time())]
+        if self._database.is_stuck:
             raise StoreDown("no answer to earlier reads or writes")
-        await self._write(lambda connection: add_origins(connection, [row]), self._settings.commit_timeout_s)
+        timeout_s = self._database.settings.commit_timeout_s
+        await self._database.write(lambda connection: ADD_ORIGINS.run(connection, rows), timeout_s)
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
         """Return the block ranges read of a chain: disjoint, newest first."""
-        return await self._read(lambda connection: list_ranges(connection, chain_id))
+        return tuple(map(_range, await self._database.fetch(_ranges_of(chain_id))))
 
     async def append(
         self,
@@ -82,57 +103,34 @@ class L1Records:
 
         Ranges that touch or overlap become one. Raises BlockRangesMismatch if their block ids do not match.
         """
-        rows = [transaction_row(transaction) for transaction in transactions]
+        rows = list(map(transaction_row, transactions))
         began = [origin_row(origin, FOLLOWER, time.time()) for origin in origins]
 
         def write(connection: Connection) -> None:
-            merge_range(connection, chain_id, read)
-            add_transactions(connection, rows)
-            add_origins(connection, began)
+            _merge_range(connection, chain_id, read)
+            ADD_TRANSACTIONS.run(connection, rows)
+            ADD_ORIGINS.run(connection, began)
 
-        await self._write(write)
+        await self._database.write(write)
 
     async def eager_due(self, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
         """Return the tasks that are due, longest due first."""
-        return await self._read(lambda connection: list_due_tasks(connection, now_unix_s, limit))
+        due = select(EAGER_TASKS).where(EAGER_TASKS.c.due_at <= now_unix_s).order_by(EAGER_TASKS.c.due_at).limit(limit)
+        return tuple(EagerTask(row.tx_id, row.due_at, row.attempts) for row in await self._database.fetch(due))
 
     async def eager_schedule(self, tx_id: bytes, at_unix_s: float, attempts: int) -> None:
         """Schedule the aggregation of a transaction at `at_unix_s`, in place of its current task."""
-        await self._write(lambda connection: replace_task(connection, EagerTask(tx_id, at_unix_s, attempts)))
+
+        def write(connection: Connection) -> None:
+            task = insert_for(connection)(EAGER_TASKS).values(tx_id=tx_id, due_at=at_unix_s, attempts=attempts)
+            connection.execute(replacing(task))
+
+        await self._database.write(write)
 
     async def eager_done(self, tx_id: bytes) -> None:
         """Delete the task of a transaction."""
-        await self._write(
-            lambda connection: connection.execute(delete(EAGER_TASKS).where(EAGER_TASKS.c.tx_id == tx_id))
-        )
-
-    async def _read_for_caller(self, query: Callable[[Connection], T]) -> T:
-        """Read for a caller that has other sources."""
-        return await self._reads.read(query, self._settings.load_timeout_s)
-
-    async def _read(self, query: Callable[[Connection], T]) -> T:
-        return await self._reads.read(query, self._settings.call_timeout_s)
-
-    async def _write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
-        wait_s = self._settings.call_timeout_s if wait_s is None else wait_s
-        try:
-            async with asyncio.timeout(wait_s):
-                return await asyncio.wrap_future(self._writes.call(write))
-        except TimeoutError:
-            raise StoreDown(f"no answer within {wait_s:g} s") from None
-
-
-FOLLOWER: Final = "follower"
-# The first half of the two numbers of an advisory lock; the second is of the chain.
-_RANGES_LOCK: Final = 0x57_53_42_52
-
-_ADD_TRANSACTION: Final = Prepared(
-    lambda into: into(L1_TRANSACTIONS).on_conflict_do_nothing(index_elements=["tx_id"]),
-    *L1_TRANSACTIONS.c.keys(),
-)
-_ADD_ORIGIN: Final = Prepared(
-    lambda into: into(ORIGINS).on_conflict_do_nothing(index_elements=["validation_id"]), *ORIGINS.c.keys()
-)
+        done = delete(EAGER_TASKS).where(EAGER_TASKS.c.tx_id == tx_id)
+        await self._database.write(lambda connection: connection.execute(done))
 
 
 def transaction_row(transaction: L1Transaction) -> tuple[Any, ...]:
@@ -147,52 +145,7 @@ def origin_row(origin: Origin, source: str, found_at_unix_s: float) -> tuple[Any
     return origin.validation_id, None, None, origin.payload, source, found_at_unix_s
 
 
-def add_transactions(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Add the transactions that are not known yet."""
-    _ADD_TRANSACTION.run(connection, rows)
-
-
-def add_origins(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Add the origins of validations whose origin is not known yet."""
-    _ADD_ORIGIN.run(connection, rows)
-
-
-def find_transaction(connection: Connection, tx_id: bytes) -> L1Transaction | None:
-    """Return a transaction by its id."""
-    row = connection.execute(select(L1_TRANSACTIONS).where(L1_TRANSACTIONS.c.tx_id == tx_id)).first()
-    return _transaction(row) if row is not None else None
-
-
-def list_changes(connection: Connection, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
-    """Return the transactions about a validation, newest first."""
-    newest_first = (L1_TRANSACTIONS.c.height.desc(), L1_TRANSACTIONS.c.position.desc())
-    query = select(L1_TRANSACTIONS).where(L1_TRANSACTIONS.c.validation_id == validation_id).order_by(*newest_first)
-    return tuple(map(_transaction, connection.execute(query)))
-
-
-def list_newest(connection: Connection, limit: int) -> tuple[L1Transaction, ...]:
-    """Return the transactions of the highest blocks, newest first."""
-    newest_first = (L1_TRANSACTIONS.c.height.desc(), L1_TRANSACTIONS.c.position.desc())
-    query = select(L1_TRANSACTIONS).order_by(*newest_first).limit(limit)
-    return tuple(map(_transaction, connection.execute(query)))
-
-
-def find_origin(connection: Connection, validation_id: ValidationID) -> Origin | None:
-    """Return the origin of a validation."""
-    row = connection.execute(select(ORIGINS).where(ORIGINS.c.validation_id == validation_id)).first()
-    if row is None:
-        return None
-    if row.registration is not None:
-        return RegistrationOrigin(row.registration)
-    return BootstrapOrigin(SubnetID(row.subnet_id), row.bootstrap_index)
-
-
-def list_ranges(connection: Connection, chain_id: ChainID) -> tuple[BlockRange, ...]:
-    """Return the block ranges read of a chain, newest first."""
-    return tuple(map(_range, connection.execute(_ranges_of(chain_id))))
-
-
-def merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) -> None:
+def _merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) -> None:
     """Add a range to those of a chain, merged with all that it touches. Raises BlockRangesMismatch."""
     if read.low > read.high:
         raise BlockRangesMismatch(f"blocks {read.low} to {read.high} are no range")
@@ -204,21 +157,7 @@ def merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) -> 
             merged = _join(known, merged)
             gone = (BLOCK_RANGES.c.chain_id == chain_id, BLOCK_RANGES.c.low == known.low)
             connection.execute(delete(BLOCK_RANGES).where(*gone))
-    row = {"low": merged.low, "high": merged.high, "low_parent_id": merged.low_parent_id}
-    connection.execute(BLOCK_RANGES.insert().values(chain_id=chain_id, high_block_id=merged.high_block_id, **row))
-
-
-def list_due_tasks(connection: Connection, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
-    """Return the tasks that are due, longest due first."""
-    due = select(EAGER_TASKS).where(EAGER_TASKS.c.due_at <= now_unix_s).order_by(EAGER_TASKS.c.due_at).limit(limit)
-    return tuple(EagerTask(row.tx_id, row.due_at, row.attempts) for row in connection.execute(due))
-
-
-def replace_task(connection: Connection, task: EagerTask) -> None:
-    """Replace the task of a transaction."""
-    new = {"due_at": task.due_at_unix_s, "attempts": task.attempts}
-    statement = insert_for(connection)(EAGER_TASKS).values(tx_id=task.tx_id, **new)
-    connection.execute(statement.on_conflict_do_update(index_elements=["tx_id"], set_=new))
+    connection.execute(BLOCK_RANGES.insert().values(chain_id=chain_id, **asdict(merged)))
 
 
 def _ranges_of(chain_id: ChainID) -> Select[Any]:

@@ -1,6 +1,7 @@
 """Locks of a store: exclusive for a SQLite file, shared among the daemons of a PostgreSQL database.
 
-An upgrade or an import locks either exclusively. A SQLite file has a lock file beside it with the pid of its holder.
+An upgrade or an import locks either exclusively. A SQLite file has a lock file beside it with the pid of its holder. A
+server has advisory locks, and releases those of a session when the session ends.
 """
 
 from __future__ import annotations
@@ -10,106 +11,154 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+from zlib import crc32
 
 import psycopg
 
+from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.store.engine import server_parameters
 from warpseal.store.errors import StoreInUse, StoreUnusable
-from warpseal.store.leadership import POLL_S, AdvisoryLock
-from warpseal.store.url import StoreKind, StoreUrl
+from warpseal.store.url import StoreUrl
 
 log = logging.getLogger(__name__)
 
-_NAME: Final = "daemons"
+NO_ANSWER: Final = (psycopg.Error, OSError)
+"""The errors of a server that does not answer; TimeoutError is one of them."""
+
+_POLL_S: Final = 2.0
+_RECONNECT: Final = Backoff(_POLL_S, _POLL_S)
+_ANSWER_WAIT_S: Final = 3.0
+_CONNECT_WAIT_S: Final = 5.0
+# The first of the two numbers of Warpseal's advisory locks; the second is a hash of the lock's name.
+_LOCK_CLASS: Final = 0x57_41_52_50
+_HOLDERS: Final = """
+SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.pid <> pg_backend_pid()
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND l.classid::bigint = %s AND l.objid::bigint = %s
+ORDER BY a.backend_start
+"""
+_LOCK_SUFFIX: Final = ".lock"
 _PID: Final = re.compile(r"\bpid (\d+)\b")
-_NO_ANSWER: Final = (psycopg.Error, OSError, TimeoutError)
+_MAX_PID_DIGITS: Final = 20
 
 
-class StoreLock:
-    """A held lock of a store; `run` keeps it."""
+class AdvisoryLock:
+    """One lock of a server, and the session that holds it. Methods raise NO_ANSWER, but not `repeat` and `close`."""
 
-    async def run(self) -> None:
-        """Keep it until cancelled."""
-        await asyncio.Event().wait()
+    def __init__(self, url: StoreUrl, name: str) -> None:
+        self._parameters = server_parameters(url)
+        self._name = name
+        self._key = (_LOCK_CLASS, crc32(name.encode()) & 0x7FFFFFFF)
+        self._session: psycopg.AsyncConnection[Any] | None = None
+
+    async def repeat(self, hold: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
+        """Run `hold` until cancelled; when the server does not answer, run it again with a new session."""
+
+        async def attempt() -> NoReturn:
+            try:
+                await hold()
+            except NO_ANSWER as error:
+                log.debug("server does not lock now", extra={"lock": self._name, "reason": str(error)})
+                await self.close()
+                raise
+
+        await Retrier(_RECONNECT, dict.fromkeys(NO_ANSWER, "server")).call(attempt)
+
+    async def acquire(self, *, shared: bool = False) -> None:
+        """Acquire it, shared or exclusively, as soon as it is free."""
+        while not await self.try_acquire(shared=shared):
+            await self._check()
+
+    async def try_acquire(self, *, shared: bool = False) -> bool:
+        """Acquire it if it is free, shared or exclusively; return whether it was."""
+        function = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
+        rows = await self._query(f"SELECT {function}(%s, %s)", self._key)
+        return bool(rows[0][0])
+
+    async def holders(self) -> tuple[str, ...]:
+        """Return the application names of its other holders, oldest session first."""
+        return tuple(row[0] for row in await self._query(_HOLDERS, self._key))
+
+    async def watch(self) -> NoReturn:
+        """Raise as soon as the session has ended, or the server does not answer."""
+        while True:
+            await self._check()
+
+    async def close(self) -> None:
+        """End the session, which releases the lock."""
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(*NO_ANSWER):
+                await session.close()
+
+    async def _check(self) -> None:
+        """Check after two seconds that the session is alive; raise at once if it ends before."""
+        async for _ in (await self._connected()).notifies(timeout=_POLL_S):
+            pass
+        await self._query("SELECT 1", ())
+
+    async def _query(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        session = await self._connected()
+        async with asyncio.timeout(_ANSWER_WAIT_S):
+            return await (await session.execute(query.encode(), values)).fetchall()
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        if self._session is None:
+            async with asyncio.timeout(_CONNECT_WAIT_S):
+                self._session = await psycopg.AsyncConnection.connect(**self._parameters, autocommit=True)
+        return self._session
 
 
-class ServerStoreLock(StoreLock):
-    """A lock of a PostgreSQL database, shared among daemons unless exclusive; `run` acquires it again if it is lost."""
+class ServerLock:
+    """The lock of a PostgreSQL database as a store: shared among daemons, exclusive for an upgrade or an import."""
 
-    def __init__(self, lock: AdvisoryLock, redacted: str, *, exclusive: bool) -> None:
-        self._lock = lock
-        self._name = redacted
-        self._exclusive = exclusive
+    def __init__(self, url: StoreUrl, *, exclusive: bool = False) -> None:
+        self._where = url.redacted
+        self._shared = not exclusive
+        self._lock = AdvisoryLock(url, "daemons")
+        self.close = self._lock.close
 
     async def acquire(self) -> None:
-        """Acquire it. Raises StoreInUse with the holders, and the errors of AdvisoryLock."""
-        if await self._lock.acquire(shared=not self._exclusive):
-            return
-        names = await self._lock.holders()
-        pid = _PID.search(names[0]) if names else None
-        raise StoreInUse(self._name, names, int(pid[1]) if pid else None)
+        """Acquire it. Raises StoreInUse with the holders, and NO_ANSWER."""
+        if not await self._lock.try_acquire(shared=self._shared):
+            names = await self._lock.holders()
+            pid = _PID.search(names[0]) if names else None
+            raise StoreInUse(self._where, names, int(pid[1]) if pid else None)
 
     async def run(self) -> None:
-        """Acquire it again whenever the session is lost, until cancelled."""
-        while True:
-            with suppress(*_NO_ANSWER):
-                while True:
-                    await self._lock.watch(POLL_S)
-            await self._lock.close()
-            await asyncio.sleep(POLL_S)
-            await self._try_to_acquire()
+        """Hold it until cancelled, and acquire it again whenever the session is lost; `close` releases it."""
+        await self._lock.repeat(self._hold)
 
-    async def _try_to_acquire(self) -> None:
+    async def _hold(self) -> NoReturn:
         try:
             await self.acquire()
         except StoreInUse as error:
             log.warning("store is locked by an upgrade or an import", extra={"reason": str(error)})
-        except _NO_ANSWER as error:
-            log.debug("store cannot be locked now", extra={"reason": str(error)})
-
-
-def hold_store(url: StoreUrl, parameters: dict[str, Any], *, exclusive: bool) -> AbstractAsyncContextManager[StoreLock]:
-    """Lock a store inside the block. exclusive: against daemons as well; parameters: of the server's connection.
-
-    Raises StoreInUse and StoreUnusable.
-    """
-    return _lock_file(url) if url.kind is StoreKind.SQLITE else _lock_server(url, parameters, exclusive)
-
-
-@asynccontextmanager
-async def _lock_file(url: StoreUrl) -> AsyncIterator[StoreLock]:
-    assert url.path is not None
-    with locked_file(url.path):
-        yield StoreLock()
-
-
-@asynccontextmanager
-async def _lock_server(url: StoreUrl, parameters: dict[str, Any], exclusive: bool) -> AsyncIterator[StoreLock]:
-    session = AdvisoryLock(parameters, _NAME)
-    lock = ServerStoreLock(session, url.redacted, exclusive=exclusive)
-    try:
-        try:
-            await lock.acquire()
-        except _NO_ANSWER:
-            await session.close()
-        yield lock
-    finally:
-        await session.close()
-
-
-LOCK_SUFFIX: Final = ".lock"
-_MAX_PID_DIGITS: Final = 20
+            await self._lock.acquire(shared=self._shared)
+        await self._lock.watch()
 
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
     """Lock the store at `path` against every other process that writes. Raises StoreInUse, StoreUnusable."""
-    descriptor = _open_lock_file(path)
     try:
-        _flock(descriptor, path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path.with_name(path.name + _LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreUnusable(str(path), error.strerror or str(error)) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = _read_pid(descriptor)
+            raise StoreInUse(str(path), (f"process {pid}",) if pid else (), pid) from None
+        except OSError:
+            log.warning("file system has no locks: make sure that no second daemon uses %s", path)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         yield
@@ -117,22 +166,14 @@ def locked_file(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open_lock_file(path: Path) -> int:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreUnusable(str(path), error.strerror or str(error)) from error
-
-
-def _flock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = _read_pid(descriptor)
-        raise StoreInUse(str(path), (f"process {pid}",) if pid else (), pid) from None
-    except OSError:
-        log.warning("file system has no locks: make sure that no second daemon uses %s", path)
+def find_holder(path: Path) -> int | None:
+    """Return the pid of the process that locks the store at `path`; None if none does, or its pid is not known."""
+    with suppress(OSError), path.with_name(path.name + _LOCK_SUFFIX).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _read_pid(file.fileno())
+    return None
 
 
 def _read_pid(descriptor: int) -> int | None:

@@ -5,7 +5,7 @@ All quick versions are made in one transaction with their DDL, so a crash leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ from warpseal.runtime.locks import ThreadLock
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
 
 if TYPE_CHECKING:
-    from alembic.script import ScriptDirectory
+    from alembic.script import Script, ScriptDirectory
 
 # Alembic is loaded only for an upgrade; a test compares this with the newest module of versions/.
 HEAD: Final = "0004"
@@ -25,9 +25,6 @@ _VERSION_TABLE: Final = "alembic_version"
 _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
 # Alembic's `op` is one object for the whole process.
 _ALEMBIC: Final = ThreadLock()
-
-Progress = Callable[[str, float], None]
-"""Called with a version and the fraction of its upgrade that is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +35,9 @@ class Migrations:
     head: str = HEAD
 
 
+MIGRATIONS: Final = Migrations()
+
+
 def read_version(connection: Connection) -> str | None:
     """Return the schema version of a database; None of an empty one."""
     if not inspect(connection).has_table(_VERSION_TABLE):
@@ -46,16 +46,16 @@ def read_version(connection: Connection) -> str | None:
     return found
 
 
-def check_version(connection: Connection, where: str, migrations: Migrations = Migrations()) -> str:
+def check_version(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> str:
     """Return the version if it is the newest. Raises StoreTooNew, StoreNeedsUpgrade."""
     version = read_version(connection)
     if version == migrations.head:
         return version
     _pending(version, where, migrations)
-    raise StoreNeedsUpgrade(where, version or "none", migrations.head)
+    raise StoreNeedsUpgrade(where, version, migrations.head)
 
 
-def upgrade_at_start(engine: Engine, where: str, migrations: Migrations = Migrations()) -> str:
+def upgrade_at_start(engine: Engine, where: str, migrations: Migrations = MIGRATIONS) -> str:
     """Make quick upgrades in one transaction; return the version. Raises StoreTooNew, StoreNeedsUpgrade."""
     with engine.begin() as connection:
         if read_version(connection) == migrations.head:
@@ -64,79 +64,65 @@ def upgrade_at_start(engine: Engine, where: str, migrations: Migrations = Migrat
         _lock_upgrades(connection)
         version = read_version(connection)
         pending = _pending(version, where, migrations)
-        if any(revision.is_slow for revision in pending):
-            raise StoreNeedsUpgrade(where, version or "none", migrations.head)
+        if any(map(_is_slow, pending)):
+            raise StoreNeedsUpgrade(where, version, migrations.head)
         _upgrade(connection, pending, migrations)
     return migrations.head
 
 
-def upgrade_all(engine: Engine, where: str, progress: Progress, migrations: Migrations = Migrations()) -> str:
-    """Make all upgrades, slow ones step by step, each step in its own transaction.
+def upgrade_all(
+    engine: Engine, where: str, progress: Callable[[str, float], None], migrations: Migrations = MIGRATIONS
+) -> str:
+    """Make all upgrades, slow ones step by step, each step in its own transaction. progress: called with a version
+    and the fraction of its upgrade that is done.
 
     Returns the version. Raises StoreTooNew. An interrupted upgrade continues with the next call.
     """
     with engine.begin() as connection:
         pending = _pending(read_version(connection), where, migrations)
-    for revision in pending:
-        for done in _steps(engine, revision):
-            progress(revision.name, done)
+    for version in pending:
+        done = 0.0 if _is_slow(version) else 1.0
+        while done < 1.0:
+            with engine.begin() as connection:
+                _lock_upgrades(connection)
+                done = version.module.step(connection)
+            progress(version.revision, min(done, 0.99))
         with engine.begin() as connection:
             _lock_upgrades(connection)
-            _upgrade(connection, [revision], migrations)
-        progress(revision.name, 1.0)
+            _upgrade(connection, [version], migrations)
+        progress(version.revision, 1.0)
     return migrations.head
 
 
-@dataclass(frozen=True, slots=True)
-class _Revision:
-    name: str
-    is_slow: bool
-    step: Callable[[Connection], float] | None
-    upgrade: Callable[[], None]
-
-
-def _pending(version: str | None, where: str, migrations: Migrations) -> Sequence[_Revision]:
+def _pending(version: str | None, where: str, migrations: Migrations) -> Sequence[Script]:
     """Return the versions after `version`, oldest first. Raises StoreTooNew for an unknown one."""
-    revisions = list(_revisions(migrations))
-    names = [revision.name for revision in revisions]
+    versions = list(_versions(migrations).walk_revisions("base", migrations.head))[::-1]
+    names = [script.revision for script in versions]
     if version is None:
-        return revisions
+        return versions
     if version not in names:
         raise StoreTooNew(where, version, migrations.head)
-    return revisions[names.index(version) + 1 :]
+    return versions[names.index(version) + 1 :]
 
 
-def _revisions(migrations: Migrations) -> Iterator[_Revision]:
-    newest_first = list(_script(migrations).walk_revisions("base", migrations.head))
-    for script in reversed(newest_first):
-        module = script.module
-        yield _Revision(script.revision, getattr(module, "SLOW", False), getattr(module, "step", None), module.upgrade)
+def _is_slow(version: Script) -> bool:
+    """Return whether a version is not for the start of a daemon; see migrations/."""
+    return getattr(version.module, "SLOW", False)
 
 
-def _steps(engine: Engine, revision: _Revision) -> Iterator[float]:
-    done = 0.0 if revision.is_slow and revision.step is not None else 1.0
-    while done < 1.0:
-        assert revision.step is not None
-        with engine.begin() as connection:
-            _lock_upgrades(connection)
-            done = revision.step(connection)
-        yield min(done, 0.99)
-
-
-def _upgrade(connection: Connection, revisions: Sequence[_Revision], migrations: Migrations) -> None:
+def _upgrade(connection: Connection, versions: Sequence[Script], migrations: Migrations) -> None:
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
 
-    script = _script(migrations)
     with _ALEMBIC:
         context = MigrationContext.configure(connection)
         with Operations.context(context):
-            for revision in revisions:
-                revision.upgrade()
-                context.stamp(script, revision.name)
+            for version in versions:
+                version.module.upgrade()
+                context.stamp(_versions(migrations), version.revision)
 
 
-def _script(migrations: Migrations) -> ScriptDirectory:
+def _versions(migrations: Migrations) -> ScriptDirectory:
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory(str(VERSIONS.parent), version_locations=[str(folder) for folder in migrations.folders])

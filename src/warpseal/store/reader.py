@@ -25,8 +25,8 @@ class StoreReader:
         self,
         engine: Engine,
         settings: StoreSettings,
-        on_failure: Callable[[], None],
-        describe: Callable[[BaseException], str] = str,
+        describe: Callable[[BaseException], str],
+        on_failure: Callable[[], object] = lambda: None,
     ) -> None:
         self._engine = engine
         self._on_failure = on_failure

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import ColumnElement, Connection, Table
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
@@ -25,6 +25,16 @@ _POSITIONAL: Final[dict[str, Dialect]] = {
     "sqlite": sqlite.dialect(paramstyle="qmark"),
     "postgresql": PGDialect_psycopg(paramstyle="format"),  # type: ignore[no-untyped-call]
 }
+
+
+def replacing(statement: Insert, *key: str, where: ColumnElement[bool] | None = None, **values: Any) -> Insert:
+    """Let an INSERT change the row that has its key already, by default the primary key.
+
+    values: the columns to set, by default all others to the new values. where: which rows change, by default all.
+    """
+    names = key or tuple(column.name for column in statement.table.primary_key)
+    others = {name: statement.excluded[name] for name in statement.excluded.keys() if name not in names}  # noqa: SIM118
+    return statement.on_conflict_do_update(index_elements=names, set_=values or others, where=where)
 
 
 def insert_for(connection: Connection) -> InsertInto:

@@ -2,87 +2,54 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeVar
-
-from sqlalchemy import Connection
+from typing import Final
 
 from warpseal.store.addresses import Addresses
 from warpseal.store.api_keys import ApiKeys
 from warpseal.store.archive import Archive
-from warpseal.store.database import NullDatabase, ReadOnlyDatabase, ReadWriteDatabase
+from warpseal.store.database import Database, ReadOnlyDatabase, ReadWriteDatabase
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.l1_records import L1Records
-from warpseal.store.leadership import Leadership
-from warpseal.store.migrate import Migrations
-from warpseal.store.ports import Database
+from warpseal.store.migrate import MIGRATIONS, Migrations
 from warpseal.store.settings import StoreSettings
 from warpseal.store.stats import measure
 from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_url
-from warpseal.store.values import StoreContents, StoreStatus
+from warpseal.store.values import StoreContents
 from warpseal.store.writer import CommitObserver
-
-T = TypeVar("T")
 
 STORE_NAME: Final = "store.db"
 _MEASURE_WAIT_S: Final = 600.0
-
-log = logging.getLogger(__name__)
 
 
 class Store:
     """The data that outlives the process. `async with` opens and closes it; `run` keeps its lock in between."""
 
-    def __init__(self, database: Database, settings: StoreSettings) -> None:
-        self._database = database
-        self.archive = Archive(database.reads, database.writes, settings, database.message_filter)
-        self.addresses = Addresses(database.reads, database.writes, settings)
-        self.api_keys = ApiKeys(database.reads, database.writes, settings)
-        self.l1 = L1Records(database.reads, database.writes, settings)
-        self.observed = UptimeRows(database.reads, database.writes, settings)
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.archive = Archive(database)
+        self.addresses = Addresses(database)
+        self.api_keys = ApiKeys(database)
+        self.l1 = L1Records(database)
+        self.observed = UptimeRows(database)
+        self.run = database.run
+        self.status = database.status
+        self.leadership = database.leadership
 
     async def __aenter__(self) -> Store:
-        await self._database.open()
+        await self.database.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._database.close()
-
-    async def run(self) -> None:
-        """Keep the lock of the store until cancelled."""
-        await self._database.run()
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the database is up; True if the store is off."""
-        return self._database.status().is_up
-
-    def status(self) -> StoreStatus:
-        """Return its status without a query."""
-        return self._database.status()
+        await self.database.close()
 
     async def measure(self) -> StoreContents:
         """Count the stored rows, which reads every table. Raises StoreDown."""
-        return await self.read(measure, _MEASURE_WAIT_S)
-
-    async def leadership(self, name: str) -> Leadership:
-        """Return the election of `name` among the daemons of one database; its `run` takes part."""
-        return self._database.leadership(name)
-
-    async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
-        """Run a query of this package in a reading thread. Raises StoreDown."""
-        return await self._database.reads.read(query, wait_s)
-
-    async def write(self, write: Callable[[Connection], T]) -> T:
-        """Run a write of this package in its own transaction, in the writer's thread. Raises StoreDown."""
-        return await asyncio.wrap_future(self._database.writes.call(write))
+        return await self.database.read(measure, _MEASURE_WAIT_S)
 
 
 def open_store(
@@ -91,20 +58,19 @@ def open_store(
     *,
     on_commit: CommitObserver | None = None,
     read_only: bool = False,
-    migrations: Migrations | None = None,
+    migrations: Migrations = MIGRATIONS,
 ) -> Store:
     """Return the store of these settings, to be opened by `async with`. Raises StoreUnusable for a malformed url.
 
     folder: of a store without a url; None if no folder can be written. read_only: a running daemon may use the store.
-    migrations: by default the program's.
     """
     url = store_url(settings, folder)
     if url is None or url.kind is StoreKind.OFF:
         reason = "store-url is off" if url else "the data-dir is read-only, and no store-url is given"
-        return Store(NullDatabase(reason), settings)
+        return Store(Database(settings, reason))
     if read_only:
-        return Store(ReadOnlyDatabase(url, settings, migrations or Migrations()), settings)
-    return Store(ReadWriteDatabase(url, settings, on_commit, migrations or Migrations()), settings)
+        return Store(ReadOnlyDatabase(url, settings, migrations))
+    return Store(ReadWriteDatabase(url, settings, on_commit, migrations))
 
 
 def store_url(settings: StoreSettings, folder: Path | None) -> StoreUrl | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy import Connection, delete, func, select
 
-from warpseal.store.ports import ReadSide, WriteSide
+from warpseal.store.database import Database
 from warpseal.store.schema import OBSERVED_HOURS, OBSERVED_VALIDATIONS
-from warpseal.store.settings import StoreSettings
-from warpseal.store.statements import Insert, Prepared
+from warpseal.store.statements import Insert, Prepared, replacing
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.warp.ids import NodeID
 
@@ -21,121 +20,88 @@ _HOURS_PER_PRUNE: Final = 24
 _MAX_HOURS_READ: Final = 24 * 366
 
 
-def _growing(statement: Insert, table: Table, *key: str) -> Insert:
+def _growing(statement: Insert) -> Insert:
     """Replace a row unless it has larger counters, because the clock was set back or two daemons share an identity."""
-    new = statement.excluded
-    return statement.on_conflict_do_update(
-        index_elements=list(key),
-        set_={column.name: new[column.name] for column in table.columns if column.name not in key},
-        where=new.observed_ms >= table.c.observed_ms,
-    )
+    return replacing(statement, where=statement.excluded.observed_ms >= statement.table.c.observed_ms)
 
 
-_KEEP_HOUR: Final = Prepared(
-    lambda into: _growing(into(OBSERVED_HOURS), OBSERVED_HOURS, "hour", "observer", "node_id"),
-    "hour", "observer", "node_id", "observed_ms", "connected_ms",
-)  # fmt: skip
-_KEEP_VALIDATION: Final = Prepared(
-    lambda into: _growing(into(OBSERVED_VALIDATIONS), OBSERVED_VALIDATIONS, "observer", "validation_id"),
-    "observer", "validation_id", "node_id", "first_at", "seen_at", "observed_ms", "connected_ms",
-)  # fmt: skip
-
-_Write = Callable[[Connection], None]
+_SAVE_HOUR: Final = Prepared(lambda into: _growing(into(OBSERVED_HOURS)), *OBSERVED_HOURS.c.keys())
+_SAVE_VALIDATION: Final = Prepared(lambda into: _growing(into(OBSERVED_VALIDATIONS)), *OBSERVED_VALIDATIONS.c.keys())
 
 
 class UptimeRows:
     """The observed uptime of all daemons of one store; observer: the node id of the observing daemon."""
 
-    def __init__(self, reads: ReadSide, writes: WriteSide, settings: StoreSettings) -> None:
-        self._reads = reads
-        self._writes = writes
-        self._settings = settings
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def load(self, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
         """Return the uptime with which this observer starts: hours from `first_hour` on. Raises StoreDown."""
-        return await self._reads.read(
+        return await self._database.read(
             lambda connection: StoredUptime(
                 _validations(connection, observer),
                 _hours_since(connection, observer, first_hour),
                 _recent_nodes(connection, observer, recent_since_hour),
-            ),
-            self._settings.call_timeout_s,
+            )
         )
 
     async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
         """Write rows in several transactions; return when they are committed. Raises StoreDown."""
         for write in _writes_of(observer, validations, hours):
-            await asyncio.wrap_future(self._writes.call(write))
+            await self._database.write(write)
 
     def keep_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
         """Write rows before the store closes; they are lost if it is down."""
         for write in _writes_of(observer, validations, hours):
-            self._writes.call(write)
+            self._database.call(write)
 
     async def hours(self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int) -> Sequence[HourRow]:
         """Return the hours of a node, both bounds included, oldest first, a year at most.
 
         Raises StoreDown, after a second at most.
         """
-        asked = range(first_hour, last_hour + 1)[-_MAX_HOURS_READ:]
-        return await self._reads.read(
-            lambda connection: _hours_of(connection, observer, node_id, asked), self._settings.load_timeout_s
+        wanted = range(first_hour, last_hour + 1)[-_MAX_HOURS_READ:]
+        return await self._database.read(
+            lambda connection: _hours_of(connection, observer, node_id, wanted),
+            self._database.settings.load_timeout_s,
         )
 
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
         """Delete some older rows of all observers; return whether there are more. Raises StoreDown."""
-        write = self._writes.call(lambda connection: _prune(connection, before_hour, unseen_since_unix_s))
-        return await asyncio.wrap_future(write)
+        return await self._database.write(lambda connection: _prune(connection, before_hour, unseen_since_unix_s))
 
 
-def _writes_of(observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> Iterator[_Write]:
+def _writes_of(
+    observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]
+) -> Iterator[Callable[[Connection], None]]:
     """Yield writes of bounded size, rows in the order of their keys so that two daemons cannot deadlock."""
-    yield from _pieces(_KEEP_VALIDATION, sorted(_validation_tuple(observer, row) for row in validations))
-    yield from _pieces(
-        _KEEP_HOUR, sorted((row.hour, observer, row.node_id, row.observed_ms, row.connected_ms) for row in hours)
-    )
-
-
-def _pieces(statement: Prepared, rows: Sequence[tuple[Any, ...]]) -> Iterator[_Write]:
-    def writing(piece: Sequence[tuple[Any, ...]]) -> _Write:
-        return lambda connection: statement.run(connection, piece)
-
-    for begin in range(0, len(rows), _ROWS_PER_WRITE):
-        yield writing(rows[begin : begin + _ROWS_PER_WRITE])
-
-
-def _validation_tuple(observer: NodeID, row: ValidationRow) -> tuple[Any, ...]:
-    counters = (row.first_at, row.seen_at, row.observed_ms, row.connected_ms)
-    return (observer, row.validation_id, row.node_id, *counters)
+    validation_rows = [
+        (observer, row.validation_id, row.node_id, row.first_at, row.seen_at, row.observed_ms, row.connected_ms)
+        for row in validations
+    ]
+    hour_rows = [(row.hour, observer, row.node_id, row.observed_ms, row.connected_ms) for row in hours]
+    for statement, rows in ((_SAVE_VALIDATION, sorted(validation_rows)), (_SAVE_HOUR, sorted(hour_rows))):
+        for begin in range(0, len(rows), _ROWS_PER_WRITE):
+            yield partial(statement.run, rows=rows[begin : begin + _ROWS_PER_WRITE])
 
 
 def _validations(connection: Connection, observer: NodeID) -> tuple[ValidationRow, ...]:
     table = OBSERVED_VALIDATIONS
     rows = connection.execute(select(table).where(table.c.observer == observer))
-    return tuple(
-        ValidationRow(
-            bytes(row.validation_id),
-            NodeID(bytes(row.node_id)),
-            row.first_at,
-            row.seen_at,
-            row.observed_ms,
-            row.connected_ms,
-        )
-        for row in rows
-    )
+    return tuple(ValidationRow(validation_id, NodeID(node_id), *times) for _, validation_id, node_id, *times in rows)
 
 
 def _hours_since(connection: Connection, observer: NodeID, first_hour: int) -> tuple[HourRow, ...]:
     table = OBSERVED_HOURS
     rows = connection.execute(select(table).where(table.c.hour >= first_hour, table.c.observer == observer))
-    return tuple(HourRow(row.hour, NodeID(bytes(row.node_id)), row.observed_ms, row.connected_ms) for row in rows)
+    return tuple(HourRow(row.hour, NodeID(row.node_id), row.observed_ms, row.connected_ms) for row in rows)
 
 
 def _recent_nodes(connection: Connection, observer: NodeID, since_hour: int) -> frozenset[NodeID]:
     table = OBSERVED_HOURS
     which = (table.c.hour >= since_hour, table.c.observer == observer)
     found = connection.execute(select(table.c.node_id).distinct().where(*which)).scalars()
-    return frozenset(NodeID(bytes(node_id)) for node_id in found)
+    return frozenset(NodeID(node_id) for node_id in found)
 
 
 def _hours_of(connection: Connection, observer: NodeID, node_id: NodeID, hours: range) -> list[HourRow]:

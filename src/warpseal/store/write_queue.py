@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
+from cachetools import FIFOCache
 from sqlalchemy import Connection
 
 from warpseal.runtime.locks import new_thread_condition
@@ -33,26 +34,23 @@ class AddShares:
     message: UnsignedMessage
     shares: tuple[StoredShare, ...]
 
+    @property
+    def message_id(self) -> MessageID:
+        """The id of the message."""
+        return self.message.id
+
 
 @dataclass(slots=True)
-class RejectShare:
-    """A bad share, identified by its bytes."""
+class JudgeShare:
+    """Whether a share, identified by its bytes, is valid: a bad one is deleted, a good one was verified alone."""
 
     message_id: MessageID
     public_key: bytes
     signature: bytes
+    is_valid: bool
 
 
-@dataclass(slots=True)
-class MarkVerified:
-    """A share that was verified alone, identified by its bytes."""
-
-    message_id: MessageID
-    public_key: bytes
-    signature: bytes
-
-
-ShareUpdate = AddShares | RejectShare | MarkVerified
+ShareUpdate = AddShares | JudgeShare
 
 
 @dataclass(slots=True)
@@ -74,34 +72,28 @@ class WriteCall:
 
 @dataclass(slots=True)
 class WriteBatch:
-    """The writes of one transaction; each call has its own. gathered_bytes: of `updates` and `used`.
+    """The writes of one transaction; each call has its own.
 
-    to_recount: messages that got a signature since their sizes were counted.
+    to_recount: messages that got a signature since their sizes were counted. size_bytes: approximate, in memory.
     """
 
-    for_ever: dict[MessageID, UnsignedMessage] = field(default_factory=dict)
+    pinned: dict[MessageID, UnsignedMessage] = field(default_factory=dict)
     signatures: list[AddSignature] = field(default_factory=list)
     updates: list[ShareUpdate] = field(default_factory=list)
     used: set[MessageID] = field(default_factory=set)
     to_recount: set[MessageID] = field(default_factory=set)
     calls: list[WriteCall] = field(default_factory=list)
-    urgent_bytes: int = 0
-    gathered_bytes: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Its approximate size in memory."""
-        return self.urgent_bytes + self.gathered_bytes
+    size_bytes: int = 0
 
     @property
     def writes(self) -> int:
         """The number of its entries."""
-        return len(self.for_ever) + len(self.signatures) + len(self.updates) + len(self.calls)
+        return len(self.pinned) + len(self.signatures) + len(self.updates) + len(self.calls)
 
     @property
     def has_rows(self) -> bool:
         """Whether it has any entry but calls."""
-        return bool(self.for_ever or self.signatures or self.updates or self.used or self.to_recount)
+        return bool(self.pinned or self.signatures or self.updates or self.used or self.to_recount)
 
     @property
     def signed_ids(self) -> set[MessageID]:
@@ -115,106 +107,97 @@ class WriteBatch:
 
     def extend(self, newer: WriteBatch) -> None:
         """Append the entries of a newer batch."""
-        self.for_ever |= newer.for_ever
+        self.pinned |= newer.pinned
         self.signatures += newer.signatures
         self.updates += newer.updates
         self.used |= newer.used
         self.to_recount |= newer.to_recount
         self.calls += newer.calls
-        self.urgent_bytes += newer.urgent_bytes
-        self.gathered_bytes += newer.gathered_bytes
+        self.size_bytes += newer.size_bytes
 
     def split(self) -> list[WriteBatch]:
         """Return a batch for each entry but the calls, beginning with the entries that must not be lost."""
+        pinned = self.pinned.values()
         return [
-            *(
-                WriteBatch(for_ever={message.id: message}, urgent_bytes=_message_bytes(message))
-                for message in self.for_ever.values()
-            ),
-            *(WriteBatch(signatures=[added], urgent_bytes=_signature_bytes(added)) for added in self.signatures),
-            *(WriteBatch(updates=[update], gathered_bytes=_update_bytes(update)) for update in self.updates),
+            *(WriteBatch(pinned={message.id: message}, size_bytes=_message_bytes(message)) for message in pinned),
+            *(WriteBatch(signatures=[added], size_bytes=_signature_bytes(added)) for added in self.signatures),
+            *(WriteBatch(updates=[update], size_bytes=_update_bytes(update)) for update in self.updates),
         ]
 
     def clear(self) -> None:
         """Remove everything but the calls."""
-        self.for_ever, self.signatures, self.updates = {}, [], []
+        self.pinned, self.signatures, self.updates = {}, [], []
         self.used, self.to_recount = set(), set()
-        self.urgent_bytes = self.gathered_bytes = 0
+        self.size_bytes = 0
 
 
 class WriteQueue:
     """The writes that are not committed yet. Every method may be called from any thread.
 
-    max_bytes: bound of its size; with 0 it drops every write but calls.
+    max_bytes: bound of its size; with 0 it drops every write but calls. gather_s: how long entries may wait for others.
     """
 
     def __init__(self, max_bytes: int, gather_s: float) -> None:
         self._max_bytes = max_bytes
         self._gather_s = gather_s
         self._changed = new_thread_condition()
-        self._batch = WriteBatch()
+        # Signatures, calls and pinned messages, of which the first two are due at once; all others are gathered.
+        self._urgent = WriteBatch()
+        self._gathered = WriteBatch()
         self._gathering_since: float | None = None
         self._is_stopping = False
-        self._durable: dict[MessageID, None] = {}
+        self._durable: FIFOCache[MessageID, None] = FIFOCache(_MAX_DURABLE_IDS)
         self.dropped = 0
 
     @property
     def writes(self) -> int:
         """The number of waiting entries."""
-        return self._batch.writes
+        return self._urgent.writes + self._gathered.writes
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no work at all."""
-        return not (self._batch.has_rows or self._batch.calls)
+        return not any(batch.has_rows or batch.calls for batch in (self._urgent, self._gathered))
 
     @property
     def size_bytes(self) -> int:
         """The approximate size of the entries in memory."""
-        return self._batch.size_bytes
+        return self._urgent.size_bytes + self._gathered.size_bytes
 
     def update_shares(self, update: ShareUpdate) -> None:
         """Add an update of shares, which may wait to be gathered with others."""
         with self._changed:
-            size_bytes = _update_bytes(update)
-            if self._has_room(size_bytes, durable=self._is_durable(update)):
-                self._batch.gathered_bytes += size_bytes
-                self._batch.updates.append(update)
+            if self._make_room(self._gathered, _update_bytes(update), durable=update.message_id in self._durable):
+                self._gathered.updates.append(update)
                 self._gather()
 
     def mark_used(self, message_id: MessageID) -> None:
         """Mark a message as used now."""
         with self._changed:
-            if message_id not in self._batch.used and self._has_room(_ENTRY_BYTES, durable=False):
-                self._batch.gathered_bytes += _ENTRY_BYTES
-                self._batch.used.add(message_id)
+            if message_id not in self._gathered.used and self._make_room(self._gathered, _ENTRY_BYTES):
+                self._gathered.used.add(message_id)
                 self._gather()
 
     def recount_later(self, message_ids: Iterable[MessageID]) -> None:
         """Count the rows of these messages again with the next gathered batch."""
         with self._changed:
-            self._batch.to_recount.update(message_ids)
+            self._gathered.to_recount.update(message_ids)
             self._gather()
 
     def pin(self, message: UnsignedMessage) -> None:
         """Add a message whose shares and signatures are never evicted, nor dropped from this queue."""
         with self._changed:
-            if len(self._durable) >= _MAX_DURABLE_IDS:
-                self._durable.pop(next(iter(self._durable)))
             self._durable[message.id] = None
-            size_bytes = _message_bytes(message)
-            if message.id not in self._batch.for_ever and self._has_room(size_bytes, durable=True):
-                self._batch.urgent_bytes += size_bytes
-                self._batch.for_ever[message.id] = message
+            is_new = message.id not in self._urgent.pinned
+            if is_new and self._make_room(self._urgent, _message_bytes(message), durable=True):
+                self._urgent.pinned[message.id] = message
                 self._gather()
 
     def add_signature(self, added: AddSignature) -> None:
         """Add a signature, which is written at once."""
         with self._changed:
-            size_bytes = _signature_bytes(added)
-            if self._has_room(size_bytes, durable=True):
-                self._batch.urgent_bytes += size_bytes
-                self._batch.signatures.append(added)
+            if self._make_room(self._urgent, _signature_bytes(added), durable=True):
+                self._urgent.signatures.append(added)
                 self._changed.notify()
                 return
         added.done()
@@ -222,7 +205,7 @@ class WriteQueue:
     def add_call(self, call: WriteCall) -> None:
         """Add a call, which runs at once."""
         with self._changed:
-            self._batch.calls.append(call)
+            self._urgent.calls.append(call)
             self._changed.notify()
 
     def stop(self) -> None:
@@ -237,42 +220,37 @@ class WriteQueue:
         Entries that are still being gathered stay.
         """
         with self._changed:
-            while not (self._is_urgent() or self._is_gathered()):
+            while not (self._urgent.signatures or self._urgent.calls or self._is_gathered()):
                 timeout_s = min(until, self._gathered_at()) - monotonic()
                 if timeout_s <= 0:
                     break
                 self._changed.wait(timeout_s)
-            return self._take(everything=self._is_gathered())
+            taken, self._urgent = self._urgent, WriteBatch()
+            if self._is_gathered():
+                self._gathered.extend(taken)
+                taken, self._gathered, self._gathering_since = self._gathered, WriteBatch(), None
+            return taken
 
     def put_back(self, batch: WriteBatch) -> None:
         """Put back a batch that could not be written, before all newer entries and without its calls."""
         with self._changed:
-            newer, self._batch = self._batch, batch
             batch.calls = []
-            batch.extend(newer)
+            batch.extend(self._urgent)
+            batch.extend(self._gathered)
+            self._urgent, self._gathered = WriteBatch(calls=batch.calls), batch
+            batch.calls = []
             self._gather()
-            if batch.size_bytes > self._max_bytes:
+            if self.size_bytes > self._max_bytes:
                 self._drop_evictable()
 
     def release(self) -> list[WriteCall]:
         """End all waiting: signatures stay to be written later; return the calls, which the writer fails."""
         with self._changed:
-            calls, self._batch.calls = self._batch.calls, []
-            signatures = list(self._batch.signatures)
+            calls, self._urgent.calls = self._urgent.calls, []
+            signatures = self._gathered.signatures + self._urgent.signatures
         for added in signatures:
             added.done()
         return calls
-
-    def _take(self, *, everything: bool) -> WriteBatch:
-        taken, self._batch = self._batch, WriteBatch()
-        if everything:
-            self._gathering_since = None
-        else:
-            self._batch.updates, taken.updates = taken.updates, []
-            self._batch.used, taken.used = taken.used, set()
-            self._batch.to_recount, taken.to_recount = taken.to_recount, set()
-            self._batch.gathered_bytes, taken.gathered_bytes = taken.gathered_bytes, 0
-        return taken
 
     def _gather(self) -> None:
         if self._gathering_since is None:
@@ -285,30 +263,29 @@ class WriteQueue:
     def _is_gathered(self) -> bool:
         return self._is_stopping or monotonic() >= self._gathered_at()
 
-    def _is_urgent(self) -> bool:
-        return bool(self._batch.signatures or self._batch.calls)
+    def _make_room(self, batch: WriteBatch, size_bytes: int, *, durable: bool = False) -> bool:
+        """Count an entry for a batch if it fits, after dropping evictable entries if necessary; return whether it does.
 
-    def _has_room(self, size_bytes: int, *, durable: bool) -> bool:
-        """Return whether an entry fits, after dropping evictable entries if necessary."""
-        if self._batch.size_bytes + size_bytes <= self._max_bytes:
-            return True
-        self._drop_evictable()
-        has_room = self._batch.size_bytes + size_bytes <= self._max_bytes * (_DURABLE_FACTOR if durable else 1)
-        self.dropped += not has_room
-        return has_room
+        durable: never evicted.
+        """
+        if self.size_bytes + size_bytes > self._max_bytes:
+            self._drop_evictable()
+            if self.size_bytes + size_bytes > self._max_bytes * (_DURABLE_FACTOR if durable else 1):
+                self.dropped += 1
+                return False
+        batch.size_bytes += size_bytes
+        return True
 
     def _drop_evictable(self) -> None:
         """Drop the older half of the evictable shares, and the marks of use."""
-        evictable = [update for update in self._batch.updates if not self._is_durable(update)]
-        dropped_ids = {id(update) for update in evictable[: (len(evictable) + 1) // 2]}
-        self.dropped += len(dropped_ids)
-        freed_bytes = sum(_update_bytes(update) for update in self._batch.updates if id(update) in dropped_ids)
-        self._batch.gathered_bytes -= freed_bytes + _ENTRY_BYTES * len(self._batch.used)
-        self._batch.updates = [update for update in self._batch.updates if id(update) not in dropped_ids]
-        self._batch.used = set()
-
-    def _is_durable(self, update: ShareUpdate) -> bool:
-        return (update.message.id if isinstance(update, AddShares) else update.message_id) in self._durable
+        gathered = self._gathered
+        evictable = [update for update in gathered.updates if update.message_id not in self._durable]
+        dropped = evictable[: (len(evictable) + 1) // 2]
+        dropped_ids = set(map(id, dropped))
+        self.dropped += len(dropped)
+        gathered.size_bytes -= sum(map(_update_bytes, dropped)) + _ENTRY_BYTES * len(gathered.used)
+        gathered.updates = [update for update in gathered.updates if id(update) not in dropped_ids]
+        gathered.used = set()
 
 
 def _update_bytes(update: ShareUpdate) -> int:

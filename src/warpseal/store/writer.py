@@ -17,8 +17,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from warpseal.errors import StartupError
-from warpseal.runtime.backoff import Backoff
-from warpseal.runtime.retry import RetryDelays
+from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.store import archive_rows
 from warpseal.store.errors import StoreDown
 from warpseal.store.eviction import Eviction
@@ -91,18 +90,20 @@ class StoreWriter:
         """Whether a transaction takes longer than callers wait for it."""
         return time.monotonic() - self._working_since > self._settings.commit_timeout_s
 
-    def open(self) -> None:
+    def connect(self) -> None:
         """Prepare the database in the caller's thread. Raises StartupError, and DBAPIError if the database fails."""
-        self._connect()
+        self.schema_version = self._prepare(self._engine)
+        self._failure = None
+        if self.down_since_unix_s is not None:
+            self.down_since_unix_s = None
+            log.info("store is up again", extra={"waiting_writes": self.queue.writes})
 
-    def load(self, query: Callable[[Connection], None]) -> None:
-        """Run a query in the caller's thread, before the writer's thread starts. Raises DBAPIError."""
-        with self._engine.connect() as connection:
-            query(connection)
-
-    def open_later(self, error: DBAPIError) -> None:
-        """Begin with a database that is down."""
-        self._set_down(error)
+    def set_down(self, error: BaseException) -> None:
+        """Let writes wait in memory until the database can be connected to again."""
+        self._failure = self._describe(error)
+        self.down_since_unix_s = time.time()
+        log.error("store is down, writes wait in memory", extra={"reason": self._failure})
+        self._release()
 
     def start(self) -> None:
         """Start the thread."""
@@ -166,7 +167,7 @@ class StoreWriter:
         failure = self._try_to_commit(batch) if batch.has_rows else None
         if failure is not None:
             self.queue.put_back(batch)
-            self._set_down(failure)
+            self.set_down(failure)
         for signature in signatures:
             signature.done()
         for call in calls:
@@ -250,7 +251,7 @@ class StoreWriter:
         except DBAPIError as error:
             _fail(call, StoreDown(self._describe(error)))
             if _is_database_failure(error):
-                self._set_down(error)
+                self.set_down(error)
         except Exception as error:  # noqa: BLE001 - the caller handles it
             _fail(call, error)
         else:
@@ -263,28 +264,15 @@ class StoreWriter:
             with self._transaction() as connection:
                 return self._eviction.run_step(connection, time.time())
         except DBAPIError as error:
-            self._set_down(error)
+            self.set_down(error)
             return False
 
     def _try_to_connect(self) -> None:
         try:
-            self._connect()
+            self.connect()
         except (SQLAlchemyError, StartupError) as error:
             self._failure = self._describe(error)
             self._release()
-
-    def _connect(self) -> None:
-        self.schema_version = self._prepare(self._engine)
-        self._failure = None
-        if self.down_since_unix_s is not None:
-            self.down_since_unix_s = None
-            log.info("store is up again", extra={"waiting_writes": self.queue.writes})
-
-    def _set_down(self, error: BaseException) -> None:
-        self._failure = self._describe(error)
-        self.down_since_unix_s = time.time()
-        log.error("store is down, writes wait in memory", extra={"reason": self._failure})
-        self._release()
 
     def _release(self) -> None:
         for call in self.queue.release():

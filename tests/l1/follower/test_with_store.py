@@ -71,7 +71,7 @@ async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) 
 
 @asynccontextmanager
 async def contending(store: Store) -> AsyncIterator[Leadership]:
-    leadership = await store.leadership("p-chain")
+    leadership = store.leadership("p-chain")
     task = asyncio.create_task(leadership.run())
     try:
         yield leadership

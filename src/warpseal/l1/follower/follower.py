@@ -20,9 +20,8 @@ from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, ol
 from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
 from warpseal.node.blocks import PBlocksClient
-from warpseal.runtime.backoff import Backoff
 from warpseal.runtime.rate_meter import RateMeter
-from warpseal.runtime.retry import Retrier
+from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.leadership import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin
