@@ -16,6 +16,7 @@ from typing import Final
 
 from warpseal.errors import NodeFailure
 from warpseal.node.errors import CallFailure
+from warpseal.runtime.locks import AsyncLock, AsyncSemaphore
 
 MAX_WAITING = 1_000
 _WINDOW_S = 1.0
@@ -37,8 +38,8 @@ class UpstreamLimit:
     """
 
     def __init__(self, max_concurrency: int, per_s: int, max_waiting: int = MAX_WAITING) -> None:
-        self._slots = asyncio.Semaphore(max_concurrency)
-        self._turn = asyncio.Lock()
+        self._slots = AsyncSemaphore(max_concurrency)
+        self._turn = AsyncLock()
         self._starts: deque[float] = deque(maxlen=per_s)
         self._per_s = per_s
         self._max_waiting = max_waiting
