@@ -1,10 +1,12 @@
-"""Waiting in tests: for a condition that has no event, and for work that must not wait."""
+"""Waiting in tests: for a condition that has no event, for work that must not wait, and for time that need not pass."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -33,3 +35,26 @@ async def finish(work: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
             return await work
     except TimeoutError:
         raise AssertionError(f"not finished after {timeout_s:g} s") from None
+
+
+@dataclass
+class StoppedClock:
+    """The time of the running loop, in seconds."""
+
+    now_s: float
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; timers that are due by then fire next."""
+        self.now_s += seconds
+
+
+@contextmanager
+def stopped_clock() -> Iterator[StoppedClock]:
+    """Stop the clock of the running loop: only the test lets time pass. Sockets work."""
+    loop = asyncio.get_running_loop()
+    clock = StoppedClock(loop.time())
+    loop.time = lambda: clock.now_s  # type: ignore[method-assign]
+    try:
+        yield clock
+    finally:
+        del loop.time

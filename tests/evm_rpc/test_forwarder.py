@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.eventually import until
+from tests.eventually import stopped_clock, until
 from tests.evm_rpc.evm import (
     HALTS,
     SETTINGS,
@@ -235,18 +234,20 @@ async def test_a_filter_is_dropped_once_its_node_is_of_another_chain() -> None:
 
 
 async def test_a_call_without_time_left_is_not_a_node_failure() -> None:
-    class SlowNode(Node):
-        def answer(self, method: str, params: list[Any]) -> Any:
-            if method == "eth_gasPrice":
-                time.sleep(0.3)
-            return super().answer(method, params)
-
-    first, second, hasty = SlowNode(), Node(answers={"eth_gasPrice": "0x2"}), replace(SETTINGS, call_timeout_s=0.1)
-    async with running(first), running(second), forwarding(first.url, second.url, settings=hasty) as front:
+    first, second = Node(), Node(answers={"eth_gasPrice": "0x2"})
+    async with running(first), running(second), forwarding(first.url, second.url) as front:
         await front.pool.check()
-        assert await single(front.forwarder, "eth_gasPrice") == (-32002, "request timed out")
-        assert await call_in_batch(front.forwarder, "eth_gasPrice") in ((-32002, "request timed out"), "0x2")
-        assert front.pool.faults().get(1) is None
+        with stopped_clock() as clock:
+
+            def answer_late(method: str, params: list[Any]) -> Any:
+                clock.advance(SETTINGS.call_timeout_s + 1.0)
+                return "0x1"
+
+            first.rule = answer_late
+            assert await single(front.forwarder, "eth_gasPrice") == (-32002, "request timed out")
+            assert second.count("eth_gasPrice") == 0
+            assert front.pool.faults() == {0: "timeout"}
+            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "0x2"
 
 
 async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:

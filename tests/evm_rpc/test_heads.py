@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
-from tests.evm_rpc.evm import GENESIS_HASH, Node, call, call_in_batch, forwarding, open_proxy, running
+from tests.eventually import stopped_clock
+from tests.evm_rpc.evm import GENESIS_HASH, SETTINGS, Node, call, call_in_batch, forwarding, open_proxy, running
 from tests.evm_rpc.test_forwarder import single
 from warpseal.evm_rpc.methods import head_in, reveals_head
-
-RESTED_S = 0.25
 
 
 def node_at(height: int, name: str) -> Node:
@@ -42,13 +40,14 @@ async def test_a_node_that_returns_with_fewer_blocks_is_behind() -> None:
         await front.pool.check()
         assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
         one.cut()
-        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
-        first.rule = node_at(0x5, "first").rule
-        one.is_cut = False
-        await asyncio.sleep(RESTED_S)
-        await front.pool.check()
-        assert front.pool.faults() == {}
-        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
+        with stopped_clock() as clock:
+            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
+            first.rule = node_at(0x5, "first").rule
+            one.is_cut = False
+            clock.advance(SETTINGS.retry_after_s)
+            await front.pool.check()
+            assert front.pool.faults() == {}
+            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
 
 
 @pytest.mark.parametrize(
@@ -67,20 +66,21 @@ async def test_a_block_that_a_client_has_seen_stays_available_to_it(
     first, second = node_at(0x10, "first"), node_at(0x10, "second")
     async with running(first), running(second), forwarding(first.url, second.url) as front:
         await front.pool.check()
-        first.status = 503
-        second.rule = node_at(0x15, "second").rule
-        if in_a_batch:
-            await front.forwarder.forward_batch([call(method, *params), call("eth_gasPrice")])
-        else:
-            await single(front.forwarder, method, *params)
-        first.status = 200
-        await asyncio.sleep(RESTED_S)
-        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second", "the first may not have that block"
-        await front.pool.check()
-        first.rule = node_at(0x16, "first").rule
-        await call_in_batch(front.forwarder, "eth_blockNumber")
-        front.pool.note_head(front.pool.members[0], 0x16)
-        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
+        with stopped_clock() as clock:
+            first.status = 503
+            second.rule = node_at(0x15, "second").rule
+            if in_a_batch:
+                await front.forwarder.forward_batch([call(method, *params), call("eth_gasPrice")])
+            else:
+                await single(front.forwarder, method, *params)
+            first.status = 200
+            clock.advance(SETTINGS.retry_after_s)
+            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second", "the first may not have that block"
+            await front.pool.check()
+            first.rule = node_at(0x16, "first").rule
+            await call_in_batch(front.forwarder, "eth_blockNumber")
+            front.pool.note_head(front.pool.members[0], 0x16)
+            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
 
 
 def test_a_pending_block_does_not_reveal_a_head() -> None:

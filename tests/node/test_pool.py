@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.eventually import stopped_clock
 from tests.node.recorded_node import (
     L1,
     NO_CHAIN,
@@ -79,36 +80,46 @@ async def test_each_call_tries_all_nodes_while_all_have_failed() -> None:
 
 async def test_a_failed_node_is_tried_again_after_a_while_by_the_daemon_first() -> None:
     first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with upstream_of(first, second, retry_failed_after_s=0.2) as upstream:
-        await upstream.platform.height()
-        del first.answers["platform.getHeight"]
-        await asyncio.sleep(0.25)
-        await upstream.platform.height(origin=CallOrigin.CALLER)
-        assert first.calls["platform.getHeight"] == 1
-        await upstream.platform.height(origin=CallOrigin.DAEMON)
-        assert first.calls["platform.getHeight"] == 2
-        await upstream.platform.height(origin=CallOrigin.CALLER)
-        assert first.calls["platform.getHeight"] == 3
+    async with upstream_of(first, second, retry_failed_after_s=10.0) as upstream:
+        with stopped_clock() as clock:
+            await upstream.platform.height()
+            del first.answers["platform.getHeight"]
+            clock.advance(10.0)
+            await upstream.platform.height(origin=CallOrigin.CALLER)
+            assert first.calls["platform.getHeight"] == 1
+            await upstream.platform.height(origin=CallOrigin.DAEMON)
+            assert first.calls["platform.getHeight"] == 2
+            await upstream.platform.height(origin=CallOrigin.CALLER)
+            assert first.calls["platform.getHeight"] == 3
     assert second.calls["platform.getHeight"] == 2
 
 
 async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> None:
     first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with upstream_of(first, second, retry_failed_after_s=0.1) as upstream:
-        await upstream.platform.height()
-        del first.answers["platform.getHeight"]
-        await asyncio.sleep(0.35)
-        await upstream.platform.height(origin=CallOrigin.CALLER)
+    async with upstream_of(first, second, retry_failed_after_s=10.0) as upstream:
+        with stopped_clock() as clock:
+            await upstream.platform.height()
+            del first.answers["platform.getHeight"]
+            clock.advance(29.0)
+            await upstream.platform.height(origin=CallOrigin.CALLER)
+            assert first.calls["platform.getHeight"] == 1
+            clock.advance(1.0)
+            await upstream.platform.height(origin=CallOrigin.CALLER)
     assert first.calls["platform.getHeight"] == 2
 
 
 async def test_a_single_caller_waits_for_a_node_that_hangs_again() -> None:
     first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with upstream_of(first, second, retry_failed_after_s=0.1, call_timeout_s=1.0) as upstream:
-        await upstream.platform.height()
-        first.answers["platform.getHeight"] = hang
-        await asyncio.sleep(0.35)
-        assert await asyncio.gather(*(upstream.platform.height() for _ in range(8))) == [19] * 8
+    async with upstream_of(first, second, retry_failed_after_s=10.0, call_timeout_s=1.0) as upstream:
+        with stopped_clock() as clock:
+            await upstream.platform.height()
+            first.answers["platform.getHeight"] = hang
+            clock.advance(30.0)
+            waiting, *others = [asyncio.create_task(upstream.platform.height()) for _ in range(8)]
+            assert await asyncio.gather(*others) == [19] * 7
+            assert not waiting.done()
+            clock.advance(1.0)
+            assert await waiting == 19
     assert first.calls["platform.getHeight"] == 2
 
 
@@ -320,13 +331,15 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
 
 async def test_one_node_in_both_lists_has_one_limit() -> None:
     node = RecordedNode()
-    async with upstream_of(node, upstream_max_concurrency=1, upstream_calls_per_s=3) as upstream:
-        started_at = asyncio.get_running_loop().time()
-        await asyncio.gather(
-            *(upstream.platform.height() for _ in range(3)),
-            upstream.proposervm.current_epoch_height(NO_CHAIN),
-        )
-        assert asyncio.get_running_loop().time() - started_at >= 0.99
+    async with upstream_of(node, upstream_calls_per_s=3) as upstream:
+        await upstream.info.network_id()
+        with stopped_clock() as clock:
+            await asyncio.gather(*(upstream.platform.height() for _ in range(3)))
+            fourth = asyncio.create_task(upstream.proposervm.current_epoch_height(NO_CHAIN))
+            await upstream.platform.proposed_height(origin=CallOrigin.DAEMON)
+            assert node.calls["proposervm.getCurrentEpoch"] == 0
+            clock.advance(1.0)
+            assert await fourth is None
 
 
 async def test_at_most_eight_caller_calls_run_concurrently_and_daemon_calls_are_not_limited() -> None:
