@@ -154,14 +154,14 @@ async def test_a_lagging_node_is_not_called_while_another_is_up() -> None:
     second = Node(answers={"eth_blockNumber": "0x10", "eth_gasPrice": "second"})
     async with running(first), running(second), forwarding(first.url, second.url) as front:
         watching = asyncio.create_task(front.pool.run())
-        await until(lambda: all(member.head == 16 for member in front.pool.members))
+        await until(lambda: all(node.head == 16 for node in front.pool.nodes))
         assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
         second.answers["eth_blockNumber"] = "0x11"
-        await until(lambda: front.pool.members[1].head == 17)
+        await until(lambda: front.pool.nodes[1].head == 17)
         assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
         assert await call_in_batch(front.forwarder, "eth_blockNumber") == "0x11"
         second.status = 503
-        await until(lambda: front.pool.members[1].fault is not None)
+        await until(lambda: front.pool.nodes[1].fault is not None)
         assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
         watching.cancel()
 
@@ -177,7 +177,7 @@ async def test_a_filter_stays_with_its_node() -> None:
     ):
         assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xF1"
         await front.pool.check()
-        front.pool.note_head(front.pool.members[1], 99)
+        front.pool.note_head(front.pool.nodes[1], 99)
         assert (await single(front.forwarder, "eth_getFilterChanges", "0xf1"))["result"] == ["first"]
         assert await call_in_batch(front.forwarder, "eth_newBlockFilter") == "0xf2"
         answers = await front.forwarder.forward_batch(
@@ -227,7 +227,7 @@ async def test_a_filter_is_dropped_once_its_node_is_of_another_chain() -> None:
     async with running(node), forwarding(node.url) as front:
         assert (await single(front.forwarder, "eth_newBlockFilter"))["result"] == "0xf1"
         node.answers["eth_chainId"] = "0x5"
-        front.pool.note_error(front.pool.members[0], EvmNodeError(EvmErrorKind.LOST))
+        front.pool.note_error(front.pool.nodes[0], EvmNodeError(EvmErrorKind.LOST))
         await front.pool.check()
         assert await single(front.forwarder, "eth_getFilterChanges", "0xf1") == UNREACHABLE
         assert node.count("eth_getFilterChanges") == 0

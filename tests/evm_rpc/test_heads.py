@@ -79,7 +79,7 @@ async def test_a_block_that_a_client_has_seen_stays_available_to_it(
             await front.pool.check()
             first.rule = node_at(0x16, "first").rule
             await call_in_batch(front.forwarder, "eth_blockNumber")
-            front.pool.note_head(front.pool.members[0], 0x16)
+            front.pool.note_head(front.pool.nodes[0], 0x16)
             assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
 
 

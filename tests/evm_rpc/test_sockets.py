@@ -215,7 +215,7 @@ async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
     async with running(behind), running(ahead), served(ahead.url, ws=(ws_of(behind), ws_of(ahead))) as front:
         async with front.socket() as client:
             assert (await say(client, call(1, "eth_blockNumber")))["result"] == "0xf", "no client has seen more yet"
-        front.chain.pool.note_head(front.chain.pool.members[0], 0x10)
+        front.chain.pool.note_head(front.chain.pool.nodes[0], 0x10)
         for head in ("0x11", "0x11"):
             async with front.socket() as client:
                 assert (await say(client, call(1, "eth_blockNumber")))["result"] == head

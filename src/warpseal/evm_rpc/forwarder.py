@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
@@ -30,8 +29,8 @@ from warpseal.evm_rpc.methods import (
     head_in,
     reveals_head,
 )
-from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError, EvmNodeReply
-from warpseal.evm_rpc.pool import EvmPool, EvmPoolMember
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply
+from warpseal.evm_rpc.pool import EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.subnet_evm import derive, with_last_changed
 from warpseal.node.jsonrpc import (
@@ -98,7 +97,8 @@ class EvmForwarder:
             return checked
         if call.method in SUBNET_EVM:
             return (await self.forward_batch([call]))[0]
-        return await self._forward(OutgoingCall(call, body), await self._candidates_for(call))
+        nodes = await self._candidates(self._node_of_filter(call))
+        return await self._forward(call, body, nodes)
 
     async def forward_read_batch(
         self, methods: AbstractSet[str], body: bytes, count: int
@@ -111,15 +111,14 @@ class EvmForwarder:
             return None
         if self.pool.compares_heads and not HEAD_METHODS.isdisjoint(methods):
             return None
-        outgoing = OutgoingCall(RpcCall(next(iter(methods))), body, count)
-        reply = await self._forward(outgoing, await self.pool.candidates())
+        reply = await self._forward(RpcCall(next(iter(methods))), body, await self.pool.candidates(), count)
         is_single_response = isinstance(reply, EvmNodeReply) and reply.is_ok and reply.body[:1] != b"["
         return None if is_single_response else reply
 
     async def forward_batch(self, calls: Sequence[RpcCall]) -> list[RpcResponse]:
         """Return the responses to calls, in their order, derived if no node has the method and the daemon can."""
         responses: dict[int, RpcResponse] = {}
-        by_node: dict[EvmPoolMember | None, dict[int, RpcCall]] = {}
+        by_node: dict[EvmNode | None, dict[int, RpcCall]] = {}
         for number, call in enumerate(calls):
             checked = self.answer_locally(call)
             if isinstance(checked, RpcResponse):
@@ -127,7 +126,7 @@ class EvmForwarder:
             else:
                 by_node.setdefault(self._node_of_filter(call), {})[number] = checked
         for node, group in by_node.items():
-            responses |= await self._send_batch(group, await self._members(node))
+            responses |= await self._send_batch(group, await self._candidates(node))
         for number, call in enumerate(calls):
             if call.method in SUBNET_EVM:
                 responses[number] = await self._complete_subnet_evm(call, responses[number])
@@ -136,7 +135,7 @@ class EvmForwarder:
     def answer_locally(self, call: RpcCall) -> RpcCall | RpcResponse:
         """Return the response to a call that no node may receive, or the call as a node is to receive it."""
         if self._denied.denies(call.method):
-            self._count(call, None, "denied")
+            self.count(class_of(call.method), "", "denied")
             missing = f"the method {call.method[:256]} does not exist/is not available"
             return RpcResponse(error=RpcError(METHOD_NOT_FOUND, missing))
         if call.method not in TIMESTAMPED:
@@ -160,108 +159,103 @@ class EvmForwarder:
             self._observer.observe_forwarding(self.name, method_class, upstream, outcome, calls)
 
     async def read(
-        self, call: RpcCall, members: Sequence[EvmPoolMember] | None = None, timeout_s: float | None = None
+        self, call: RpcCall, nodes: Sequence[EvmNode] | None = None, timeout_s: float | None = None
     ) -> RpcResponse:
-        """Return the response of these members, or any, to a call that only reads."""
-        members = await self.pool.candidates() if members is None else members
-        return (await self._send_batch({0: call}, members, timeout_s))[0]
+        """Return the response of these nodes, or any, to a call that only reads."""
+        nodes = await self.pool.candidates() if nodes is None else nodes
+        return (await self._send_batch({0: call}, nodes, timeout_s))[0]
 
-    async def _candidates_for(self, call: RpcCall) -> Sequence[EvmPoolMember]:
-        return await self._members(self._node_of_filter(call))
-
-    def _node_of_filter(self, call: RpcCall) -> EvmPoolMember | None:
+    def _node_of_filter(self, call: RpcCall) -> EvmNode | None:
         is_filter = class_of(call.method) is MethodClass.USE_FILTER
         return self._filters.node_of(call.params) if is_filter else None
 
-    async def _members(self, node: EvmPoolMember | None) -> Sequence[EvmPoolMember]:
-        """Return the members to try: only the node of a filter if there is one, and none that is of another chain."""
+    async def _candidates(self, node: EvmNode | None) -> Sequence[EvmNode]:
+        """Return the nodes to try: only the node of a filter if there is one, and none that is of another chain."""
         if node is None:
             return await self.pool.candidates()
         return () if node.is_wrong_chain else (node,)
 
-    async def _forward(self, outgoing: OutgoingCall, members: Sequence[EvmPoolMember]) -> EvmNodeReply | RpcResponse:
-        is_read = outgoing.method_class is MethodClass.READ
+    async def _forward(
+        self, call: RpcCall, body: bytes, nodes: Sequence[EvmNode], count: int = 1
+    ) -> EvmNodeReply | RpcResponse:
+        """Forward a body unchanged. call: the call in it; for a batch of reads, any of its `count` calls."""
+        method_class = class_of(call.method)
+        is_read = method_class is MethodClass.READ
         until = _now() + self._settings.call_timeout_s
         error_kind, reply = None, None
-        for member in members:
+        for node in nodes:
             try:
-                reply = await self._post(member, outgoing, until - _now())
+                reply = await self._post(node, body, {method_class: count}, until - _now())
             except EvmNodeError as error:
                 error_kind = error.kind
                 if error_kind is EvmErrorKind.TOO_LARGE or (error.was_written and not is_read) or _now() >= until:
                     break
                 continue
+            if method_class is MethodClass.MAKE_FILTER or (self.pool.compares_heads and reveals_head(call)):
+                self._learn(call, decode_result(reply.body), node)
             if not (reply.is_busy and is_read):
                 return reply
-        if reply is not None:
-            return reply
-        return RpcResponse(error=error_for(error_kind, outgoing.call))
-
-    async def _post(self, member: EvmPoolMember, outgoing: OutgoingCall, left_s: float) -> EvmNodeReply:
-        call, method_class = outgoing.call, outgoing.method_class
-        is_write = method_class is MethodClass.WRITE
-        try:
-            reply = await member.node.post(outgoing.body, max(0.001, left_s), is_write=is_write)
-        except EvmNodeError as error:
-            self.pool.note_error(member, error)
-            self._count(call, member, error.kind, outgoing.count)
-            raise
-        if reply.is_busy:
-            self.pool.note_error(member, EvmNodeError(EvmErrorKind.BUSY))
-        else:
-            self.pool.note_success(member)
-        if method_class is MethodClass.MAKE_FILTER or (self.pool.compares_heads and reveals_head(call)):
-            self._learn(call, decode_result(reply.body), member)
-        self._count(call, member, "ok" if reply.is_ok else "refused", outgoing.count)
-        return reply
+        return reply if reply is not None else RpcResponse(error=error_for(error_kind, call))
 
     async def _send_batch(
-        self, calls: dict[int, RpcCall], members: Sequence[EvmPoolMember], timeout_s: float | None = None
+        self, calls: dict[int, RpcCall], nodes: Sequence[EvmNode], timeout_s: float | None = None
     ) -> dict[int, RpcResponse]:
-        """Call these members, one after another, until all calls have responses or no member is left."""
-        state = BatchState(dict(calls))
+        """Call these nodes, one after another, until all calls have responses or no node is left."""
+        waiting, responses = dict(calls), dict[int, RpcResponse]()
+        error_kind: EvmErrorKind | None = None
         until = _now() + (timeout_s or self._settings.call_timeout_s)
-        for member in members:
-            await self._send_batch_to(member, state, until)
-            if not state.calls or _now() >= until:
+        for node in nodes:
+            classes = Counter(class_of(call.method) for call in waiting.values())
+            try:
+                reply = await self._post(node, encode_numbered_calls(waiting), classes, until - _now())
+                if not reply.is_ok:
+                    raise EvmNodeError(EvmErrorKind.BUSY)
+            except EvmNodeError as error:
+                error_kind = error.kind
+                responses |= _final_errors(waiting, error)
+            else:
+                responses |= self._decode_responses(waiting, reply, node)
+            waiting = {number: call for number, call in waiting.items() if number not in responses}
+            if not waiting or _now() >= until:
                 break
-        failed = {number: RpcResponse(error=error_for(state.error_kind, call)) for number, call in state.calls.items()}
-        return {**state.responses, **failed}
+        failed = {number: RpcResponse(error=error_for(error_kind, call)) for number, call in waiting.items()}
+        return {**responses, **failed}
 
-    async def _send_batch_to(self, member: EvmPoolMember, state: BatchState, until: float) -> None:
-        has_write = any(class_of(call.method) is MethodClass.WRITE for call in state.calls.values())
-        body = encode_numbered_calls(state.calls)
+    async def _post(
+        self, node: EvmNode, body: bytes, classes: Mapping[MethodClass, int], left_s: float
+    ) -> EvmNodeReply:
+        """Send a body to a node and note the outcome. classes: those of its calls. Raises EvmNodeError."""
         try:
-            reply = await member.node.post(body, max(0.001, until - _now()), is_write=has_write)
+            reply = await node.post(body, max(0.001, left_s), is_write=MethodClass.WRITE in classes)
         except EvmNodeError as error:
-            self.pool.note_error(member, error)
-            self._count_all(state.calls, member, error.kind)
-            state.record_failure(error)
-            return
-        if not reply.is_ok:
-            busy = EvmNodeError(EvmErrorKind.BUSY)
-            if reply.is_busy:  # Any other status is about the request, not about the node.
-                self.pool.note_error(member, busy)
-            self._count_all(state.calls, member, "refused")
-            state.record_failure(busy)
-            return
-        self.pool.note_success(member)
-        self._count_all(state.calls, member, "ok")
-        numbers = [number for number, call in state.calls.items() if not call.is_notification]
-        responses = decode_responses(reply.body, numbers) if numbers else {}
-        for number, call in state.calls.items():
-            state.responses[number] = responses.get(number, RpcResponse())
-            self._learn(call, state.responses[number].result, member)
-        state.calls.clear()
+            self.pool.note_error(node, error)
+            self._count_all(classes, node, error.kind)
+            raise
+        if reply.is_busy:
+            self.pool.note_error(node, EvmNodeError(EvmErrorKind.BUSY))
+        else:  # Any other status is about the request, not about the node.
+            self.pool.note_success(node)
+        self._count_all(classes, node, "ok" if reply.is_ok else "refused")
+        return reply
 
-    def _learn(self, call: RpcCall, result: msgspec.Raw | None, member: EvmPoolMember) -> None:
+    def _decode_responses(
+        self, calls: Mapping[int, RpcCall], reply: EvmNodeReply, node: EvmNode
+    ) -> dict[int, RpcResponse]:
+        numbers = [number for number, call in calls.items() if not call.is_notification]
+        decoded = decode_responses(reply.body, numbers) if numbers else {}
+        responses = {number: decoded.get(number, RpcResponse()) for number in calls}
+        for number, call in calls.items():
+            self._learn(call, responses[number].result, node)
+        return responses
+
+    def _learn(self, call: RpcCall, result: msgspec.Raw | None, node: EvmNode) -> None:
         """Note the filter or the head that a response reveals."""
         if result is None:
             return
         if class_of(call.method) is MethodClass.MAKE_FILTER:
-            self._filters.register(result, member)
+            self._filters.register(result, node)
         elif self.pool.compares_heads and reveals_head(call) and (height := head_in(result)) is not None:
-            self.pool.note_head(member, height)
+            self.pool.note_head(node, height)
 
     async def _complete_subnet_evm(self, call: RpcCall, response: RpcResponse) -> RpcResponse:
         """Return the response to one of the subnet-evm methods, derived if the node does not have the method."""
@@ -270,51 +264,23 @@ class EvmForwarder:
         config = await self._load_config()
         if config is None:
             return response
-        self._count(call, None, "derived")
+        self.count(class_of(call.method), "", "derived")
         checked = self.answer_locally(call)
         return checked if isinstance(checked, RpcResponse) else await derive(checked, config, self.read)
 
-    def _count(self, call: RpcCall, member: EvmPoolMember | None, outcome: str, calls: int = 1) -> None:
-        self.count(class_of(call.method), "" if member is None else str(member.node.position), outcome, calls)
-
-    def _count_all(self, calls: Mapping[int, RpcCall], member: EvmPoolMember, outcome: str) -> None:
-        for method_class, count in Counter(class_of(call.method) for call in calls.values()).items():
-            self.count(method_class, str(member.node.position), outcome, count)
+    def _count_all(self, classes: Mapping[MethodClass, int], node: EvmNode, outcome: str) -> None:
+        for method_class, calls in classes.items():
+            self.count(method_class, str(node.position), outcome, calls)
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingCall:
-    """A body that is forwarded unchanged. call: the call in it; for a batch of reads, any of its `count` calls."""
-
-    call: RpcCall
-    body: bytes
-    count: int = 1
-
-    @property
-    def method_class(self) -> MethodClass:
-        """How it is forwarded."""
-        return class_of(self.call.method)
-
-
-@dataclass(slots=True)
-class BatchState:
-    """The calls of a batch that are still to be sent, and the responses so far, by number.
-
-    error_kind: why the node asked last did not answer.
-    """
-
-    calls: dict[int, RpcCall]
-    responses: dict[int, RpcResponse] = field(default_factory=dict)
-    error_kind: EvmErrorKind | None = None
-
-    def record_failure(self, error: EvmNodeError) -> None:
-        """Note that a node did not answer: calls that it may have executed get an error, the others stay."""
-        self.error_kind = error.kind
-        for number, call in list(self.calls.items()):
-            is_read = class_of(call.method) is MethodClass.READ
-            if error.kind is EvmErrorKind.TOO_LARGE or (error.was_written and not is_read):
-                self.responses[number] = RpcResponse(error=error_for(error.kind, call))
-                del self.calls[number]
+def _final_errors(calls: Mapping[int, RpcCall], error: EvmNodeError) -> dict[int, RpcResponse]:
+    """Return the errors of the calls that the node may have executed: no other node may receive them."""
+    is_final = error.kind is EvmErrorKind.TOO_LARGE
+    return {
+        number: RpcResponse(error=error_for(error.kind, call))
+        for number, call in calls.items()
+        if is_final or (error.was_written and class_of(call.method) is not MethodClass.READ)
+    }
 
 
 def error_for(kind: EvmErrorKind | None, call: RpcCall) -> RpcError:
@@ -336,18 +302,18 @@ class FilterRegistry:
     """Nodes by the id of the filter that they made: no other node knows it. Least recently used ids are dropped."""
 
     def __init__(self, max_filters: int = _MAX_FILTERS) -> None:
-        self._nodes: LRUCache[str, EvmPoolMember] = LRUCache(max_filters)
+        self._nodes: LRUCache[str, EvmNode] = LRUCache(max_filters)
 
-    def register(self, result: msgspec.Raw, member: EvmPoolMember) -> None:
+    def register(self, result: msgspec.Raw, node: EvmNode) -> None:
         """Note that a node has made the filter whose id is this result."""
         try:
             filter_id = msgspec.json.decode(result, type=str)
         except msgspec.MsgspecError:
             return
         if len(filter_id) <= _MAX_FILTER_ID_CHARACTERS:
-            self._nodes[filter_id.lower()] = member
+            self._nodes[filter_id.lower()] = node
 
-    def node_of(self, params: msgspec.Raw | None) -> EvmPoolMember | None:
+    def node_of(self, params: msgspec.Raw | None) -> EvmNode | None:
         """Return the node of the filter that is the first argument; None if it is unknown."""
         try:
             arguments = msgspec.json.decode(params) if params is not None else []

@@ -74,8 +74,8 @@ class EvmLogClient:
         """Return the first usable answer of a node; a node that refuses the call may not speak for the others."""
         call = RpcCall(method, msgspec.Raw(msgspec.json.encode(params)))
         is_refused = False
-        for member in await self._forwarder.pool.candidates():
-            response = await self._forwarder.read(call, [member], self._timeout_s)
+        for node in await self._forwarder.pool.candidates():
+            response = await self._forwarder.read(call, [node], self._timeout_s)
             if response.result is not None:
                 try:
                     return await self._decode(bytes(response.result), decode)

@@ -90,20 +90,25 @@ async def open_sessions(settings: EvmRpcSettings) -> AsyncIterator[Sessions]:
 
 
 class EvmNode:
-    """One node. position: its place in the list of its chain, by which logs and metrics name it."""
+    """One node. position: its place in the list of its chain, by which logs and metrics name it. display: for the log.
+
+    The pool keeps its state. fault: why it is refused for good, or cannot be used now; None if it can. is_verified: it
+    returned the identity of the chain. head: the highest block that it is known to have.
+    """
 
     def __init__(self, endpoint: NodeEndpoint, position: int, sessions: Sessions, settings: EvmRpcSettings) -> None:
         self.position = position
-        self._endpoint = endpoint
+        self.display = endpoint.display
+        self.head: int | None = None
+        self.is_verified = False
+        self.is_wrong_chain = False
+        self.fault: str | None = "not asked yet"
+        self.cooldown_until = 0.0
+        self.checked_at = 0.0
         self._url = endpoint.url("")
         self._headers = {**endpoint.http_headers, "Content-Type": JSON, "Accept": JSON}
         self._sessions = sessions
         self._settings = settings
-
-    @property
-    def display(self) -> str:
-        """Scheme, host and port, for the log."""
-        return self._endpoint.display
 
     async def post(self, body: bytes, timeout_s: float, *, is_write: bool = False) -> EvmNodeReply:
         """Send a body and return the response. is_write: it must not be sent twice. Raises EvmNodeError."""
