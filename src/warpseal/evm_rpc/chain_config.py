@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from warpseal.evm_rpc.precompiles import (
+    DEFAULT_FEES,
     FEE_MANAGER,
     KEYS,
     Config,
@@ -26,16 +27,6 @@ from warpseal.evm_rpc.precompiles import (
 )
 
 UNSCHEDULED: Final = 253_399_622_400
-DEFAULT_FEES: Final[Mapping[str, int]] = {
-    "gasLimit": 8_000_000,
-    "targetBlockRate": 2,
-    "minBaseFee": 25_000_000_000,
-    "targetGas": 15_000_000,
-    "baseFeeChangeDenominator": 36,
-    "minBlockGasCost": 0,
-    "maxBlockGasCost": 1_000_000,
-    "blockGasCostStep": 200_000,
-}
 _NETWORK_UPGRADES: Final = ("subnetEVM", "durango", "etna", "fortuna", "granite", "helicon")
 _BLOCKS: Final = (
     "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock", "constantinopleBlock",
@@ -46,24 +37,7 @@ _OPTIONAL_FIELDS: Final = (
     "cancunTime", "pragueTime", "verkleTime", "terminalTotalDifficulty", "terminalTotalDifficultyPassed",
     "initialMinDelayMS", "allowFeeRecipients",
 )  # fmt: skip
-_RULES_BY_BLOCK: Final = (
-    ("IsHomestead", "homesteadBlock"),
-    ("IsEIP150", "eip150Block"),
-    ("IsEIP155", "eip155Block"),
-    ("IsEIP158", "eip158Block"),
-    ("IsByzantium", "byzantiumBlock"),
-    ("IsConstantinople", "constantinopleBlock"),
-    ("IsPetersburg", "petersburgBlock"),
-    ("IsIstanbul", "istanbulBlock"),
-    ("IsBerlin", "berlinBlock"),
-    ("IsLondon", "londonBlock"),
-)
-_RULES_BY_TIME: Final = (
-    ("IsShanghai", "shanghaiTime"),
-    ("IsCancun", "cancunTime"),
-    ("IsPrague", "pragueTime"),
-    ("IsVerkle", "verkleTime"),
-)
+_TIMED_FORKS: Final = ("shanghai", "cancun", "prague", "verkle")
 
 
 class NotSubnetEvm(ValueError):
@@ -112,9 +86,10 @@ class ChainConfig:
     def rules_at(self, moment: int) -> dict[str, Any]:
         """Return the result of eth_getActiveRulesAt; rules of block numbers are those of block 0."""
         ethereum: dict[str, Any] = {"ChainID": self.settings.get("chainId", 0)}
-        ethereum |= {rule: self._is_reached(name, 0) for rule, name in _RULES_BY_BLOCK}
+        forks = [name.removesuffix("Block") for name in _BLOCKS if name != "muirGlacierBlock"]
+        ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Block", 0) for fork in forks}
         ethereum["IsMerge"] = True
-        ethereum |= {rule: self._is_reached(name, moment) for rule, name in _RULES_BY_TIME}
+        ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Time", moment) for fork in _TIMED_FORKS}
         avalanche = {_rule_name(name): self._is_reached(f"{name}Timestamp", moment) for name in _NETWORK_UPGRADES}
         active = self.precompiles_at(moment).items()
         times = {key: {"timestamp": config["blockTimestamp"]} for key, config in active}
@@ -200,5 +175,5 @@ def _account(given: dict[str, Any]) -> dict[str, Any]:
     return encoded
 
 
-def _rule_name(upgrade: str) -> str:
-    return f"Is{upgrade[:1].upper()}{upgrade[1:]}"
+def _rule_name(fork: str) -> str:
+    return f"Is{fork[:1].upper()}{fork[1:]}".replace("Eip", "EIP")

@@ -13,16 +13,17 @@ Config = Mapping[str, Any]
 """A configuration, JSON-ready, with addresses in lower case."""
 
 FEE_MANAGER: Final = "feeManagerConfig"
-FEE_FIELDS: Final = (
-    "gasLimit",
-    "targetBlockRate",
-    "minBaseFee",
-    "targetGas",
-    "baseFeeChangeDenominator",
-    "minBlockGasCost",
-    "maxBlockGasCost",
-    "blockGasCostStep",
-)
+DEFAULT_FEES: Final[Mapping[str, int]] = {
+    "gasLimit": 8_000_000,
+    "targetBlockRate": 2,
+    "minBaseFee": 25_000_000_000,
+    "targetGas": 15_000_000,
+    "baseFeeChangeDenominator": 36,
+    "minBlockGasCost": 0,
+    "maxBlockGasCost": 1_000_000,
+    "blockGasCostStep": 200_000,
+}
+FEE_FIELDS: Final = tuple(DEFAULT_FEES)
 """In the order in which the fee manager returns them, which is that of the JSON."""
 _ADDRESS: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{40}")
 _NO_ADDRESS: Final = "0x" + "00" * 20

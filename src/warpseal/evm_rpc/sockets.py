@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
@@ -40,20 +39,13 @@ class _WrongChain(Exception):
     """A node that does not belong to this chain."""
 
 
-@dataclass(frozen=True, slots=True)
-class _VerifiedSocket:
-    """A connection to a node of this chain. head: the node's head when it was opened."""
-
-    socket: aiohttp.ClientWebSocketResponse
-    position: int
-    head: int
-
-
 class NodeSocket:
-    """A connection to a node, for one client. upstream: the name of the node in metrics."""
+    """A connection to a node of this chain. upstream: its name in metrics; head: its head when this was opened."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse, position: int) -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, position: int, head: int) -> None:
         self.upstream = f"ws{position}"
+        self.head = head
+        self.close = socket.close
         self._socket = socket
 
     async def send(self, text: str) -> None:
@@ -102,7 +94,7 @@ class EvmSockets:
     async def connect(self) -> AsyncIterator[NodeSocket]:
         """Hold a connection to a node of this chain: the first that has every block that clients have seen.
 
-        Raises NoSocket, TooManySockets.
+        Raises WebSocketUnavailable, TooManyWebSockets.
         """
         if self.clients >= self._settings.max_sockets:
             raise TooManyWebSockets
@@ -110,9 +102,9 @@ class EvmSockets:
         try:
             opened = await self._connect_best()
             try:
-                yield NodeSocket(opened.socket, opened.position)
+                yield opened
             finally:
-                await opened.socket.close()
+                await opened.close()
         finally:
             self.clients -= 1
 
@@ -123,13 +115,13 @@ class EvmSockets:
                 for position in range(len(self._endpoints)):
                     opened = await self._try_connect(position)
                     if opened is not None:
-                        await opened.socket.close()
+                        await opened.close()
             await asyncio.sleep(_RECHECK_S if self._pool.identity is not None else self._settings.poll_s)
 
-    async def _connect_best(self) -> _VerifiedSocket:
+    async def _connect_best(self) -> NodeSocket:
         if self._pool.identity is None:
             await self._pool.candidates()
-        best: _VerifiedSocket | None = None
+        best: NodeSocket | None = None
         try:
             for position in range(len(self._endpoints)):
                 best = await _keep_higher(best, await self._try_connect(position))
@@ -139,13 +131,13 @@ class EvmSockets:
                     return best
         except BaseException:
             if best is not None:
-                await best.socket.close()
+                await best.close()
             raise
         if best is None:
             raise WebSocketUnavailable
         return best
 
-    async def _try_connect(self, position: int) -> _VerifiedSocket | None:
+    async def _try_connect(self, position: int) -> NodeSocket | None:
         """Return a connection to the node at this position; None if it cannot be used now."""
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
@@ -163,7 +155,7 @@ class EvmSockets:
         self.refused.pop(position, None)
         return opened
 
-    async def _connect(self, position: int) -> _VerifiedSocket:
+    async def _connect(self, position: int) -> NodeSocket:
         """Return a connection to a node of this chain. Raises what aiohttp raises, or _WrongChain."""
         endpoint = self._endpoints[position]
         socket = await self._session.ws_connect(
@@ -181,15 +173,15 @@ class EvmSockets:
         except BaseException:
             await socket.close()
             raise
-        return _VerifiedSocket(socket, position, head)
+        return NodeSocket(socket, position, head)
 
 
-async def _keep_higher(best: _VerifiedSocket | None, other: _VerifiedSocket | None) -> _VerifiedSocket | None:
+async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> NodeSocket | None:
     """Return the connection with the higher head, the first if they are equal, and close the other."""
     if best is None or other is None:
         return best or other
     higher, lower = (other, best) if other.head > best.head else (best, other)
-    await lower.socket.close()
+    await lower.close()
     return higher
 
 

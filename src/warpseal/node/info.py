@@ -188,27 +188,18 @@ def _at(year: int, month: int, day: int, hour: int) -> int:
     return int(datetime(year, month, day, hour, tzinfo=UTC).timestamp())
 
 
-_BUILTIN: Final[Mapping[int, Upgrades]] = {
-    1: Upgrades(
-        {
-            "banff": _at(2022, 10, 18, 16),
-            "cortina": _at(2023, 4, 25, 15),
-            "durango": _at(2024, 3, 6, 16),
-            "etna": _at(2024, 12, 16, 17),
-            "fortuna": _at(2025, 4, 8, 15),
-            "granite": _at(2025, 11, 19, 16),
-        }
-    ),
-    5: Upgrades(
-        {
-            "banff": _at(2022, 10, 3, 14),
-            "cortina": _at(2023, 4, 6, 15),
-            "durango": _at(2024, 2, 13, 16),
-            "etna": _at(2024, 11, 25, 16),
-            "fortuna": _at(2025, 3, 13, 15),
-            "granite": _at(2025, 10, 29, 15),
-        }
-    ),
+# Of Mainnet (network 1) and Fuji (5).
+_BUILTIN_TIMES: Final = {
+    "banff": (_at(2022, 10, 18, 16), _at(2022, 10, 3, 14)),
+    "cortina": (_at(2023, 4, 25, 15), _at(2023, 4, 6, 15)),
+    "durango": (_at(2024, 3, 6, 16), _at(2024, 2, 13, 16)),
+    "etna": (_at(2024, 12, 16, 17), _at(2024, 11, 25, 16)),
+    "fortuna": (_at(2025, 4, 8, 15), _at(2025, 3, 13, 15)),
+    "granite": (_at(2025, 11, 19, 16), _at(2025, 10, 29, 15)),
+}
+_BUILTIN: Final = {
+    network_id: Upgrades({name: times[column] for name, times in _BUILTIN_TIMES.items()})
+    for column, network_id in enumerate((1, 5))
 }
 
 
