@@ -20,15 +20,13 @@ from warpseal.aggregation.round import (
     Decode,
     Fail,
     Load,
-    PartialAggregate,
     Refused,
     Reject,
-    StoredSignatureCheck,
     StoreResult,
     StoreShares,
-    SumCheck,
     Verify,
 )
+from warpseal.aggregation.round_shares import PartialAggregate, StoredSignatureCheck, SumCheck
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import CachedShare
 from warpseal.aggregation.shortfall import explain

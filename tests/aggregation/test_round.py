@@ -13,7 +13,8 @@ from tests.aggregation.world import node, public_key, signature
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.bad_shares import SearchStep
 from warpseal.aggregation.members import NO_RETRY, ShareStatus
-from warpseal.aggregation.round import Complete, Connect, Decode, Fail, Load, StoreResult, StoreShares, SumCheck, Verify
+from warpseal.aggregation.round import Complete, Connect, Decode, Fail, Load, StoreResult, StoreShares, Verify
+from warpseal.aggregation.round_shares import SumCheck
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain, missing_shares
 from warpseal.errors import Verdict

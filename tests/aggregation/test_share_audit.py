@@ -12,9 +12,8 @@ import pytest
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import InlineExecutor, now, run
 from tests.aggregation.world import World, members, message, public_key, request, signature, silent
-from warpseal.aggregation.pinned_messages import ShareAuditor
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
-from warpseal.aggregation.verification import CryptoPool
+from warpseal.aggregation.verification import CryptoPool, ShareAuditor
 from warpseal.errors import QuorumNotReached
 from warpseal.store.values import StoredShare
 

@@ -125,33 +125,27 @@ class AskSchedule:
             yield self._ask(nodes, 0, now)
 
     def _reasks(self, now: float) -> Iterator[Ask]:
-        """Yield the waves that are due again; until a first share has come they are held back for the probes."""
-        is_open = self._table.count[SIGNED] > 0
-        if is_open and self._held:
-            self._release(now)
-        due: dict[int, list[NodeRecord]] = {}
-        while self._waves and self._waves[0].due_at <= now:
-            wave = heappop(self._waves)
-            if is_open:
-                nodes = [node for node in wave.nodes if node.wave == wave.number and _may_be_asked(node)]
-                due.setdefault(wave.times_asked, []).extend(nodes)
-            else:
-                self._held.append(wave)
-        for times_asked, nodes in due.items():
-            if nodes:
-                yield self._ask(nodes, times_asked, now)
+        """Yield the waves that are due again; until a first share has come they are held back for the probes.
 
-    def _release(self, now: float) -> None:
-        """Make all that was held back due, except nodes that were probed a moment ago."""
+        When it comes, all that was held back is due, except nodes that were probed a moment ago.
+        """
+        while self._waves and self._waves[0].due_at <= now:
+            self._held.append(heappop(self._waves))
+        if not self._table.count[SIGNED]:
+            return
+        due: dict[int, list[NodeRecord]] = {}
         pause_s = self._settings.reask_s[0]
         for wave in self._held:
             probed = [node for node in wave.nodes if self._probed_at.get(node, _NEVER) > now - pause_s]
-            others = [node for node in wave.nodes if node not in probed]
-            for due_at, nodes in ((now, others), (now + pause_s, probed)):
-                if nodes:
-                    heappush(self._waves, replace(wave, due_at=due_at, nodes=nodes))
+            if probed:
+                heappush(self._waves, replace(wave, due_at=now + pause_s, nodes=probed))
+            nodes = [node for node in wave.nodes if node.wave == wave.number and _may_be_asked(node)]
+            due.setdefault(wave.times_asked, []).extend(node for node in nodes if node not in probed)
         self._held.clear()
         self._probed_at.clear()
+        for times_asked, nodes in due.items():
+            if nodes:
+                yield self._ask(nodes, times_asked, now)
 
     def _probe(self, now: float) -> Iterator[Ask]:
         """Yield a request to a few members of the waves that are held back, picked at random."""

@@ -19,13 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush, nlargest
+from heapq import heappop, heappush
 from itertools import accumulate
-from operator import attrgetter
 from random import SystemRandom
 from typing import Final, TypeVar
 
-from warpseal.aggregation.members import MemberRecord, MemberTable, ShareStatus
 from warpseal.bls import (
     NO_DEVIATION,
     Deviation,
@@ -46,16 +44,6 @@ T = TypeVar("T")
 Moments = tuple[Deviation, ...]
 KeysAndShares = tuple[PublicKey, Share]
 """A sum of keys, and that of their shares."""
-
-# Measurements after a failure until a result may leave before all bad shares are named: enough for a dozen.
-_THOROUGH_SEARCH: Final = 64
-# Measurements in one step on the worker thread, a millisecond each; few if each of them may be the last that is needed.
-_STEP: Final = 32
-_SHORT_STEP: Final = 6
-# With many bad shares, this many new ones are searched before they are tried in a sum.
-_MIN_UNCHECKED: Final = 16
-_MAX_SINGLES: Final = 8
-_MAX_FRUITLESS: Final = 2
 
 _MAX_MOMENTS: Final = 3
 # Up to this size the positions of bad shares are cheaper to compute than to search for. Measured.
@@ -94,128 +82,6 @@ class SearchResult:
     bad: tuple[ShareUnderTest, ...]
     unresolved: tuple[ShareUnderTest, ...] = ()
     measurements: int = 0
-
-
-class BadShareSearch:
-    """Decides which shares of a round are searched, and how far. One step is under way at a time.
-
-    must_begin: a sum was wrong, and the search for the reason has not begun yet.
-    """
-
-    def __init__(self, table: MemberTable) -> None:
-        self.must_begin = False
-        self._table = table
-        self._added: list[MemberRecord] = []
-        self._alone: dict[MemberRecord, None] = {}
-        self._unresolved: tuple[ShareUnderTest, ...] = ()
-        self._measurements = 0
-        self._thorough_until = 0
-        self._fruitless = 0
-
-    @property
-    def can_go_on(self) -> bool:
-        """Whether a further step could find something."""
-        return bool(self._alone or self._added or self._unresolved)
-
-    @property
-    def must_go_on(self) -> bool:
-        """Whether bad shares are searched for in any case, whatever can be completed meanwhile."""
-        return self.must_begin or (bool(self._unresolved) and self._measurements < self._thorough_until)
-
-    @property
-    def is_flooded(self) -> bool:
-        """Whether so many shares were bad that new ones are likely to be bad as well."""
-        return bool(self._unresolved) and self._measurements >= self._thorough_until
-
-    @property
-    def unresolved(self) -> list[MemberRecord]:
-        """The members whose shares are in groups that hold a bad one."""
-        return [member for member, _ in self._current(self._unresolved)]
-
-    def verify_alone(self, member: MemberRecord) -> None:
-        """Verify a member's share alone before it enters a sum."""
-        self._alone[member] = None
-
-    def drop(self, member: MemberRecord) -> None:
-        """Forget a member whose share is not at hand any more."""
-        member.is_checked = False
-        self._alone.pop(member, None)
-
-    def begin(self, failed: Iterable[MemberRecord]) -> None:
-        """Begin to search: the sum of `failed` was wrong.
-
-        Shares that were part of a right sum are left out, unless all of `failed` were: then two or more of them
-        had cancelled each other out.
-        """
-        failed = [member for member in failed if member.share is not None]
-        candidates: Iterable[MemberRecord] = self._signed()
-        if not any(member.is_unchecked for member in failed):
-            for member in failed:
-                member.is_checked = False
-            candidates = failed
-        found = [member for member in candidates if member.is_unchecked]
-        if not found:
-            raise AssertionError("shares that were all verified alone make no valid sum")
-        self._suspect(found)
-        self._thorough_until = self._measurements + _THOROUGH_SEARCH
-        self.must_begin = True
-
-    def suspect_unchecked(self) -> None:
-        """Search shares that have been in no sum yet before they enter one, unless they are few."""
-        found = [member for member in self._signed() if member.is_unchecked]
-        if len(found) >= _MIN_UNCHECKED:
-            self._suspect(found)
-
-    def next_step(self) -> SearchStep:
-        """Return the next step: groups that hold a bad share first, then the heaviest that are verified alone."""
-        if self._added or self._unresolved:
-            added, self._added = self._added, []
-            return SearchStep(_shares(added), (), _SHORT_STEP if self.is_flooded else _STEP)
-        chosen = nlargest(_MAX_SINGLES, self._alone, key=attrgetter("weight"))
-        for member in chosen:
-            del self._alone[member]
-        return SearchStep((), _shares(chosen), 0)
-
-    def apply(self, result: SearchResult) -> tuple[list[MemberRecord], list[MemberRecord]]:
-        """Take the result of a step; return the members whose share was proven, and those whose share is bad."""
-        is_first, self.must_begin = self.must_begin, False
-        self._measurements, self._unresolved = result.measurements, result.unresolved
-        clean, proven, bad = (
-            [member for member, _ in self._current(found)] for found in (result.clean, result.proven, result.bad)
-        )
-        if is_first:
-            # Keys that cancel each other out verify nowhere, though no share of theirs is bad.
-            self._fruitless = 0 if bad or self.can_go_on else self._fruitless + 1
-            if self._fruitless > _MAX_FRUITLESS:
-                raise AssertionError("nothing is wrong with shares that make no valid sum")
-        for member in clean:
-            member.is_checked = True
-        for member in proven:
-            if member.share is not None:
-                member.share.is_verified = True
-        for member in (*clean, *proven):
-            if member.status is ShareStatus.SUSPECT:
-                self._table.set_status(member, ShareStatus.SIGNED)
-        return proven, bad
-
-    def _signed(self) -> Iterable[MemberRecord]:
-        return (member for member in self._table.members if member.status is ShareStatus.SIGNED)
-
-    def _suspect(self, members: Iterable[MemberRecord]) -> None:
-        for member in members:
-            self._added.append(member)
-            self._table.set_status(member, ShareStatus.SUSPECT)
-
-    def _current(self, tested: Iterable[ShareUnderTest]) -> Iterable[tuple[MemberRecord, ShareUnderTest]]:
-        """Return what was found of shares that were not dropped meanwhile."""
-        for found in tested:
-            member = self._table.members[found.index]
-            if member.share is not None and member.share.point is found.share:
-                yield member, found
-
-
-def _shares(members: Iterable[MemberRecord]) -> list[tuple[int, Share]]:
-    return [(member.index, member.share.point) for member in members if member.share is not None]
 
 
 class BadShareFinder:

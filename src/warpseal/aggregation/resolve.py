@@ -195,18 +195,16 @@ class Resolver:
     def _timeout_error(self, partial: _Partial) -> QuorumNotReached | NodeUnavailable:
         if partial.subnet_id is None or partial.height is None:
             return NodeUnavailable("the signing subnet and the proposed height")
-        if not partial.is_empty and partial.height <= self._proposed_height():
+        try:
+            is_ahead = partial.height > self.heights.current()
+        except NodeUnavailable:
+            is_ahead = False
+        if not partial.is_empty and not is_ahead:
             return NodeUnavailable("the validator set")
         hint = _EMPTY_SET_HINT if partial.is_empty else _HEIGHT_AHEAD_HINT
         subnet = id_text(partial.subnet_id)
         shortfall = QuorumShortfall(Verdict.WAIT, 0, 0, 0, partial.height, subnet, counts={}, missing=(), hints=(hint,))
         return QuorumNotReached(shortfall, at_deadline=True)
-
-    def _proposed_height(self) -> int:
-        try:
-            return self.heights.current()
-        except NodeUnavailable:
-            return 2**64
 
 
 async def derive_message(

@@ -13,12 +13,9 @@ from random import Random
 from typing import Final
 
 from warpseal.aggregation.ask_schedule import Ask, AskSchedule
-from warpseal.aggregation.bad_shares import BadShareSearch, SearchResult, SearchStep
+from warpseal.aggregation.bad_shares import SearchResult
 from warpseal.aggregation.goals import GoalStatus, QuorumGoal, QuorumGoals
 from warpseal.aggregation.members import (
-    PENDING,
-    SIGNED,
-    SUSPECT,
     LastReply,
     MemberRecord,
     MemberTable,
@@ -26,9 +23,16 @@ from warpseal.aggregation.members import (
 )
 from warpseal.aggregation.refusals import RefusalKind, RefusalRules
 from warpseal.aggregation.result_cache import SignedResult
+from warpseal.aggregation.round_shares import (
+    Check,
+    CheckOutcome,
+    PartialAggregate,
+    RoundShares,
+    StoredSignatureCheck,
+    SumCheck,
+)
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import CachedShare
-from warpseal.bls import Share
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
@@ -40,7 +44,6 @@ _INACTIVE_TIMEOUT_S: Final = 1.0
 _DECODED_AT_ONCE: Final = 64
 _EMPTY_RESPONSE: Final = LastReply(RefusalKind.RETRYABLE, "empty_answer")
 _MALFORMED_RESPONSE: Final = LastReply(RefusalKind.THIS_ROUND, "malformed_answer")
-_BAD_SIGNATURE: Final = LastReply(RefusalKind.THIS_ROUND, "bad_signature")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,6 @@ class Refused:
 
 
 Reply = CachedShare | Refused | NoSignature
-
-
-@dataclass(frozen=True, slots=True)
-class PartialAggregate:
-    """Shares that are known only as their sum. indices: of exactly its signers; result: the sum alone, verified."""
-
-    indices: frozenset[int]
-    share: Share
-    result: SignedResult
 
 
 # Actions.
@@ -85,28 +79,11 @@ class Connect:
     """Track the subnet's validators; report the connected nodes, the others' reachability, the inactive validators."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SumCheck:
-    """Sum shares (`indices`: of their signers) and verify the result for `goal`."""
-
-    goal: QuorumGoal
-    indices: Sequence[int]
-    shares: Sequence[Share]
-    members: Sequence[tuple[MemberRecord, CachedShare | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSignatureCheck:
-    """Find a stored signature that fits this validator set, and verify it."""
-
-    signatures: Sequence[StoredSignature]
-
-
 @dataclass(frozen=True, slots=True)
 class Verify:
     """Check shares on a worker thread. Event: `verified`; no other check is requested before it."""
 
-    check: SumCheck | SearchStep | StoredSignatureCheck
+    check: Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,127 +141,6 @@ class RoundEnd:
     malformed_nodes: Sequence[NodeID]
 
 
-class RoundShares:
-    """The shares of a round: what is at hand, what is to be stored, and what is to be searched for bad ones."""
-
-    def __init__(self, table: MemberTable, schedule: AskSchedule, offenders: Container[bytes]) -> None:
-        self.search: Final = BadShareSearch(table)
-        self.wake_weight = 0.0
-        self._table = table
-        self._schedule = schedule
-        self._offenders = offenders
-        self._partial: PartialAggregate | None = None
-        self._stored: dict[bytes, bytes] = {}
-        self._unstored: dict[bytes, CachedShare] = {}
-
-    def loaded(self, shares: Iterable[StoredShare]) -> None:
-        """Take what the archive holds: it is not stored again."""
-        self._stored = {share.public_key: share.signature for share in shares}
-
-    def add(self, member: MemberRecord, share: CachedShare, sender: NodeID | None) -> bool:
-        """Take a share; return whether it may ask for an action: the first one, and each from `wake_weight` on.
-
-        sender: the node that sent it in this round; None: it was at hand.
-        """
-        if member.share is not None:
-            if member.share is share:
-                member.sender = member.sender or sender
-            return False
-        self._unstored[member.public_key] = share
-        if member.is_in_partial:
-            return False
-        table = self._table
-        is_first = not table.count[SIGNED]
-        member.share = share
-        member.sender = sender
-        if not share.is_verified and member.public_key in self._offenders:
-            self.search.verify_alone(member)
-            table.set_status(member, SUSPECT)
-        else:
-            table.set_status(member, SIGNED)
-        return is_first or table.share_weight >= self.wake_weight
-
-    def add_stored(self, member: MemberRecord, stored: StoredShare, share: CachedShare) -> None:
-        """Take a stored share. share: what stands for its key, decoded."""
-        self.add(member, share, None)
-        if member.share is not share:
-            return
-        if share.raw != stored.signature:
-            # Of two different shares of a key at least one is bad: the one at hand is verified before it is used.
-            self.search.verify_alone(member)
-            if member.status is SIGNED:
-                self._table.set_status(member, SUSPECT)
-        elif stored.verified:
-            member.is_checked = True
-
-    def add_partial(self, partial: PartialAggregate) -> None:
-        """Take a stored signature: from now on it stands for its signers."""
-        self._partial = partial
-        for index in partial.indices:
-            member = self._table.members[index]
-            self.search.drop(member)
-            member.share = None
-            member.is_in_partial = True
-            self._table.set_status(member, SIGNED)
-
-    def remove(self, member: MemberRecord) -> None:
-        """Drop a share that was found bad: its weight is lost only if a node sent it in this round."""
-        sender, member.share, member.sender = member.sender, None, None
-        self._stored.pop(member.public_key, None)
-        self._unstored.pop(member.public_key, None)
-        self.search.drop(member)
-        self._table.set_status(member, PENDING)
-        if sender is not None:
-            self._table.nodes[sender].last_reply = _BAD_SIGNATURE
-        self._table.settle(member)
-        self._schedule.ask_again(member)
-
-    def sum_check(self, goal: QuorumGoal) -> SumCheck:
-        """Return the check of the signers that a goal needs.
-
-        The partial aggregate is indivisible: if one of its signers is wanted, all of them are in.
-        """
-        members = [(member, member.share) for member in self._table.choose_signers(goal.target_weight)]
-        indices = [member.index for member, share in members if share is not None]
-        shares = [share.point for _, share in members if share is not None]
-        if self._partial is not None and len(shares) < len(members):
-            indices += self._partial.indices
-            shares.append(self._partial.share)
-        return SumCheck(goal, indices, shares, members)
-
-    def accept(self, check: SumCheck) -> None:
-        """Note that a sum was right."""
-        for member, share in check.members:
-            if share is not None and member.share is share:
-                member.is_checked = True
-
-    def refute(self, check: SumCheck) -> None:
-        """Note that a sum was wrong: search for the reason, unless another round has found bad shares in it."""
-        if all(member.share is not None or member.is_in_partial for member, _ in check.members):
-            self.search.begin(member for member, _ in check.members)
-
-    def apply(self, result: SearchResult) -> list[tuple[MemberRecord, CachedShare]]:
-        """Take the result of a search step; return the bad shares, which are dropped."""
-        proven, bad = self.search.apply(result)
-        for member in proven:
-            if member.share is not None:
-                self._unstored[member.public_key] = member.share
-        rejected = [(member, member.share) for member in bad if member.share is not None]
-        for member in bad:
-            self.remove(member)
-        return rejected
-
-    def take_unstored(self) -> list[StoredShare]:
-        """Return the shares that are to be stored, each once."""
-        unstored, self._unstored = self._unstored, {}
-        stored = self._stored
-        return [
-            StoredShare(public_key, share.raw, share.is_verified)
-            for public_key, share in unstored.items()
-            if share.is_verified or stored.get(public_key) != share.raw
-        ]
-
-
 class AggregationRound:
     """Constant work per response. needs_tick: something happened that may need an action at once."""
 
@@ -308,7 +164,7 @@ class AggregationRound:
         self._is_loading = False
         self._has_loaded = False
         self._outbox: list[Action] = []
-        self._check: SumCheck | SearchStep | StoredSignatureCheck | None = None
+        self._check: Check | None = None
         # They are due as soon as their result is stored.
         self._completions: list[Complete] = []
         self._signatures: Sequence[StoredSignature] = ()
@@ -401,7 +257,7 @@ class AggregationRound:
     def loaded(self, stored: ArchiveEntry) -> None:
         """Take what the archive holds of the message."""
         self._signatures = stored.signatures
-        self._shares.loaded(stored.shares)
+        self._shares.stored = {share.public_key: share.signature for share in stored.shares}
         self._undecoded.extend(stored.shares)
         self._has_loaded, self._is_loading = True, False
         self.needs_tick = True
@@ -415,8 +271,8 @@ class AggregationRound:
         self._is_loading = False
         self.needs_tick = True
 
-    def verified(self, outcome: SignedResult | PartialAggregate | SearchResult | None) -> None:
-        """Take the outcome of the check that was requested; None: the sum, or every stored signature, was wrong."""
+    def verified(self, outcome: CheckOutcome) -> None:
+        """Take the outcome of the check that was requested."""
         check, self._check = self._check, None
         self.needs_tick = True
         if isinstance(outcome, SearchResult):
@@ -457,28 +313,28 @@ class AggregationRound:
             actions += self._start(now)
         if not self._is_collecting:
             return actions
-        unstored = self._shares.take_unstored()
+        goals, shares = self.goals, self._shares
+        unstored = shares.take_unstored()
         if unstored:
             actions.insert(0, StoreShares(unstored))
-        goals, search = self.goals, self._shares.search
         if goals.deadlines and not self._is_connecting:
             self._is_connecting = self.needs_tick = True
             goals.inactive_known_at = now + _INACTIVE_TIMEOUT_S
             return [*actions, Connect()]
         if goals.waiting and self._check is None:
-            if search.is_flooded:
-                search.suspect_unchecked()
-            ready = [] if search.must_begin else self._judge(now, actions)
-            if ready and not search.must_go_on:
-                self._check = self._shares.sum_check(ready[0])
-            elif search.must_go_on or (search.can_go_on and goals.need_suspects):
-                self._check = search.next_step()
+            if shares.is_flooded:
+                shares.suspect_unchecked()
+            ready = [] if shares.must_begin else self._judge(now, actions)
+            if ready and not shares.must_go_on:
+                self._check = shares.sum_check(ready[0])
+            elif shares.must_go_on or (shares.can_go_on and goals.need_suspects):
+                self._check = shares.next_step()
             if self._check is not None:
                 return [*actions, Verify(self._check)]
         if goals.wants_more_shares(now):
             cover_weight = max(self._first_wave_weight, goals.target_weight)
             actions += self._schedule.due_asks(now, cover_weight, goals.target_weight - self.table.signed_weight)
-        self._shares.wake_weight = goals.wake_weight
+        shares.wake_weight = goals.wake_weight
         return actions
 
     def next_wakeup(self, now: float) -> float:
@@ -491,7 +347,7 @@ class AggregationRound:
         nodes = self.table.nodes.values()
         return RoundEnd(
             shares=self._shares.take_unstored(),
-            unresolved=[(member, member.share) for member in self._shares.search.unresolved if member.share],
+            unresolved=self._shares.unresolved,
             malformed_nodes=[node.node_id for node in nodes if node.last_reply is _MALFORMED_RESPONSE],
         )
 

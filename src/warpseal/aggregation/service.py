@@ -11,20 +11,22 @@ from random import Random
 from time import perf_counter
 from typing import Final
 
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.pinned_messages import PinnedMessages, ShareAuditor
-from warpseal.aggregation.ports import AggregationDeps
+from warpseal.aggregation.ports import AggregationDeps, ShareArchive
 from warpseal.aggregation.resolve import AggregationRequest, Resolver
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
 from warpseal.aggregation.round_runner import Caller, OpenRounds, RoundDeps
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
-from warpseal.aggregation.verification import CryptoPool
+from warpseal.aggregation.verification import CryptoPool, ShareAuditor, stored_signature
+from warpseal.bls import SHARE_BYTES
 from warpseal.errors import InvalidTimeout, WarpsealError
 from warpseal.metrics.samples import CacheSample
-from warpseal.warp.ids import SubnetID, id_text
+from warpseal.warp.ids import MessageID, SubnetID, id_text
+from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet
 
 __all__ = ["Aggregation", "AggregationDeps", "AggregationRequest", "SignatureAggregator"]
 
@@ -33,6 +35,7 @@ log = logging.getLogger("warpseal.aggregation")
 _OK: Final = "ok"
 _CANCELLED: Final = "cancelled"
 _MAX_OFFENDERS: Final = 65_536
+_MAX_PINNED: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,38 @@ class SignatureAggregator:
         if not 0 < timeout_s <= longest_s:
             raise InvalidTimeout("timeoutSeconds", f"{timeout_s:g} is not within 0..{longest_s:g} seconds")
         return timeout_s
+
+
+class PinnedMessages:
+    """Messages and results that are known to be stored and never evicted; the least recently used are pinned again."""
+
+    def __init__(self, archive: ShareArchive) -> None:
+        self._archive = archive
+        self._names: LRUCache[bytes, bool] = LRUCache(_MAX_PINNED)
+
+    def __contains__(self, message_id: MessageID) -> bool:
+        return message_id in self._names
+
+    def pin(self, message: UnsignedMessage) -> None:
+        """Never evict a message from the archive."""
+        if self._add(message.id):
+            self._archive.pin(message)
+
+    async def ensure_stored(
+        self, message: UnsignedMessage, result: SignedResult, validators: CanonicalValidatorSet
+    ) -> None:
+        """Return when a cached result is committed: the archive may have evicted it before the message was pinned."""
+        if self._add(message.id + result.signed_message[-SHARE_BYTES:]):
+            await self._archive.store_signature(message, stored_signature(result, validators))
+
+    def mark_stored(self, message: UnsignedMessage, result: SignedResult) -> None:
+        """Take that a result was committed after its message was pinned."""
+        self._add(message.id + result.signed_message[-SHARE_BYTES:])
+
+    def _add(self, name: bytes) -> bool:
+        is_new = name not in self._names
+        self._names[name] = True
+        return is_new
 
 
 class _RequestTrace:

@@ -11,23 +11,28 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import cached_property
 from heapq import nlargest
+from time import thread_time
 from typing import Final, TypeVar
 
-from warpseal.aggregation.bad_shares import BadShareFinder, SearchResult, SearchStep, ShareUnderTest
+from warpseal.aggregation.bad_shares import BadShareFinder, SearchStep, ShareUnderTest
+from warpseal.aggregation.ports import ShareArchive
 from warpseal.aggregation.result_cache import SignedResult
-from warpseal.aggregation.round import PartialAggregate, StoredSignatureCheck, SumCheck
+from warpseal.aggregation.round_shares import Check, CheckOutcome, PartialAggregate, StoredSignatureCheck, SumCheck
+from warpseal.aggregation.share_cache import ShareCache
 from warpseal.bls import (
     SHARE_BYTES,
+    MalformedKey,
     MalformedShare,
     PublicKey,
     Share,
     decode_share,
+    parse_public_key,
     sum_public_keys,
     sum_shares,
     verify,
 )
-from warpseal.store.values import StoredSignature
-from warpseal.warp.ids import id_text
+from warpseal.store.values import StoredShare, StoredSignature
+from warpseal.warp.ids import MessageID, id_text
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -35,6 +40,11 @@ log = logging.getLogger("warpseal.aggregation")
 
 T = TypeVar("T")
 
+_AUDIT_BATCH: Final = 64
+# After a share that took a millisecond the audit pauses for nineteen: a twentieth of a core.
+_PAUSE_PER_WORK: Final = 19
+_AUDIT_PAUSE_S: Final = 1.0
+_AUDIT_POLL_S: Final = 60.0
 # A stored signature was verified before it was stored, so the first is right unless the store was tampered with.
 _MAX_ATTEMPTS: Final = 4
 
@@ -82,10 +92,8 @@ class ShareVerifier:
         self._pool = pool
         self._finder = BadShareFinder(message.raw)
 
-    async def run(
-        self, check: SumCheck | SearchStep | StoredSignatureCheck
-    ) -> SignedResult | PartialAggregate | SearchResult | None:
-        """Return the outcome of a check; None: no sum was right."""
+    async def run(self, check: Check) -> CheckOutcome:
+        """Return the outcome of a check."""
         return await self._pool.run(lambda: self._run(check))
 
     def combine(self, signers: Sequence[int], shares: Sequence[Share], required_weight: int) -> SignedResult | None:
@@ -118,9 +126,7 @@ class ShareVerifier:
         """The parsed keys of the set, in canonical order."""
         return self._parse_keys(self._validators)
 
-    def _run(
-        self, check: SumCheck | SearchStep | StoredSignatureCheck
-    ) -> SignedResult | PartialAggregate | SearchResult | None:
+    def _run(self, check: Check) -> CheckOutcome:
         match check:
             case SumCheck(goal=goal, indices=indices, shares=shares):
                 return self.combine(indices, shares, goal.required_weight)
@@ -153,6 +159,84 @@ class ShareVerifier:
 
     def _under_test(self, shares: Sequence[tuple[int, Share]]) -> list[ShareUnderTest]:
         return [ShareUnderTest(index, self._keys[index], share) for index, share in shares]
+
+
+class ShareAuditor:
+    """Verifies stored shares of pinned messages; marks the right ones and deletes the bad ones.
+
+    clock: CPU seconds of the thread that calls it.
+    """
+
+    def __init__(
+        self, archive: ShareArchive, shares: ShareCache, pool: CryptoPool, *, clock: Callable[[], float] = thread_time
+    ) -> None:
+        self._archive = archive
+        self._shares = shares
+        self._pool = pool
+        self._clock = clock
+        self._has_new = asyncio.Event()
+        self._audited: set[tuple[MessageID, bytes, bytes]] = set()
+
+    def notify(self) -> None:
+        """Look for new shares in a moment; without a call they are found within a minute."""
+        self._has_new.set()
+
+    async def run(self) -> None:
+        """Verify until cancelled."""
+        while True:
+            while await self._audit_batch():
+                pass
+            try:
+                async with asyncio.timeout(_AUDIT_POLL_S):
+                    await self._has_new.wait()
+            except TimeoutError:
+                pass
+            self._has_new.clear()
+            # New shares are committed in a moment.
+            await asyncio.sleep(_AUDIT_PAUSE_S)
+
+    async def _audit_batch(self) -> bool:
+        """Verify some shares; return whether there were any."""
+        batch = await self._archive.unverified(_AUDIT_BATCH)
+        found = {
+            (message.id, share.public_key, share.signature): (message, share)
+            for message, shares in batch
+            for share in shares
+        }
+        # The outcome is committed a little later, so a share may be returned twice.
+        self._audited &= found.keys()
+        new = [key for key in found if key not in self._audited]
+        for key in new:
+            self._audited.add(key)
+            await self._audit(*found[key])
+        if found and not new:
+            await asyncio.sleep(_AUDIT_PAUSE_S)
+        return bool(found)
+
+    async def _audit(self, message: UnsignedMessage, share: StoredShare) -> None:
+        is_right, took_s = await self._pool.run_low_priority(lambda: self._timed(message, share))
+        cached = self._shares.find(message.id, share.public_key)
+        if cached is not None and cached.raw != share.signature:
+            cached = None
+        if is_right:
+            self._archive.mark_verified(message.id, share.public_key, share.signature)
+            if cached is not None:
+                cached.is_verified = True
+        else:
+            self._archive.reject_share(message.id, share.public_key, share.signature)
+            if cached is not None:
+                self._shares.reject(message.id, share.public_key, cached)
+            fields = {"message_id": id_text(message.id), "public_key": share.public_key.hex()}
+            log.warning("deleted a bad stored share", extra=fields)
+        await asyncio.sleep(took_s * _PAUSE_PER_WORK)
+
+    def _timed(self, message: UnsignedMessage, share: StoredShare) -> tuple[bool, float]:
+        started_s = self._clock()
+        try:
+            is_right = verify(parse_public_key(share.public_key), message.raw, share.signature)
+        except MalformedKey:
+            is_right = False
+        return is_right, self._clock() - started_s
 
 
 def stored_signature(result: SignedResult, validators: CanonicalValidatorSet) -> StoredSignature:
