@@ -196,7 +196,7 @@ async def test_a_newly_named_subnet_gets_its_hints_at_once() -> None:
 
 
 async def test_connected_nodes_get_no_hints() -> None:
-    peers = Peers(connected=set(PRIMARY_NODES))
+    peers = Peers(connected_nodes=set(PRIMARY_NODES))
     async with world() as here:
         await here.heights.poll()
         following = here.followed(peers)
@@ -219,18 +219,18 @@ async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() ->
             (nth_node(3), None, 7),
         ]
     )
-    peers = Peers(connected={nth_node(0), nth_node(1)})
+    peers = Peers(connected_nodes={nth_node(0), nth_node(1)})
     async with world() as here:
         following = here.followed(peers)
         assert following.connected_weight(MADE_UP) == (0, 0)
         with following.track(MADE_UP, shared):
             assert following.connected_weight(MADE_UP) == (30, 42)
-            peers.connected = {nth_node(1), nth_node(2), nth_node(3)}
+            peers.connected_nodes = {nth_node(1), nth_node(2), nth_node(3)}
             assert following.connected_weight(MADE_UP) == (35, 42)
 
 
 async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() -> None:
-    peers = Peers(connected=PRIMARY_NODES | {node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV")})
+    peers = Peers(connected_nodes=PRIMARY_NODES | {node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV")})
     async with world(tracked_subnet_ids=(L1, PRIMARY_NETWORK)) as here:
         await here.heights.poll()
         following = here.followed(peers)
@@ -266,7 +266,7 @@ async def test_the_tracker_starts_before_the_node_is_up() -> None:
 
 
 async def test_info_nodes_are_not_called_once_all_validators_are_connected() -> None:
-    peers = Peers(connected=set(PRIMARY_NODES))
+    peers = Peers(connected_nodes=set(PRIMARY_NODES))
     async with world(validator_refresh_period_s=0.02) as here:
         await here.heights.poll()
         running = asyncio.create_task(here.followed(peers).run())
@@ -274,7 +274,7 @@ async def test_info_nodes_are_not_called_once_all_validators_are_connected() -> 
         calls = here.node.calls[PEERS]
         await asyncio.sleep(0.3)
         assert here.node.calls[PEERS] <= calls + 1
-        peers.connected.clear()
+        peers.connected_nodes.clear()
         await until(lambda: here.node.calls[PEERS] > calls + 1)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

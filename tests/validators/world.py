@@ -11,6 +11,7 @@ from typing import Any
 from tests.node.recorded_node import RecordedNode, recorded_result, upstream_of
 from warpseal.bls import PublicKey, parse_public_key, public_key_bytes, sum_public_keys
 from warpseal.node.upstream import Upstream
+from warpseal.peers.network import PeerNetwork
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
@@ -78,13 +79,13 @@ async def world(
 
 
 @dataclass
-class Peers:
-    """A peer network that records its calls; `connected` is its state."""
+class Peers(PeerNetwork):
+    """A peer network that records its calls; `connected_nodes` is its state."""
 
     wanted: dict[SubnetID, frozenset[NodeID]] = field(default_factory=dict)
     known: set[NodeID] = field(default_factory=set)
     hints: list[tuple[NodeID, str, int]] = field(default_factory=list)
-    connected: set[NodeID] = field(default_factory=set)
+    connected_nodes: set[NodeID] = field(default_factory=set)
     follows: int = 0
 
     def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
@@ -101,7 +102,7 @@ class Peers:
         self.hints.append((node_id, host, port))
 
     def is_connected(self, node_id: NodeID) -> bool:
-        return node_id in self.connected
+        return node_id in self.connected_nodes
 
 
 def nth_node(number: int) -> NodeID:

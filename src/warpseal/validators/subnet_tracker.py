@@ -11,13 +11,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from warpseal.errors import HeightTooNew, NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.info import InfoClient, PeerHint
 from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient
+from warpseal.peers.network import PeerNetwork
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
@@ -35,26 +36,6 @@ _SET_TIMEOUT_S: Final = 30.0
 _MAX_CONCURRENT_SETS: Final = 4
 _MAX_HINTED_NODES: Final = 20_000
 _EXPIRY_CHECK_S: Final = 5.0
-
-
-class TrackedPeers(Protocol):
-    """The peer network."""
-
-    def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
-        """Connect to these nodes, and to no others, for the subnet."""
-
-    def untrack(self, subnet_id: SubnetID) -> None:
-        """Stop connecting to nodes for the subnet."""
-
-    def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
-        """Set the validators of all subnets: only their addresses need to be kept."""
-
-    def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
-        """Add an address at which the node may be reached."""
-
-    def is_connected(self, node_id: NodeID) -> bool:
-        """Return whether a connection to the node has finished its handshake."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +84,7 @@ class SubnetTracker:
         sets: ValidatorSets,
         platform: PlatformClient,
         info: InfoClient,
-        peers: TrackedPeers,
+        peers: PeerNetwork,
         settings: ValidatorSettings,
         *,
         now: Callable[[], float] | None = None,

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from warpseal.errors import StoreDown
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.peers.network import PeerNetwork
+from warpseal.peers.statistics import PeerStatistics
+from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.validators.uptime.settings import UptimeSettings
@@ -28,7 +31,7 @@ def validation(
 
 
 @dataclass
-class FakePeers:
+class FakePeers(PeerNetwork):
     """Peers that a test moves. heard: when a connected node was last heard; the others are wanted and were tried."""
 
     heard: dict[NodeID, float] = field(default_factory=dict)
@@ -43,8 +46,8 @@ class FakePeers:
         return node_id in self.wanted
 
     @property
-    def statistics(self) -> Mapping[NodeID, object]:
-        return dict.fromkeys(self.dialled)
+    def statistics(self) -> Mapping[NodeID, PeerStatistics]:
+        return {node_id: PeerStatistics() for node_id in self.dialled}
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
         self.listeners.append(listener)
@@ -68,7 +71,7 @@ class FakePeers:
 
 
 @dataclass
-class MemoryUptimeStorage:
+class MemoryUptimeStorage(UptimeRows):
     """What a store keeps, in dictionaries; is_down: every call is refused."""
 
     validations: dict[bytes, ValidationRow] = field(default_factory=dict)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
+from warpseal.peers.network import PeerNetwork
 from warpseal.validators.uptime.counter import Observation, UptimeCounter
-from warpseal.validators.uptime.ports import ObservedPeers
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
@@ -18,7 +18,7 @@ from warpseal.warp.ids import NodeID
 class NodeUptimes:
     """Counters by node. Times are milliseconds of the monotonic clock that `peers` uses (in seconds)."""
 
-    def __init__(self, peers: ObservedPeers, settings: UptimeSettings) -> None:
+    def __init__(self, peers: PeerNetwork, settings: UptimeSettings) -> None:
         self._peers = peers
         self._max_gap_ms = round(settings.max_gap_s * 1_000)
         self._max_nodes = settings.max_nodes

@@ -15,12 +15,13 @@ from typing import Final
 from warpseal.errors import StoreDown
 from warpseal.history.ports import ObservedUptime
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.peers.network import PeerNetwork
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.counter import Uptime
 from warpseal.validators.uptime.hourly import HourlyUptime, compute_reach, hour_of
 from warpseal.validators.uptime.node_uptime import NodeUptimes
-from warpseal.validators.uptime.ports import ObservedPeers, UptimeStorage
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.validation_uptime import ValidationUptime
 from warpseal.warp.ids import NodeID
@@ -40,8 +41,8 @@ class UptimeRecorder:
 
     def __init__(
         self,
-        peers: ObservedPeers,
-        storage: UptimeStorage,
+        peers: PeerNetwork,
+        storage: UptimeRows,
         observer: NodeID,
         settings: UptimeSettings,
         *,
