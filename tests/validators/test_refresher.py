@@ -27,7 +27,7 @@ from tests.validators.world import Peers, World, world
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
 from warpseal.validators.current_validations import CurrentValidations, Validations
-from warpseal.validators.refresher import TemporaryTracking, ValidatorRefresher
+from warpseal.validators.refresher import ValidatorRefresher
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 METHOD = "platform.getCurrentValidators"
@@ -43,8 +43,8 @@ class RefresherScenario:
         self.appeared: set[ChainID] = set()
         self.peers = Peers()
         self.current = CurrentValidations(here.upstream.platform, self.learnt.append, now=here.clock)
-        following = TemporaryTracking(here.followed(self.peers), here.heights, here.sets)
-        self.refresher = ValidatorRefresher(here.chains, self.current, following, here.settings, self.appeared.add)
+        tracker = here.followed(self.peers)
+        self.refresher = ValidatorRefresher(here.chains, self.current, tracker, here.settings, self.appeared.add)
 
     def chain(self, chain_id: ChainID) -> ChainValidatorList:
         """Return a configured chain that no node lists."""

@@ -16,6 +16,7 @@ from tests.node.recorded_node import (
     node_id,
 )
 from tests.validators.world import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, world
+from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.validator_set import build_canonical_set
 
@@ -38,6 +39,10 @@ L1_NODES = {
         "CvXTKynipgz4Z4JubmHGBWqYimuJs8T9H",
     )
 }
+
+
+def tracked_weights(tracker: SubnetTracker) -> dict[SubnetID, tuple[int, int]]:
+    return {subnet.subnet_id: (subnet.connected, subnet.total) for subnet in tracker.all_readiness()}
 
 
 def members(*numbers: int) -> Any:
@@ -129,11 +134,11 @@ async def test_a_named_subnet_is_followed_until_ten_minutes_after_its_use() -> N
         here.clock.now += 599.9
         following.expire()
         assert MADE_UP in peers.wanted
-        assert following.subnet_ids() == (PRIMARY_NETWORK, MADE_UP)
+        assert tracked_weights(following) == {PRIMARY_NETWORK: (0, 0), MADE_UP: (0, 5)}
         here.clock.now += 0.1
         following.expire()
         assert peers.wanted == {}
-        assert following.subnet_ids() == (PRIMARY_NETWORK,)
+        assert list(tracked_weights(following)) == [PRIMARY_NETWORK]
 
 
 async def test_the_number_of_named_subnets_is_bounded() -> None:
@@ -222,11 +227,11 @@ async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() ->
     peers = Peers(connected_nodes={nth_node(0), nth_node(1)})
     async with world() as here:
         following = here.followed(peers)
-        assert following.connected_weight(MADE_UP) == (0, 0)
+        assert MADE_UP not in tracked_weights(following)
         with following.track(MADE_UP, shared):
-            assert following.connected_weight(MADE_UP) == (30, 42)
+            assert tracked_weights(following)[MADE_UP] == (30, 42)
             peers.connected_nodes = {nth_node(1), nth_node(2), nth_node(3)}
-            assert following.connected_weight(MADE_UP) == (35, 42)
+            assert tracked_weights(following)[MADE_UP] == (35, 42)
 
 
 async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() -> None:

@@ -219,8 +219,8 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
 
 
 def _subnets(followed: SubnetTracker) -> Iterator[SubnetSample]:
-    for subnet_id in followed.subnet_ids():
-        yield SubnetSample(id_text(subnet_id), *followed.connected_weight(subnet_id))
+    for subnet in followed.all_readiness():
+        yield SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
 
 
 def _store(store: Store) -> StoreSample | None:

@@ -15,7 +15,7 @@ from warpseal.node.upstream import Upstream
 from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.current_validations import CurrentValidations
-from warpseal.validators.refresher import TemporaryTracking, ValidatorRefresher
+from warpseal.validators.refresher import ValidatorRefresher
 from warpseal.warp.ids import ChainID, id_text
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,7 @@ class ValidatorsApi:
 
         for chain_id, nodes in upstream.validators.items():
             self._mount(chain_id, nodes, known)
-        following = TemporaryTracking(services.followed, services.heights, services.sets)
-        rounds = ValidatorRefresher(chains, current, following, settings, appeared)
+        rounds = ValidatorRefresher(chains, current, services.followed, settings, appeared)
         await rounds.run(tuple(self._chains.values()))
 
     def _mount(self, chain_id: ChainID, nodes: ChainValidatorsClient, known: LocalView) -> None:

@@ -107,24 +107,22 @@ class L1Activity:
         watch.task = asyncio.create_task(self._refresh(subnet_id, watch, due_at))
 
     async def _refresh(self, subnet_id: SubnetID, watch: _Watch, due_at: float) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while watch.watchers:
-                await asyncio.sleep(max(0.0, due_at - asyncio.get_running_loop().time()))
-                await self._refresh_once(subnet_id, watch)
+                await asyncio.sleep(max(0.0, due_at - loop.time()))
+                watch.is_fetching = True
+                try:
+                    inactive = await self._fetch(subnet_id)
+                    watch.inactive = watch.inactive if inactive is None else inactive
+                finally:
+                    watch.is_fetching = False
+                    watch.fetched_at = loop.time()
+                    watch.is_ready.set()
                 due_at = watch.fetched_at + self._refresh_s
         finally:
             if watch.task is asyncio.current_task():
                 watch.task = None
-
-    async def _refresh_once(self, subnet_id: SubnetID, watch: _Watch) -> None:
-        watch.is_fetching = True
-        try:
-            inactive = await self._fetch(subnet_id)
-            watch.inactive = watch.inactive if inactive is None else inactive
-        finally:
-            watch.is_fetching = False
-            watch.fetched_at = asyncio.get_running_loop().time()
-            watch.is_ready.set()
 
     async def _fetch(self, subnet_id: SubnetID) -> frozenset[NodeID] | None:
         """Return the inactive nodes, or None if no node answered: the last answer then stays."""

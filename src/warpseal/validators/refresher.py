@@ -12,13 +12,10 @@ from typing import Final, TypeVar
 
 from warpseal.errors import HeightTooNew, NodeUnavailable
 from warpseal.node.errors import RpcRefusal
-from warpseal.node.limits import CallOrigin
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.validators.chain_validator_list import ChainValidatorList
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.current_validations import CurrentValidations
-from warpseal.validators.heights import ProposedHeight
-from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import ChainID, SubnetID
@@ -27,28 +24,7 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 
-_EXTEND_S: Final = 60.0
 _MAX_CONCURRENCY: Final = 4
-
-
-class TemporaryTracking:
-    """Tracks subnets that are not configured as tracked, so that their validators are connected."""
-
-    def __init__(self, tracker: SubnetTracker, heights: ProposedHeight, sets: ValidatorSets) -> None:
-        self._tracker = tracker
-        self._heights = heights
-        self._sets = sets
-        self._next_at: dict[SubnetID, float] = {}
-
-    async def extend(self, subnet_id: SubnetID) -> None:
-        """Track a subnet for a few more minutes. Raises NodeUnavailable, HeightTooNew."""
-        now = asyncio.get_running_loop().time()
-        if now < self._next_at.get(subnet_id, 0.0):
-            return
-        height = await self._heights.first()
-        validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
-        with self._tracker.track(subnet_id, validators):
-            self._next_at[subnet_id] = now + _EXTEND_S
 
 
 class ValidatorRefresher:
@@ -61,13 +37,13 @@ class ValidatorRefresher:
         self,
         chains: ChainLookup,
         current: CurrentValidations,
-        tracking: TemporaryTracking,
+        tracker: SubnetTracker,
         settings: ValidatorSettings,
         on_blockchain: Callable[[ChainID], None],
     ) -> None:
         self._chains = chains
         self._current = current
-        self._tracking = tracking
+        self._tracker = tracker
         self._tracked = tuple(dict.fromkeys(settings.tracked_subnet_ids))
         self._period_s = settings.current_refresh_s
         self._on_blockchain = on_blockchain
@@ -93,7 +69,7 @@ class ValidatorRefresher:
         """Refresh a configured chain. Raises NodeUnavailable, HeightTooNew."""
         subnet_id = await chain.locally_listed_subnet()
         if subnet_id is not None and subnet_id not in self._tracked:
-            await self._tracking.extend(subnet_id)
+            await self._tracker.extend(subnet_id)
             await self._current.refresh(subnet_id)
 
     async def _repeat(self, limit: asyncio.Semaphore, refresh: Callable[[S], Awaitable[None]], subject: S) -> None:

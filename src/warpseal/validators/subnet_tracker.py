@@ -36,6 +36,7 @@ _SET_TIMEOUT_S: Final = 30.0
 _MAX_CONCURRENT_SETS: Final = 4
 _MAX_HINTED_NODES: Final = 20_000
 _EXPIRY_CHECK_S: Final = 5.0
+_EXTEND_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +123,19 @@ class SubnetTracker:
         finally:
             subnet.leave(validators, self._now())
 
-    def connected_weight(self, subnet_id: SubnetID) -> tuple[int, int]:
-        """Return (connected, total) weight of a tracked subnet, each key counted once; (0, 0) while unknown."""
+    async def extend(self, subnet_id: SubnetID) -> None:
+        """Track a subnet for a few more minutes. Raises NodeUnavailable, HeightTooNew."""
         subnet = self._tracked.get(subnet_id)
-        validators = subnet.validators if subnet else None
-        if validators is None:
-            return 0, 0
-        connected = sum(validator.weight for validator in validators.validators if self._is_connected(validator))
-        return connected, validators.total_weight
+        if subnet is not None and self._now() - subnet.used_at < _EXTEND_S:
+            return
+        height = await self._heights.first()
+        validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
+        with self.track(subnet_id, validators):
+            pass
 
-    def subnet_ids(self) -> tuple[SubnetID, ...]:
-        """Return the subnets that are tracked now, the Primary Network first."""
-        return tuple(subnet.subnet_id for subnet in self._tracked)
+    def all_readiness(self) -> Iterator[SubnetReadiness]:
+        """Yield the connected part of every subnet that is tracked now, the Primary Network first."""
+        return (self._readiness(subnet) for subnet in tuple(self._tracked))
 
     def readiness(self) -> tuple[SubnetReadiness, ...]:
         """Return the connected part of the Primary Network and of each configured subnet."""
