@@ -1,0 +1,97 @@
+"""Dashboards and alerts name only series and labels that daemons have, in real scrapes and on the page of metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.indexed_daemon import run_recorded_daemon
+from tests.paths import DOCS, ROOT
+from warpseal.simnet.plan import Plan
+from warpseal.warp.ids import PRIMARY_NETWORK
+
+DASHBOARDS = sorted((ROOT / "configs" / "grafana").glob("*.json"))
+ALERTS = ROOT / "configs" / "prometheus" / "alerts.yml"
+SERIES = re.compile(r"\b((?:warpseal|process)_\w+)")
+GROUPING = re.compile(r"\b(?:by|on|ignoring)\s*\(([\w, ]+)\)")
+MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")
+TEMPLATE = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)[^}]*\}\}")
+# Labels of Prometheus itself, and `le` of the buckets of a histogram.
+FOREIGN_LABELS = {"instance", "job", "le"}
+
+Labels = dict[str, set[str]]
+
+
+def dashboard_queries() -> Iterator[tuple[str, str]]:
+    """Yield each query of the dashboards, and the legend that shows its labels."""
+    for file in DASHBOARDS:
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield target["expr"], target["legendFormat"]
+
+
+def alert_queries() -> Iterator[tuple[str, str]]:
+    """Yield the expression and the texts of each alert."""
+    for block in re.split(r"^ +- alert: ", ALERTS.read_text(), flags=re.M)[1:]:
+        expression, _, texts = block.partition("annotations:")
+        yield expression.partition("expr:")[2].partition("labels:")[0], texts
+
+
+def documented_labels() -> Labels:
+    """Return the labels of each series of docs/metrics.md, which a test holds against the page of metrics."""
+    rows = re.findall(r"^\| `(\w+)` \| \w+ \| (.*?) \| .+ \|$", (DOCS / "metrics.md").read_text(), re.M)
+    return {name: set(re.findall(r"\w+", labels)) for name, labels in rows}
+
+
+def base_name(series: str, known: Labels) -> str:
+    """Return the name of the metric that a series belongs to."""
+    return series if series in known else re.sub(r"_(bucket|count|sum)$", "", series)
+
+
+async def scrape(daemon: Daemon) -> Labels:
+    """Return the labels of each metric that a daemon has; empty for those that have no series now."""
+    async with aiohttp.ClientSession() as session, session.get(f"{daemon.metrics_url}/metrics") as response:
+        text = await response.text()
+    found: Labels = {name: set() for name in re.findall(r"^# TYPE (\w+) \w+$", text, re.M)}
+    for series, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text, re.M):
+        found[base_name(series, found)] |= set(re.findall(r'(\w+)="', labels))
+    return found
+
+
+async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes(tmp_path: Path) -> None:
+    async with run_network(Plan(validators=5)) as network:
+        config = build_config(network, tmp_path / "signing")
+        async with run_daemon(config) as daemon:
+            await daemon.until_connected(5)
+            await daemon.aggregate(network.messages_of(PRIMARY_NETWORK)[0])
+            found = await scrape(daemon)
+    (tmp_path / "indexed").mkdir()
+    async with run_recorded_daemon(tmp_path / "indexed") as daemon:
+        for name, labels in (await scrape(daemon)).items():
+            found[name] = found.get(name, set()) | labels
+    documented = documented_labels()
+    queries = [*dashboard_queries(), *alert_queries()]
+    named = {base_name(series, found) for query, _ in queries for series in SERIES.findall(query)}
+    assert len(named) > 40
+    assert named - found.keys() == set()
+    for query, text in queries:
+        series = {base_name(name, found) for name in SERIES.findall(query)}
+        # A series without rows now, such as a stopped follower, has its documented labels.
+        known = set().union(*(found[name] or documented[name] for name in series), FOREIGN_LABELS)
+        grouped = {label.strip() for group in GROUPING.findall(query) for label in group.split(",")}
+        used = grouped | set(MATCHER.findall(query)) | set(TEMPLATE.findall(text)) - {"value"}
+        assert used <= known, (query, used - known)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_accepts_the_alerts() -> None:
+    checked = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
