@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ANVIL := $(VENV)/anvil/.installed
 CLIENTS := $(VENV)/clients/.installed
 
-.PHONY: demo test lint types imports unit bench docs-table proto clean
+.PHONY: demo test lint types imports unit packages bench docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
@@ -39,6 +39,10 @@ $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json | $(STAMP
 	cp tests/clients/package.json tests/clients/package-lock.json $(VENV)/clients
 	! command -v npm >/dev/null || npm ci --prefix $(VENV)/clients --silent --no-audit --no-fund --ignore-scripts
 	touch $(CLIENTS)
+
+# The wheel, its dependencies and the demo on every supported Python.
+packages: $(STAMP)
+	.ci/packages $(BIN)/python
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
