@@ -18,7 +18,7 @@ import warpseal
 from tests.eventually import TIMEOUT_S, until
 from warpseal.config.keys import Config
 from warpseal.config.load import load
-from warpseal.daemon.app import Listening, serve
+from warpseal.daemon.app import serve
 from warpseal.daemon.startup import start_services
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
@@ -164,17 +164,16 @@ async def run_network(plan: Plan) -> AsyncIterator[SimulatedNetwork]:
 @asynccontextmanager
 async def run_daemon(config: Config) -> AsyncIterator[Daemon]:
     """Run a daemon in this process, on this loop."""
-    listening: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(config, listening.set_result))
+    listening: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(config, lambda *urls: listening.set_result(urls)))
     _daemons.add(task)
     try:
         await asyncio.wait((task, listening), return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT_S)
         if task.done():
             await task
-        urls = listening.result()
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as session:
-            yield Daemon(urls.api_url, urls.metrics_url, session, task)
+            yield Daemon(*listening.result(), session, task)
     finally:
         task.cancel()
         await asyncio.wait((task,))

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from warpseal.config.keys import KEYS
-from warpseal.config.load import ConfigError, Loaded, load
+from warpseal.config.load import ConfigError, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +22,8 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         print(error)
         return 1
-    _print_settings(loaded)
-    return 0
-
-
-def _print_settings(loaded: Loaded) -> None:
     print("The configuration is valid. Effective settings and their sources (secrets are not shown):")
     for key in KEYS:
         source = loaded.sources.get(key.name, "default")
         print(f"  {key.name:36} {key.display(loaded.config):44} {source}")
+    return 0

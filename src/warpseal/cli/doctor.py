@@ -6,7 +6,7 @@ import argparse
 
 from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.cli.serve import add_config_arguments, load_config
-from warpseal.daemon.doctor import Finding, Grade, run_checks
+from warpseal.daemon.doctor import Grade, run_checks
 
 MARKS = {Grade.GOOD: "ok  ", Grade.WARNING: "WARN", Grade.BAD: "BAD "}
 
@@ -30,16 +30,12 @@ def run(args: argparse.Namespace) -> int:
     print(f"Checking nodes and validators, for up to {args.wait:g} seconds …", flush=True)
     findings = run_on_loop(run_checks(config, args.wait))
     for finding in findings:
-        _show(finding)
+        print(f"  {MARKS[finding.grade]}  {finding.what}")
+        if finding.advice:
+            print(f"        -> {finding.advice}")
     grades = [finding.grade for finding in findings]
     if Grade.BAD in grades:
         print("\nThis configuration cannot sign: see BAD above.")
         return 1
     print("\nThis configuration can sign" + (", with warnings." if Grade.WARNING in grades else "."))
     return 0
-
-
-def _show(finding: Finding) -> None:
-    print(f"  {MARKS[finding.grade]}  {finding.what}")
-    if finding.advice:
-        print(f"        -> {finding.advice}")

@@ -25,10 +25,7 @@ Documentation: README.md and docs/ of the repository.
 """
 COMMANDS = {
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
-    ("config", "check"): (
-        "config_check",
-        "list the faults of a config file, or its effective settings",
-    ),
+    ("config", "check"): ("config_check", "list the faults of a config file, or its effective settings"),
     ("message", "decode"): ("message", "decode a Warp message or a P-Chain transaction, and verify its signature"),
     ("store", "info"): ("store.INFO", "show the URL, the contents and the users of the store"),
     ("store", "export"): ("store.EXPORT", "write signed messages and shares as JSON Lines"),
@@ -86,9 +83,8 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
         for word, what in GROUPS.items()
     }
     for words, (module_name, what) in COMMANDS.items():
-        sentence = what if what.endswith("?") else f"{what}."
         place = groups[words[0]] if len(words) > 1 else top
-        command = place.add_parser(words[-1], help=what, description=sentence)
+        command = place.add_parser(words[-1], help=what, description=f"{what}.")
         if tuple(arguments[: len(words)]) == words:
             name, _, part = module_name.partition(".")
             module = import_module(f"warpseal.cli.{name}")

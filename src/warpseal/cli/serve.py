@@ -11,7 +11,7 @@ from pathlib import Path
 from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ENVIRONMENT_PREFIX, Loaded, load
-from warpseal.daemon.app import Listening, serve
+from warpseal.daemon.app import serve
 
 # A request makes thousands of objects, hardly ever in cycles: the default thresholds of the collector cost 2 %.
 GC_THRESHOLDS = (20_000, 20, 20)
@@ -58,7 +58,7 @@ def _index_command(args: argparse.Namespace) -> list[str]:
     return command + [f"--{name}={value}" for name, value in given if value is not None]
 
 
-def _announce(listening: Listening) -> None:
+def _announce(api_url: str, metrics_url: str) -> None:
     # One write, newline included: a reader never sees half a line, even if the daemon is killed now.
-    sys.stdout.write(f"warpseal is listening: api={listening.api_url} metrics={listening.metrics_url}\n")
+    sys.stdout.write(f"warpseal is listening: api={api_url} metrics={metrics_url}\n")
     sys.stdout.flush()

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
@@ -31,26 +30,17 @@ log = logging.getLogger(__name__)
 _INTERRUPTED_EXIT_CODE: Final = 130
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """The URLs at which programs on this machine reach the two ports."""
-
-    api_url: str
-    metrics_url: str
-
-
 async def serve(
     config: Config,
-    announce: Callable[[Listening], None],
+    announce: Callable[[str, str], None],
     loggers: DaemonLoggers | None = None,
     index_command: Sequence[str] = (),
 ) -> None:
-    """Run the daemon until SIGTERM or SIGINT; `announce` is called once both ports listen. Raises StartupError.
+    """Run the daemon until SIGTERM or SIGINT, the second of which ends the process at once. Raises StartupError.
 
-    A second signal ends the process at once.
-
-    loggers: those whose levels the node API shows and changes. index_command: starts the index process if
-    index-chains names a chain; empty: another service manager starts it.
+    announce: called with the URLs of the API and of the metrics page once both ports listen. loggers: those
+    whose levels the node API shows and changes. index_command: starts the index process if index-chains names a chain;
+    empty: another service manager starts it.
     """
     stopping = asyncio.Event()
 
@@ -68,7 +58,7 @@ async def serve(
 
 async def _serve(
     config: Config,
-    announce: Callable[[Listening], None],
+    announce: Callable[[str, str], None],
     loggers: DaemonLoggers,
     stopping: asyncio.Event,
     index_command: Sequence[str],
@@ -87,13 +77,13 @@ async def _serve(
     metrics_server = HttpServer(metrics_page, config.api.metrics_host, config.api.metrics_port, config.api)
     api_server.bind()
     metrics_server.bind()
-    announce(Listening(api_server.url, metrics_server.url))
+    announce(api_server.url, metrics_server.url)
 
     async def start() -> None:
         # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
-        from warpseal.daemon.startup import Gates, start_services
+        from warpseal.daemon.startup import start_services
 
-        await start_services(config, Gates(signing, data), node_api, evm_api, metrics)
+        await start_services(config, signing, data, node_api, evm_api, metrics)
 
     async with evm_api.opened(), asyncio.TaskGroup() as tasks:
         serving_api = tasks.create_task(api_server.run())

@@ -28,9 +28,16 @@ from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, Prima
 from warpseal.indexer.status import IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
-from warpseal.ops.health.host import database_check, diskspace_check, indexer_check
+from warpseal.ops.health.daemon_checks import (
+    PeerTraffic,
+    clock_check,
+    database_check,
+    diskspace_check,
+    indexer_check,
+    network_check,
+    router_check,
+)
 from warpseal.ops.health.nodes import NodeMonitor
-from warpseal.ops.health.peer_checks import PeerTraffic, clock_check, network_check, router_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.health.subnets import BootstrapCheck, quorum_check
 from warpseal.ops.ipc.server import ControlServer

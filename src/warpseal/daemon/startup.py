@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from warpseal import __version__
 from warpseal.api.aggregator.endpoints import SigningServices
@@ -26,9 +26,8 @@ from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
-from warpseal.node.node_view import NodeViewClient
 from warpseal.peers.identity import lock_identity
-from warpseal.prices.avax import AvaxPrices, PriceSource, open_price_sources
+from warpseal.prices.avax import AvaxPrices, open_price_sources
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF
 from warpseal.warp.ids import node_id_text
@@ -38,34 +37,31 @@ log = logging.getLogger(__name__)
 _BACKOFF: Final = Backoff(first_s=0.25, cap_s=5.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """The gates at which the requests of each API wait while the daemon starts."""
-
-    signing: StartupGate[SigningServices]
-    data: StartupGate[DataServices]
-
-
-async def start_services(config: Config, gates: Gates, node_api: NodeApi, evm_api: EvmApi, metrics: Metrics) -> None:
-    """Build all services, open the gates, and run until cancelled. Raises StartupError."""
+async def start_services(
+    config: Config,
+    signing: StartupGate[SigningServices],
+    data: StartupGate[DataServices],
+    node_api: NodeApi,
+    evm_api: EvmApi,
+    metrics: Metrics,
+) -> None:
+    """Build all services, open the gates of the APIs, and run until cancelled. Raises StartupError."""
     async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
-        network_id = await _network_id(upstream.info, gates)
+        network_id = await _network_id(upstream.info, signing, data)
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             services = await stack.enter_async_context(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )
             node_id = identity.identity.node_id
-            log.info(
-                "daemon started",
-                extra={"version": __version__, "node_id": node_id_text(node_id), "network_id": network_id},
-            )
+            fields = {"version": __version__, "node_id": node_id_text(node_id), "network_id": network_id}
+            log.info("daemon started", extra=fields)
             index_status = IndexStatus()
             sources = metric_sources(services, config)
             metrics.watch(replace(sources, health=node_api.health.results, indexed=index_status.samples))
-            gates.signing.open(_signing_services(network_id, services, index_status))
+            signing.open(_signing_services(network_id, services, index_status))
             node_api.open(services, node_id, index_status)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(services.run())
@@ -74,18 +70,21 @@ async def start_services(config: Config, gates: Gates, node_api: NodeApi, evm_ap
                 tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
 
                 async def data_services() -> DataServices:
+                    prices = None
+                    if price_sources:
+                        prices = AvaxPrices(await upstream.view.staking_asset(network_id), price_sources)
                     return DataServices(
                         network_id,
                         await upstream.view.primary_chains(network_id),
                         None,
                         upstream.view,
                         EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
-                        await _prices(upstream.view, network_id, price_sources),
+                        prices,
                         node_api.aliases,
                         services.observed,
                     )
 
-                tasks.create_task(_open_data_api(gates.data, data_services, config, identity.folder, index_status))
+                tasks.create_task(_open_data_api(data, data_services, config, identity.folder, index_status))
 
 
 def _signing_services(network_id: int, services: Services, index_status: IndexStatus) -> SigningServices:
@@ -100,20 +99,16 @@ def _signing_services(network_id: int, services: Services, index_status: IndexSt
     )
 
 
-async def _network_id(info: InfoClient, gates: Gates) -> int:
+async def _network_id(info: InfoClient, *gates: StartupGate[Any]) -> int:
     """Return the network id as soon as a node answers; a node that is down at start does not end the daemon."""
 
     def on_failure(error: Exception, delay_s: float) -> None:
         assert isinstance(error, NodeUnavailable)
-        gates.signing.unavailable(error)
-        gates.data.unavailable(error)
+        for gate in gates:
+            gate.unavailable(error)
         log.warning("network id request failed", extra={"reason": str(error), "next_try_s": delay_s})
 
     return await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(info.network_id)
-
-
-async def _prices(view: NodeViewClient, network_id: int, sources: Sequence[PriceSource]) -> AvaxPrices | None:
-    return AvaxPrices(await view.staking_asset(network_id), sources) if sources else None
 
 
 async def _open_data_api(

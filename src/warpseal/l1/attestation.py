@@ -49,6 +49,12 @@ class Attestation:
         """Whether validators need the validation's origin to sign: they do for its removal."""
         return self.justification is None
 
+    @property
+    def required_validation_id(self) -> ValidationID:
+        """The validation of a message that is about one: of all but a conversion."""
+        assert self.validation_id is not None
+        return self.validation_id
+
 
 def derive_attestation(tx: PSignedTx, network_id: int) -> Attestation:
     """Return the message of a transaction. Raises NoMessage, UndecodableTransaction."""

@@ -267,11 +267,8 @@ def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: by
         "requiredGasLimit": str(message.gas_limit),
         "allowedRelayerAddresses": [hex_text(relayer) for relayer in message.relayers],
         "receipts": [
-            {
-                "receivedMessageNonce": str(receipt.received_nonce),
-                "relayerRewardAddress": hex_text(receipt.reward_address),
-            }
-            for receipt in message.receipts
+            {"receivedMessageNonce": str(received_nonce), "relayerRewardAddress": hex_text(reward_address)}
+            for received_nonce, reward_address in message.receipts
         ],
         "message": hex_text(message.body),
     }

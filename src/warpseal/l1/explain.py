@@ -136,7 +136,7 @@ class _Explanation:
         return await self._try(origins.search(attestation, subnet_id, self._deadline), _SEARCH_GRACE_S)
 
     def _add_validity(self, attestation: Attestation, validity: Validity | WarpsealError | str) -> None:
-        check = _state_check(attestation)
+        _, check = _describe_payload(attestation)
         if isinstance(validity, Valid):
             is_forever = validity.height is None
             reason = "a conversion is valid forever" if is_forever else f"at a node of height {validity.height}"
@@ -238,7 +238,7 @@ def _message_as_json(attestation: Attestation) -> dict[str, Any]:
         "hex": _hex(attestation.message.raw),
         "id": id_text(attestation.message.id),
         "kind": type(attestation.payload).__name__,
-        "fields": _payload_fields(attestation),
+        "fields": _describe_payload(attestation)[0],
         "managerChainId": id_text(attestation.manager_chain_id),
         "managerAddress": _hex(attestation.manager_address),
     }
@@ -247,25 +247,17 @@ def _message_as_json(attestation: Attestation) -> dict[str, Any]:
     return body
 
 
-def _payload_fields(attestation: Attestation) -> dict[str, Any]:
+def _describe_payload(attestation: Attestation) -> tuple[dict[str, Any], str]:
+    """Return the fields, and the check that validators make of their state (codes 6, 7, 11, 12, 14, 16, 17)."""
     match attestation.payload:
         case SubnetToL1Conversion(conversion_id=conversion_id):
-            return {"conversionId": id_text(conversion_id)}
+            return {"conversionId": id_text(conversion_id)}, "conversion_recorded"
         case L1ValidatorRegistration(validation_id=validation_id, registered=registered):
-            return {"validationId": id_text(validation_id), "registered": registered}
+            check = "validation_exists" if registered else "validation_removed"
+            return {"validationId": id_text(validation_id), "registered": registered}, check
         case L1ValidatorWeight(validation_id=validation_id, nonce=nonce, weight=weight):
-            return {"validationId": id_text(validation_id), "nonce": str(nonce), "weight": str(weight)}
-
-
-def _state_check(attestation: Attestation) -> str:
-    """Return the name of the check that validators make of their state (codes 6, 7, 11, 12, 14, 16, 17)."""
-    match attestation.payload:
-        case SubnetToL1Conversion():
-            return "conversion_recorded"
-        case L1ValidatorRegistration(registered=registered):
-            return "validation_exists" if registered else "validation_removed"
-        case L1ValidatorWeight():
-            return "latest_weight"
+            fields = {"validationId": id_text(validation_id), "nonce": str(nonce), "weight": str(weight)}
+            return fields, "latest_weight"
 
 
 def _hex(raw: bytes) -> str:

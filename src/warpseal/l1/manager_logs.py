@@ -7,7 +7,7 @@ the transaction names count, newest first. A registration proves itself, since i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,10 +44,6 @@ class _Scan:
     range: int = _FIRST_RANGE
     registrations: LRUCache[ValidationID, bytes] = field(default_factory=lambda: LRUCache(_MAX_REGISTRATIONS))
 
-    @property
-    def is_complete(self) -> bool:
-        return self.low == 0
-
 
 class ManagerLogs:
     """Used from one event loop. chains: the configured EVM chains."""
@@ -73,7 +69,7 @@ class ManagerLogs:
         if validation_id not in scan.registrations:
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    while validation_id not in scan.registrations and not scan.is_complete:
+                    while validation_id not in scan.registrations and scan.low != 0:
                         await self._flights.run(manager, lambda: self._read_range(manager, scan))
                     if validation_id not in scan.registrations:
                         await self._flights.run(manager, lambda: self._read_range(manager, scan))
@@ -100,14 +96,18 @@ class ManagerLogs:
             first, last = max(0, scan.low - scan.range), scan.low - 1
         else:
             return
+        topics = (SEND_WARP_MESSAGE, bytes(32 - _ADDRESS_BYTES) + manager[1])
         try:
-            logs = await self._chains[manager[0]].logs(_filter_of(manager, first, last))
+            logs = await self._chains[manager[0]].logs(LogFilter(first, last, WARP_PRECOMPILE, topics))
         except LogsRefused:
             if first == last:
                 raise
             scan.range = max(1, (last - first + 1) // 2)
             return
-        _add_registrations(scan, manager[0], logs)
+        for log in logs:
+            registration = parse_registration_log(manager[0], log)
+            if registration is not None and len(payload := registration.encode()) <= _MAX_PAYLOAD_BYTES:
+                scan.registrations[registration.validation_id] = payload
         scan.low, scan.high = min(scan.low, first), max(scan.high, last)
         scan.range = min(_MAX_RANGE, scan.range * 2)
 
@@ -122,15 +122,3 @@ def parse_registration_log(chain_id: ChainID, log: EvmLog) -> RegisterL1Validato
         return RegisterL1Validator.parse(AddressedCall.parse(message.payload).payload)
     except MalformedMessage:
         return None
-
-
-def _filter_of(manager: _Manager, first: int, last: int) -> LogFilter:
-    sender = bytes(32 - _ADDRESS_BYTES) + manager[1]
-    return LogFilter(first, last, WARP_PRECOMPILE, (SEND_WARP_MESSAGE, sender))
-
-
-def _add_registrations(scan: _Scan, chain_id: ChainID, logs: Iterable[EvmLog]) -> None:
-    for log in logs:
-        registration = parse_registration_log(chain_id, log)
-        if registration is not None and len(payload := registration.encode()) <= _MAX_PAYLOAD_BYTES:
-            scan.registrations[registration.validation_id] = payload

@@ -80,7 +80,7 @@ class OriginFinder:
         The hash of an unknown transaction is ignored. Raises ProofMismatch if the hints prove another validation,
         NodeUnavailable, UndecodableTransaction.
         """
-        validation_id = _validation_id(attestation)
+        validation_id = attestation.required_validation_id
         origin = _parse_proof(request.justification, validation_id) if request.justification else None
         if request.registration_tx_id is not None:
             origin = await self._origin_in(request.registration_tx_id, validation_id) or origin
@@ -97,7 +97,7 @@ class OriginFinder:
             raise self.not_indexed(attestation) from None
 
     async def _search(self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
-        validation_id = _validation_id(attestation)
+        validation_id = attestation.required_validation_id
         initial = await self._find_initial_validator(attestation, signing_subnet_id, deadline)
         if initial is not None:
             return await self._store(initial, "bootstrap")
@@ -118,13 +118,13 @@ class OriginFinder:
         until = (now + deadline) / 2 if self._logs.has_chain(attestation.manager_chain_id) else deadline
         try:
             async with asyncio.timeout_at(until):
-                return await self._bootstrap.find(_validation_id(attestation), (signing_subnet_id,))
+                return await self._bootstrap.find(attestation.required_validation_id, (signing_subnet_id,))
         except (NodeUnavailable, TimeoutError):
             return None
 
     def not_indexed(self, attestation: Attestation) -> OriginNotIndexed:
         """Return the error, with the progress of each way to find the origin."""
-        validation_id = _validation_id(attestation)
+        validation_id = attestation.required_validation_id
         follower = dict(self._progress())
         eta_s = follower.get("eta")
         retry_after_s = float(eta_s) if isinstance(eta_s, int | float) else 0.0
@@ -173,9 +173,3 @@ def _parse_proof(justification: bytes, validation_id: ValidationID) -> Origin:
     if proof.registration is not None:
         return RegistrationOrigin(proof.registration.encode())
     return BootstrapOrigin(proof.subnet_id, proof.index or 0)
-
-
-def _validation_id(attestation: Attestation) -> ValidationID:
-    if attestation.validation_id is None:
-        raise AssertionError("only a validation has an origin")
-    return attestation.validation_id

@@ -89,14 +89,13 @@ class EagerSigner:
         network_id: int,
         settings: L1Settings,
         *,
-        random: Random | None = None,
         now_unix: Callable[[], float] = time.time,
     ) -> None:
         self._deps = deps
         self._tracked = tracked
         self._network_id = network_id
         self._settings = settings
-        self._random = random or Random()
+        self._random = Random()
         self._now_unix = now_unix
         self._pending: deque[L1Transaction] = deque(maxlen=_MAX_PENDING)
         self._wake = asyncio.Event()

@@ -20,18 +20,11 @@ _ABI_ID: Final = ("address", "bytes32", "bytes32", "uint256")
 
 
 @dataclass(frozen=True, slots=True)
-class TeleporterReceipt:
-    """Confirms the delivery of a message to its source chain. reward_address: 20 bytes."""
-
-    received_nonce: int
-    reward_address: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class TeleporterMessage:
     """A call of a contract on another chain. Addresses have 20 bytes.
 
     messenger: the contract that assigned the nonce. version 1 sends its calls itself, version 2 through an adapter.
+    receipts: the nonces of messages that were delivered to the source chain, and the addresses of the rewards.
     """
 
     version: int
@@ -42,7 +35,7 @@ class TeleporterMessage:
     destination: bytes
     gas_limit: int
     relayers: tuple[bytes, ...]
-    receipts: tuple[TeleporterReceipt, ...]
+    receipts: tuple[tuple[int, bytes], ...]
     body: bytes
 
     def message_id(self, source_chain_id: ChainID) -> bytes:
@@ -91,7 +84,7 @@ def _build_message(version: int, messenger: bytes, fields: tuple[Any, ...]) -> T
         destination=_address(destination),
         gas_limit=gas_limit,
         relayers=tuple(map(_address, relayers)),
-        receipts=tuple(TeleporterReceipt(received, _address(reward)) for received, reward in receipts),
+        receipts=tuple((received, _address(reward)) for received, reward in receipts),
         body=body,
     )
 

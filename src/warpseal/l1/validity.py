@@ -26,7 +26,7 @@ from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.store.values import L1Transaction
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import MessageID, ValidationID, id_text
+from warpseal.warp.ids import MessageID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.message import UnsignedMessage
 
@@ -125,7 +125,7 @@ class ValidityLookup:
         async def look_up() -> Validity:
             proof = None
             with suppress(StoreDown):
-                proof = find_supersession(attestation, await self._index.changes(_validation(attestation)))
+                proof = find_supersession(attestation, await self._index.changes(attestation.required_validation_id))
             reported = await self._ask_nodes(attestation, at_least, at_all_nodes=at_all_nodes)
             validity = self._with_earlier(attestation.message.id, _combine(reported, proof))
             self._recent.put(attestation.message.id, validity, self._ttl_s)
@@ -144,7 +144,7 @@ class ValidityLookup:
         return earlier
 
     async def _ask_nodes(self, attestation: Attestation, at_least: int, *, at_all_nodes: bool) -> Validity:
-        validation_id = _validation(attestation)
+        validation_id = attestation.required_validation_id
         try:
             async with asyncio.timeout(self._lookup_timeout_s):
                 if at_all_nodes:
@@ -240,22 +240,16 @@ def _change(row: L1Transaction) -> L1ValidatorWeight | None:
 
 
 def _removed(attestation: Attestation, height: int, by: bytes | None = None) -> Superseded:
-    payload = L1ValidatorRegistration(_validation(attestation), False)
+    payload = L1ValidatorRegistration(attestation.required_validation_id, False)
     message = build_message(attestation.message.network_id, payload)
     return Superseded({"registered": False}, message, by, height, refusal=_NO_VALIDATION)
 
 
 def _changed(attestation: Attestation, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
     now = {"nonce": str(nonce), "weight": str(weight)}
-    payload = L1ValidatorWeight(_validation(attestation), nonce, weight)
+    payload = L1ValidatorWeight(attestation.required_validation_id, nonce, weight)
     message = build_message(attestation.message.network_id, payload)
     return Superseded(now, message, by, height, refusal=_OTHER_NONCE)
-
-
-def _validation(attestation: Attestation) -> ValidationID:
-    if attestation.validation_id is None:
-        raise AssertionError("a conversion is never superseded")
-    return attestation.validation_id
 
 
 def _combine_responses(attestation: Attestation, responses: Iterable[ValidationAt], at_least: int) -> Validity:

@@ -24,8 +24,7 @@ from warpseal.errors import CallRefused
 from warpseal.history.aliases import ChainAliases
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
-from warpseal.ops.health.host import database_check, diskspace_check
-from warpseal.ops.health.peer_checks import PeerTraffic, network_check, router_check
+from warpseal.ops.health.daemon_checks import PeerTraffic, database_check, diskspace_check, network_check, router_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.health.settings import HealthSettings
 from warpseal.ops.health.subnets import BootstrapCheck

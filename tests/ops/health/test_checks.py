@@ -11,8 +11,15 @@ import pytest
 
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, LagTimer, chain_check
 from warpseal.ops.health.check import CheckOutcome, HealthCheck, go_duration
-from warpseal.ops.health.host import database_check, diskspace_check, indexer_check
-from warpseal.ops.health.peer_checks import PeerTraffic, clock_check, network_check, router_check
+from warpseal.ops.health.daemon_checks import (
+    PeerTraffic,
+    clock_check,
+    database_check,
+    diskspace_check,
+    indexer_check,
+    network_check,
+    router_check,
+)
 from warpseal.ops.health.settings import HealthSettings
 from warpseal.ops.health.subnets import BootstrapCheck, quorum_check
 from warpseal.validators.subnet_tracker import SubnetReadiness

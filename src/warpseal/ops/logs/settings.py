@@ -12,10 +12,6 @@ from warpseal.runtime.settings import one_of, optional_path, setting
 _LEVEL: Final = one_of(*LEVELS)
 
 
-def _optional_level(value: object, path: str) -> str | None:
-    return _LEVEL(value, path)
-
-
 @dataclass(frozen=True, slots=True)
 class LogSettings:
     """display_level: None is `level`. folder: None is no log files."""
@@ -24,7 +20,7 @@ class LogSettings:
     display_level: str | None = setting(
         None,
         "log-display-level",
-        _optional_level,
+        _LEVEL,
         "log level of standard error; unset: log-level",
         "LEVEL",
         is_node=True,

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
 from json import dumps
 from pathlib import Path
@@ -22,55 +21,6 @@ from warpseal.pb.plugin_vm_pb2 import VersionResponse
 
 # Time for a reply that is in transit when the process ends.
 _LAST_ANSWER_S: Final = 0.5
-_NO_HANDSHAKE: Final = "handshake failed: vm process not found"
-
-
-@dataclass(frozen=True, slots=True)
-class PluginProbe:
-    """Probe plugins. protocol_version: the version that a plugin must speak."""
-
-    settings: PluginSettings
-    protocol_version: int
-
-    async def probe(self, path: Path) -> str | PluginFailed:
-        """Return the version that a plugin reports, or the failure. All its processes are stopped."""
-        output = PluginOutput(path.name, self.settings.output)
-        async with serve_runtime(self.protocol_version) as server:
-            environment = plugin_environment(server.address, os.environ)
-            try:
-                async with run_plugin(path, environment, output, stop_s=self.settings.stop_s) as process:
-                    return await self._read_version(path, process, server)
-            except PluginFailed as failure:
-                return failure
-
-    async def _read_version(self, path: Path, process: PluginProcess, server: RuntimeServer) -> str:
-        """Wait for the handshake or for the end of the process, then ask for the version. Raises PluginFailed."""
-        handshake_or_end = (server.handshake, process.ended)
-        await asyncio.wait(handshake_or_end, timeout=self.settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
-        if not server.handshake.done():
-            raise PluginFailed(_NO_HANDSHAKE)
-        handshake = server.handshake.result()
-        if handshake.protocol_version != self.protocol_version:
-            raise PluginFailed(
-                "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine "
-                f"plugin. Expected is version {self.protocol_version}, and {path} has version "
-                f"{handshake.protocol_version}: the two must be equal"
-            )
-        return await self._call_version(handshake.addr, process)
-
-    async def _call_version(self, address: str, process: PluginProcess) -> str:
-        """Ask for the version, even if the process ends. Raises PluginFailed."""
-        call = asyncio.ensure_future(ask_version(address, self.settings.call_s))
-        try:
-            await asyncio.wait((call, process.ended), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((call,), timeout=_LAST_ANSWER_S if process.ended.done() else None)
-            if not call.done():
-                raise PluginFailed(_NO_HANDSHAKE)
-            return call.result()
-        finally:
-            call.cancel()
-
-
 _SERVICE: Final = "vm.runtime.Runtime"
 _MAX_MESSAGE_BYTES: Final = 64 * 1024
 _LIMITS: Final = (
@@ -80,19 +30,54 @@ _LIMITS: Final = (
 _SERVER_OPTIONS: Final = (*_LIMITS, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", 4))
 _CLIENT_OPTIONS: Final = (*_LIMITS, ("grpc.enable_http_proxy", 0))
 _MAX_VERSION_LENGTH: Final = 128
+_NO_HANDSHAKE: Final = "handshake failed: vm process not found"
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeServer:
-    """The gRPC server for the handshake of a plugin. handshake: of the first call; later calls are ignored."""
+async def probe_plugin(path: Path, settings: PluginSettings, protocol_version: int) -> str | PluginFailed:
+    """Return the version that a plugin reports, or the failure. All its processes are stopped.
 
-    address: str
-    handshake: asyncio.Future[InitializeRequest]
+    protocol_version: the version that the plugin must speak.
+    """
+    output = PluginOutput(path.name, settings.output)
+    async with _serve_runtime(protocol_version) as (server_address, handshake):
+        environment = plugin_environment(server_address, os.environ)
+        try:
+            async with run_plugin(path, environment, output, stop_s=settings.stop_s) as process:
+                handshake_or_end = (handshake, process.ended)
+                await asyncio.wait(handshake_or_end, timeout=settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
+                if not handshake.done():
+                    raise PluginFailed(_NO_HANDSHAKE)
+                theirs, address = handshake.result().protocol_version, handshake.result().addr
+                if theirs != protocol_version:
+                    raise PluginFailed(
+                        "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual "
+                        f"Machine plugin. Expected is version {protocol_version}, and {path} has version {theirs}: "
+                        "the two must be equal"
+                    )
+                return await _call_version(address, process, settings.call_s)
+        except PluginFailed as failure:
+            return failure
+
+
+async def _call_version(address: str, process: PluginProcess, call_s: float) -> str:
+    """Ask for the version, even if the process ends. Raises PluginFailed."""
+    call = asyncio.ensure_future(_ask_version(address, call_s))
+    try:
+        await asyncio.wait((call, process.ended), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((call,), timeout=_LAST_ANSWER_S if process.ended.done() else None)
+        if not call.done():
+            raise PluginFailed(_NO_HANDSHAKE)
+        return call.result()
+    finally:
+        call.cancel()
 
 
 @asynccontextmanager
-async def serve_runtime(protocol_version: int) -> AsyncIterator[RuntimeServer]:
-    """Serve Runtime/Initialize on a free port of this machine; a plugin of another version is refused."""
+async def _serve_runtime(protocol_version: int) -> AsyncIterator[tuple[str, asyncio.Future[InitializeRequest]]]:
+    """Serve Runtime/Initialize on a free port of this machine; a plugin of another version is refused.
+
+    Yield the address, and the handshake of the plugin: its first call; later calls are ignored.
+    """
     handshake: asyncio.Future[InitializeRequest] = asyncio.get_running_loop().create_future()
 
     async def initialize(request: InitializeRequest, context: grpc.aio.ServicerContext[Any, Any]) -> Empty:
@@ -112,35 +97,28 @@ async def serve_runtime(protocol_version: int) -> AsyncIterator[RuntimeServer]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield RuntimeServer(f"127.0.0.1:{port}", handshake)
+        yield f"127.0.0.1:{port}", handshake
     finally:
         await server.stop(None)
 
 
-async def ask_version(address: str, call_s: float) -> str:
+async def _ask_version(address: str, call_s: float) -> str:
     """Return the version of the virtual machine at `address`, then call Shutdown.
 
     Each call has the timeout `call_s`. Raises PluginFailed.
     """
     async with grpc.aio.insecure_channel(_target(address), options=_CLIENT_OPTIONS) as channel:
-        version = channel.unary_unary(
-            "/vm.VM/Version",
-            request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=VersionResponse.FromString,
-        )
-        shutdown = channel.unary_unary(
-            "/vm.VM/Shutdown",
-            request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=Empty.FromString,
-        )
+        decoders = {"Version": VersionResponse.FromString, "Shutdown": Empty.FromString}
+        replies: dict[str, Any] = {}
         try:
-            reply = await version(Empty(), timeout=call_s, wait_for_ready=True)
-            await shutdown(Empty(), timeout=call_s, wait_for_ready=True)
+            for method, decode in decoders.items():
+                call = channel.unary_unary(f"/vm.VM/{method}", Empty.SerializeToString, decode)
+                replies[method] = await call(Empty(), timeout=call_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             # Go formats the code as `DeadlineExceeded`.
             code = "".join(word.capitalize() for word in error.code().name.split("_"))
             raise PluginFailed(f"rpc error: code = {code} desc = {(error.details() or '')[:512]}") from error
-    return str(reply.version)[:_MAX_VERSION_LENGTH]
+    return str(replies["Version"].version)[:_MAX_VERSION_LENGTH]
 
 
 def _target(address: str) -> str:

@@ -78,12 +78,12 @@ class PluginRegistry:
             if not new:
                 return LoadedVMs({}, {})
             # gRPC takes 9 MB of memory, and most daemons have no plugins.
-            from warpseal.ops.plugins.probe import PluginProbe
+            from warpseal.ops.plugins.probe import probe_plugin
 
             version = self._settings.protocol_version or await self._node_protocol() or RPC_PROTOCOL_VERSION
             failed = {}
             for vm_id, path in new.items():
-                outcome = await PluginProbe(self._settings, version).probe(path)
+                outcome = await probe_plugin(path, self._settings, version)
                 if isinstance(outcome, PluginFailed):
                     failed[vm_id] = outcome
                 else:

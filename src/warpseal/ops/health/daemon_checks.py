@@ -1,15 +1,19 @@
-"""Checks of the peer network (`network`), of unanswered requests (`router`) and of the wall clock (`clock`).
+"""Checks of the daemon itself: its peers, unanswered requests, clock, store, disk, and the indexer's process.
 
 Source of truth: the specification's messages; limits and texts of avalanchego `network` and `snow/networking/router`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck, go_duration
+from warpseal.ops.health.settings import HealthSettings
 
 MIN_PEERS: Final = 1
 MAX_SILENCE_S: Final = 60.0
@@ -39,14 +43,17 @@ class PeerTraffic:
 
 def network_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
     """Return the check of the connections."""
-    latest = _LatestMessages()
+    # Of connections that are closed by now as well.
+    latest: dict[str, float] = {}
 
     def run() -> CheckOutcome:
         current = traffic()
-        latest.add(current)
+        for name, moment in (("Received", current.received_at), ("Sent", current.sent_at)):
+            if moment is not None:
+                latest[name] = max(moment, latest.get(name, moment))
         rate = current.unsent / (current.sent + current.unsent) if current.unsent else 0
         message: dict[str, Any] = {"connectedPeers": current.peers, "sendFailRate": rate}
-        silences = {name: now() - moment for name, moment in latest.moments.items()}
+        silences = {name: now() - moment for name, moment in latest.items()}
         for name, silence_s in silences.items():
             message[f"timeSinceLastMsg{name}"] = go_duration(silence_s)
         errors = ", ".join(_network_errors(current, silences, rate))
@@ -86,16 +93,53 @@ def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> Hea
     return HealthCheck("clock", run, _GLOBAL)
 
 
-class _LatestMessages:
-    """When a message was last received and sent, on connections that are closed by now as well."""
+def database_check(error: Callable[[], str | None]) -> HealthCheck:
+    """Return the check of the store, without a message. error: why the store is down, None if it is up."""
+    return HealthCheck("database", lambda: CheckOutcome(error=error()), _GLOBAL)
 
-    def __init__(self) -> None:
-        self.moments: dict[str, float] = {}
 
-    def add(self, traffic: PeerTraffic) -> None:
-        for name, moment in (("Received", traffic.received_at), ("Sent", traffic.sent_at)):
-            if moment is not None:
-                self.moments[name] = max(moment, self.moments.get(name, moment))
+def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
+    """Return the check of the disk of a folder, or of its nearest parent that exists.
+
+    The message warns of little space; the check fails with hardly any. The daemon never stops for it.
+    """
+    warn, fail = settings.warn_disk_percent, settings.fail_disk_percent
+
+    async def run() -> CheckOutcome:
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        usage = await asyncio.to_thread(shutil.disk_usage, existing)
+        percent = usage.free * 100 // usage.total
+        message: dict[str, Any] = {"availableDiskBytes": usage.free, "availableDiskPercentage": percent}
+        reason = f"remaining available disk space percentage ({percent}%) is below"
+        if percent < fail:
+            return CheckOutcome(message, f"{reason} minimum required available space percentage ({fail}%)")
+        if percent < warn:
+            message["warning"] = f"{reason} warning threshold available space percentage ({warn}%)"
+        return CheckOutcome(message)
+
+    return HealthCheck("diskspace", run, _GLOBAL)
+
+
+def indexer_check(
+    silence_s: Callable[[], float | None], settings: HealthSettings, stops: Callable[[], Sequence[str]] = tuple
+) -> HealthCheck:
+    """Return the check of the indexer's process; it fails if the process is silent for two rounds.
+
+    stops: the chains that it stopped indexing, with height and reason; each is a failure as well.
+    """
+    allowed_s = 2 * settings.check_frequency_s
+
+    def run() -> CheckOutcome:
+        silent_s = silence_s()
+        if silent_s is None:
+            return CheckOutcome(error="nothing was heard of the indexer yet")
+        message = {"timeSinceLastReport": go_duration(silent_s)}
+        errors = list(stops())
+        if silent_s > allowed_s:
+            errors.insert(0, f"silent for {go_duration(silent_s)} > {go_duration(allowed_s)}")
+        return CheckOutcome(message, "; ".join(errors) or None)
+
+    return HealthCheck("indexer", run, _GLOBAL)
 
 
 def _network_errors(traffic: PeerTraffic, silences: Mapping[str, float], rate: float) -> Iterator[str]:
