@@ -33,10 +33,10 @@ from warpseal.history.queries import PageRequest, TransactionQuery
 from warpseal.history.resources import UNSET
 from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import index_url, reading_index
-from warpseal.index.rebuild import spent_ids
 from warpseal.index.records import PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.effects import BlockEffects, TxEffects, TxOutcome
 from warpseal.ledger.outputs import LedgerOutput
+from warpseal.ledger.utxo_flow import spent_ids
 from warpseal.ledger.x_chain import apply_x_block
 from warpseal.warp.ids import P_CHAIN, id_text
 

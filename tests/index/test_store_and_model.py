@@ -20,8 +20,9 @@ from warpseal.index.database import index_url, reading_index
 from warpseal.index.details import decode_owners
 from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.index.schema import ALL_UNSPENT
-from warpseal.indexer.p_processor import CheckpointRule, PChainProcessor
-from warpseal.indexer.proposervm_blocks import RawBlock
+from warpseal.indexer.blocks import RawBlock
+from warpseal.indexer.p_processor import PChainProcessor
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 # The long one goes beyond Etna.
@@ -30,6 +31,7 @@ HISTORIES = [LONG, (1, 250)]
 # A server answers more slowly than a file.
 ON_A_SERVER = (2, 120)
 _PENDING, _ACTIVE = 0, 1
+SETTINGS = IndexerSettings(checkpoint_blocks=50, checkpoint_s=3_600)
 
 
 @pytest.fixture(params=[*HISTORIES, ON_A_SERVER], ids=lambda item: f"seed {item[0]}")
@@ -46,7 +48,7 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
     made = History(seed)
     reading = reading_index(index_url(settings_of(url), None), settings_of(url))
     with written(url, PARAMS) as writer, reading.connect() as connection:
-        work = PChainProcessor(writer, PARAMS, made.genesis, CheckpointRule(50, 3_600))
+        work = PChainProcessor(writer, PARAMS, made.genesis, SETTINGS)
         assert work.resume() is None
         assert work.begin(RawBlock(made.genesis.block.raw, False), 0)
         agree(connection, made.model)
@@ -55,7 +57,7 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
             agree(connection, made.model)
             if height % 97 == 0:
                 # As after a crash: nothing but what is written is known.
-                work = PChainProcessor(writer, PARAMS, made.genesis, CheckpointRule(50, 3_600))
+                work = PChainProcessor(writer, PARAMS, made.genesis, SETTINGS)
                 assert work.resume() is not None
     reading.dispose()
     if history == LONG:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.codec import MalformedChainBytes
-from warpseal.chains.ids import UtxoID
-from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
+from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
 from warpseal.chains.proposervm import recognize_proposervm_block
 from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
@@ -35,12 +34,12 @@ from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRe
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
+from warpseal.ledger.genesis import state_before, state_from_genesis
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.utxo_flow import UtxoFlow
+from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects
 
 RebuildProgress = tuple[PrimaryChain, int]
@@ -183,8 +182,7 @@ class _RecordReplay:
             if self._state is None:
                 self._state = state_before(block, self._params)
             effects = apply_p_block(self._state, block, outputs)
-            settled = () if effects.settled is None else (effects.settled,)
-            outputs.follow((*settled, *effects.txs))
+            outputs.follow(effects.executed)
             yield PRecord(effects, raw, proposer)
 
     def _x(self, entries: Sequence[bytes]) -> Iterator[Record]:
@@ -243,20 +241,3 @@ class _RecordReplay:
             outer = recognize_proposervm_block(raw)
             apply_p_block(state, parse_p_block(raw if outer is None else outer.inner), None)
         return state
-
-
-def state_before(block: PBlock, params: Parameters) -> PChainState:
-    """Return the state before the first block of an index that does not begin with the genesis."""
-    state = state_without_genesis(params, block.time or 0, block.height)
-    state.block_id = block.parent_id
-    return state
-
-
-def spent_ids(unsigned: Any) -> Iterator[UtxoID]:
-    """Yield the ids of the outputs that a transaction of any chain spends."""
-    base = getattr(unsigned, "base", None)
-    for spent in (*(() if base is None else base.inputs), *getattr(unsigned, "imported_inputs", ())):
-        yield spent.utxo_id
-    for operation in getattr(unsigned, "operations", ()):
-        for reference in operation.consumed:
-            yield reference.utxo_id

@@ -6,16 +6,15 @@ The sources do not decode the bytes. The processors find out if they are not the
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from warpseal.chains.codec import MalformedChainBytes
-from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.proposervm import inner_block
-from warpseal.chains.x_blocks import parse_x_block
 from warpseal.errors import NodeFailure, NodeUnavailable
-from warpseal.indexer.proposervm_blocks import RawBlock
+from warpseal.indexer.blocks import HasHeight, RawBlock
 from warpseal.node.blocks import (
     MAX_CONTAINERS,
     BatchRefused,
@@ -23,12 +22,14 @@ from warpseal.node.blocks import (
     Container,
     ContainersClient,
     EvmBlock,
+    PBlocksClient,
     Stream,
+    XChainClient,
 )
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
 
-T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
 
 _TOO_LARGE_FAILURES: Final = (NodeFailure.BAD_ANSWER, NodeFailure.TIMEOUT)
 _FIRST_SPAN: Final = 64
@@ -42,57 +43,60 @@ _MAX_BATCH: Final = 100
 _INDEX_API_RETRY_S: Final = 600.0
 
 
-class BlockSource(Protocol[T_co]):
-    """The accepted blocks of one chain. `read` waits until nodes return them."""
+class BlockSource(ABC, Generic[T]):
+    """The accepted blocks of one chain. `read` waits until nodes return them.
+
+    tip_heights: returns the height of each available node, of the node in use first. Raises NodeUnavailable.
+    """
+
+    def __init__(self, tip_heights: Callable[[], Awaitable[tuple[int, ...]]], retrier: Retrier) -> None:
+        self.tip_heights = tip_heights
+        self._retrier = retrier
 
     @property
+    @abstractmethod
     def span(self) -> int:
         """The number of blocks that one `read` fetches best."""
-        ...
 
-    async def tip_heights(self) -> tuple[int, ...]:
-        """Return the height of each available node, of the node in use first. Raises NodeUnavailable."""
-        ...
-
-    async def read(self, first: int, count: int) -> tuple[T_co, ...]:
+    @abstractmethod
+    async def read(self, first: int, count: int) -> tuple[T, ...]:
         """Return the blocks from height `first` on."""
-        ...
 
+    @abstractmethod
     async def has(self, height: int) -> bool:
         """Return whether any node has this block. Raises NodeUnavailable if no node responds."""
-        ...
 
+    @abstractmethod
     def use_fallback(self) -> None:
         """Read the next blocks in another way, because the last ones were not the requested ones."""
-        ...
 
-    async def alternatives(self, height: int) -> tuple[T_co, ...]:
+    @abstractmethod
+    async def alternatives(self, height: int) -> tuple[T, ...]:
         """Return the distinct blocks that all nodes return for a height. Raises NodeUnavailable."""
-        ...
 
-
-class SingleBlocks(Protocol):
-    """Single blocks by height. Raises NodeUnavailable."""
-
-    async def block_at(self, height: int) -> bytes:
-        """Return the bytes of a block."""
-        ...
-
-    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the distinct bytes that the nodes return for it."""
-        ...
-
-
-HeightOf = Callable[[bytes], int]
+    async def find_first(self, wanted: int, tip: int) -> int:
+        """Return the lowest height from `wanted` on that a node has: `wanted`, unless the nodes lack older blocks."""
+        if await self.has(wanted):
+            return wanted
+        low, high = wanted + 1, tip
+        while low < high:
+            middle = (low + high) // 2
+            if await self.has(middle):
+                high = middle
+            else:
+                low = middle + 1
+        return low
 
 
 class ContainerSource:
     """Blocks of one chain from the index API of nodes that have it; finds out which container holds which height."""
 
-    def __init__(self, client: ContainersClient, stream: Stream, height_of: HeightOf, retrier: Retrier) -> None:
+    def __init__(
+        self, client: ContainersClient, stream: Stream, parse: Callable[[bytes], HasHeight], retrier: Retrier
+    ) -> None:
         self._client = client
         self._stream = stream
-        self._height_of = height_of
+        self._parse = parse
         self._retrier = retrier
         self._per_call = MAX_CONTAINERS // 2
         self._first_height: int | None = None
@@ -137,7 +141,7 @@ class ContainerSource:
             # The first container may be of a later block.
             found, at = await self._range(0, 1), 0
         try:
-            self._first_height = self._height_of(found[0].raw) - at if found else None
+            self._first_height = self._parse(inner_block(found[0].raw)).height - at if found else None
         except MalformedChainBytes:
             self._first_height = None
         if self._first_height is None:
@@ -159,21 +163,20 @@ class ContainerSource:
             return found
 
 
-class LinearSource:
+class LinearSource(BlockSource[RawBlock]):
     """Blocks of the P- or the X-Chain: from containers if there are any, else single blocks in parallel."""
 
     def __init__(
         self,
-        single_blocks: SingleBlocks,
+        single_blocks: PBlocksClient | XChainClient,
         tip_heights: Callable[[], Awaitable[tuple[int, ...]]],
         containers: ContainerSource | None,
         retrier: Retrier,
         max_concurrency: int,
     ) -> None:
+        super().__init__(tip_heights, retrier)
         self._single_blocks = single_blocks
-        self._tip_heights = tip_heights
         self._containers = containers
-        self._retrier = retrier
         self._max_concurrency = max_concurrency
         self._span = _FIRST_SPAN
         self._single_lock = AsyncLock()
@@ -181,15 +184,9 @@ class LinearSource:
 
     @property
     def span(self) -> int:
-        """The number of blocks that one `read` fetches best."""
         return (self._containers.span if self._containers else 0) or self._span
 
-    async def tip_heights(self) -> tuple[int, ...]:
-        """Return the height of each available node. Raises NodeUnavailable."""
-        return await self._tip_heights()
-
     async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
-        """Return the blocks from height `first` on."""
         end = first + count
         blocks: list[RawBlock] = []
         if self._containers is not None:
@@ -205,7 +202,6 @@ class LinearSource:
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
-        """Return whether any node has this block. Raises NodeUnavailable if no node responds."""
         try:
             self._last_found = (height, await self._single_blocks.block_at(height))
         except NodeUnavailable as error:
@@ -221,7 +217,6 @@ class LinearSource:
             self._containers.pause()
 
     async def alternatives(self, height: int) -> tuple[RawBlock, ...]:
-        """Return the distinct blocks that all nodes return for a height."""
         return tuple(RawBlock(raw, False) for raw in await self._single_blocks.block_at_each(height))
 
     async def _read_single_blocks(self, low: int, end: int) -> list[RawBlock]:
@@ -247,32 +242,25 @@ class LinearSource:
         return [RawBlock(found[height], False) for height in range(low, end)]
 
 
-class CChainSource:
+class CChainSource(BlockSource[EvmBlock]):
     """Blocks of the C-Chain, in JSON-RPC batches."""
 
     def __init__(self, client: CBlocksClient, retrier: Retrier) -> None:
+        super().__init__(client.tips, retrier)
         self._client = client
-        self._retrier = retrier
         self._per_call = _MAX_BATCH
 
     @property
     def span(self) -> int:
-        """The number of blocks that one `read` fetches best."""
         return self._per_call
 
-    async def tip_heights(self) -> tuple[int, ...]:
-        """Return the height of each available node. Raises NodeUnavailable."""
-        return await self._client.tips()
-
     async def read(self, first: int, count: int) -> tuple[EvmBlock, ...]:
-        """Return the blocks from number `first` on."""
         blocks: list[EvmBlock] = []
         while len(blocks) < count:
             blocks += await self._retrier.call(partial(self._read_batch, first + len(blocks), count - len(blocks)))
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
-        """Return whether any node has this block. Raises NodeUnavailable if no node responds."""
         try:
             return (await self._client.blocks(height, 1))[0] is not None
         except BatchRefused:
@@ -282,7 +270,6 @@ class CChainSource:
         """Do nothing: batches are the only way to read blocks of the C-Chain."""
 
     async def alternatives(self, height: int) -> tuple[EvmBlock, ...]:
-        """Return the distinct blocks that all nodes return for a height."""
         return await self._client.block_of_each(height)
 
     async def _read_batch(self, first: int, count: int) -> list[EvmBlock]:
@@ -300,30 +287,6 @@ class CChainSource:
         if not blocks or found[0] is None:
             raise NodeUnavailable("eth_getBlockByNumber")
         return blocks[: next((n for n, block in enumerate(found) if block is None), len(found))]
-
-
-def p_container_source(client: ContainersClient, retrier: Retrier) -> ContainerSource:
-    """Return the source of the P-Chain's containers."""
-    return ContainerSource(client, Stream.P_BLOCKS, lambda raw: parse_p_block(inner_block(raw)).height, retrier)
-
-
-def x_container_source(client: ContainersClient, retrier: Retrier) -> ContainerSource:
-    """Return the source of the X-Chain's containers."""
-    return ContainerSource(client, Stream.X_BLOCKS, lambda raw: parse_x_block(inner_block(raw)).height, retrier)
-
-
-async def find_first_available(source: BlockSource[object], wanted: int, tip: int) -> int:
-    """Return the lowest height from `wanted` on that a node has: `wanted`, unless the nodes lack older blocks."""
-    if await source.has(wanted):
-        return wanted
-    low, high = wanted + 1, tip
-    while low < high:
-        middle = (low + high) // 2
-        if await source.has(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _is_range_too_large(error: NodeUnavailable) -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warpseal.chains.c_atomic import AtomicTx, ImportTx, parse_atomic_txs
-from warpseal.chains.codec import MalformedChainBytes, UnknownType
+from warpseal.chains.c_atomic import AtomicTx, parse_atomic_txs
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.raw_blocks import encode_c_block
 from warpseal.index.records import CRecord
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.errors import IndexingStopped, StopReason
+from warpseal.indexer.blocks import IndexingStopped, StopReason, apply_blocks, check_parent, undecodable
 from warpseal.ledger.c_chain import CHeader, apply_c_block
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import Parameters
+from warpseal.ledger.utxo_flow import spent_ids
 from warpseal.node.blocks import EvmBlock
 
 _DecodedBlock = tuple[EvmBlock, tuple[AtomicTx, ...]]
@@ -40,14 +41,9 @@ class CChainProcessor:
     def write(self, blocks: Sequence[EvmBlock]) -> None:
         """Write the next blocks. Raises IndexingStopped after writing those before the block that is the reason."""
         decoded, stop = self._decode(blocks)
-        imports = (tx.unsigned for _, txs in decoded for tx in txs if isinstance(tx.unsigned, ImportTx))
-        self._index.outputs.prefetch([utxo.utxo_id for imported in imports for utxo in imported.imported_inputs])
-        records: list[CRecord] = []
-        try:
-            for block, txs in decoded:
-                records.append(self._apply(block, txs))
-        except IndexingStopped as error:
-            stop = error
+        spent = (utxo_id for _, txs in decoded for tx in txs for utxo_id in spent_ids(tx.unsigned))
+        self._index.outputs.prefetch(spent)
+        records, stop = apply_blocks(decoded, self._apply, stop)
         if records:
             self._index.write(records, is_complete=records[0].effects.header.number <= 1)
         if stop is not None:
@@ -61,24 +57,18 @@ class CChainProcessor:
             try:
                 decoded.append((block, parse_atomic_txs(block.extra_data, batch=block.time_s >= batch_from_s)))
             except MalformedChainBytes as error:
-                reason = StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
-                return decoded, _stop(reason, block, str(error))
+                return decoded, undecodable(error, block.number, block.extra_data)
         return decoded, None
 
-    def _apply(self, block: EvmBlock, txs: tuple[AtomicTx, ...]) -> CRecord:
-        if self._parent_hash is not None and block.parent_hash != self._parent_hash:
-            detail = f"it names {block.parent_hash.hex()} as its parent, not {self._parent_hash.hex()}"
-            raise _stop(StopReason.WRONG_PARENT, block, detail)
+    def _apply(self, decoded: _DecodedBlock) -> CRecord:
+        block, txs = decoded
+        check_parent(block.parent_hash, self._parent_hash, block.number, block.extra_data)
         header = CHeader(block.number, block.hash, block.parent_hash, block.time_s, block.size_bytes, block.tx_count)
         is_repeat = block.number in self._params.repeated_c_blocks
         try:
             effects = apply_c_block(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
         except LedgerFault as error:
-            raise _stop(StopReason.CONTRADICTION, block, str(error)) from None
+            raise IndexingStopped(StopReason.CONTRADICTION, block.number, str(error), block.extra_data) from None
         self._index.outputs.follow(effects.txs)
         self._parent_hash = block.hash
         return CRecord(effects, encode_c_block(header, txs))
-
-
-def _stop(reason: StopReason, block: EvmBlock, detail: str) -> IndexingStopped:
-    return IndexingStopped(reason, block.number, detail, block.extra_data)

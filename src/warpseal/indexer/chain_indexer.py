@@ -17,8 +17,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.chain_sync import ChainSync
-from warpseal.indexer.errors import IndexingStopped, StopReason
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays

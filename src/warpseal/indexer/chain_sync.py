@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from warpseal.chains.ids import TxID
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
-from warpseal.indexer.block_sources import BlockSource, CChainSource, LinearSource, find_first_available
+from warpseal.indexer.block_sources import BlockSource
+from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.c_processor import CChainProcessor
 from warpseal.indexer.p_processor import PChainProcessor
-from warpseal.indexer.proposervm_blocks import RawBlock
 from warpseal.indexer.worker import Worker
 from warpseal.indexer.x_processor import XChainProcessor
 from warpseal.node.blocks import MAX_CONTAINERS, ContainersClient, EvmBlock, Stream, XChainClient
@@ -26,50 +27,41 @@ T = TypeVar("T")
 _MAX_TX_FETCHES: Final = 8
 
 
-class ChainSync(Protocol[T]):
-    """One chain, with the source of its blocks."""
+class ChainSync(ABC, Generic[T]):
+    """One chain, with the source of its blocks. processor: its class in the worker."""
 
-    @property
-    def chain(self) -> PrimaryChain:
-        """The chain."""
-        ...
+    chain: PrimaryChain
+    processor: type[Any]
 
-    @property
-    def source(self) -> BlockSource[T]:
-        """The source of its blocks."""
-        ...
-
-    async def resume(self) -> Checkpoint | None:
-        """Return to the last written block; None: nothing is written. Raises IndexingStopped, StoreDown."""
-        ...
-
-    async def begin(self, wanted: int, tip: int) -> int:
-        """Begin at height `wanted`, or at the lowest above it that a node has; return the next height to write."""
-        ...
-
-    async def write(self, first_height: int, blocks: Sequence[T]) -> None:
-        """Write the next blocks. Raises IndexingStopped, StoreDown."""
-        ...
-
-
-class PChainSync:
-    """The P-Chain."""
-
-    chain = PrimaryChain.P
-
-    def __init__(self, source: BlockSource[RawBlock], worker: Worker, retrier: Retrier) -> None:
+    def __init__(self, source: BlockSource[T], worker: Worker, retrier: Retrier) -> None:
         self.source = source
         self._worker = worker
         self._retrier = retrier
 
     async def resume(self) -> Checkpoint | None:
-        """Return to the last written block."""
-        return await self._worker.run(self.chain, PChainProcessor.resume)
+        """Return to the last written block; None: nothing is written. Raises IndexingStopped, StoreDown."""
+        checkpoint: Checkpoint | None = await self._worker.run(self.chain, self.processor.resume)
+        return checkpoint
+
+    async def begin(self, wanted: int, tip: int) -> int:
+        """Begin at height `wanted`, or at the lowest above it that a node has; return the next height to write."""
+        return await self._retrier.call(partial(self.source.find_first, wanted, tip))
+
+    @abstractmethod
+    async def write(self, first_height: int, blocks: Sequence[T]) -> None:
+        """Write the next blocks. Raises IndexingStopped, StoreDown."""
+
+
+class PChainSync(ChainSync[RawBlock]):
+    """The P-Chain."""
+
+    chain = PrimaryChain.P
+    processor = PChainProcessor
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis, or at a block that does not decide about its parent."""
         wanted = max(wanted, await self._worker.run(self.chain, PChainProcessor.min_height))
-        first = await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
+        first = await super().begin(wanted, tip)
         while True:
             (block,) = await self.source.read(first, 1)
             if await self._worker.run(self.chain, PChainProcessor.begin, block, first):
@@ -79,36 +71,30 @@ class PChainSync:
             first = first - 1 if has_parent else first + 1
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        """Write the next blocks."""
         await self._worker.run(self.chain, PChainProcessor.write, first_height, blocks)
 
 
-class XChainSync:
+class XChainSync(ChainSync[RawBlock]):
     """The X-Chain."""
 
     chain = PrimaryChain.X
+    processor = XChainProcessor
 
     def __init__(
         self,
-        source: LinearSource,
+        source: BlockSource[RawBlock],
         client: XChainClient,
         containers: ContainersClient,
         worker: Worker,
         retrier: Retrier,
     ) -> None:
-        self.source = source
+        super().__init__(source, worker, retrier)
         self._client = client
         self._containers = containers
-        self._worker = worker
-        self._retrier = retrier
-
-    async def resume(self) -> Checkpoint | None:
-        """Return to the last written block."""
-        return await self._worker.run(self.chain, XChainProcessor.resume)
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin with the genesis and the transactions from before the first block, as far as the index API has them."""
-        first = await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
+        first = await super().begin(wanted, tip)
         if first == 0:
             await self._worker.run(self.chain, XChainProcessor.begin)
             await self._read_pre_linearization_txs()
@@ -145,24 +131,11 @@ class XChainSync:
         return tuple(raw for task in fetches if (raw := task.result()) is not None)
 
 
-class CChainSync:
-    """The C-Chain."""
+class CChainSync(ChainSync[EvmBlock]):
+    """The C-Chain. It begins at the first block that a node has: many nodes do not keep the oldest."""
 
     chain = PrimaryChain.C
-
-    def __init__(self, source: CChainSource, worker: Worker, retrier: Retrier) -> None:
-        self.source = source
-        self._worker = worker
-        self._retrier = retrier
-
-    async def resume(self) -> Checkpoint | None:
-        """Return to the last written block."""
-        return await self._worker.run(self.chain, CChainProcessor.resume)
-
-    async def begin(self, wanted: int, tip: int) -> int:
-        """Begin at the first block that a node has: many nodes do not keep the oldest."""
-        return await self._retrier.call(lambda: find_first_available(self.source, wanted, tip))
+    processor = CChainProcessor
 
     async def write(self, first_height: int, blocks: Sequence[EvmBlock]) -> None:
-        """Write the next blocks."""
         await self._worker.run(self.chain, CChainProcessor.write, blocks)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
-from warpseal.chains.x_blocks import parse_x_genesis
+from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
 from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
@@ -21,17 +20,18 @@ from warpseal.index.errors import RebuildFailed
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.block_sources import CChainSource, LinearSource, p_container_source, x_container_source
+from warpseal.indexer.block_sources import CChainSource, ContainerSource, LinearSource
+from warpseal.indexer.blocks import StopReason
 from warpseal.indexer.c_processor import CChainProcessor
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.chain_sync import CChainSync, ChainSync, PChainSync, XChainSync
-from warpseal.indexer.errors import StopReason
 from warpseal.indexer.network import IndexedNetwork
-from warpseal.indexer.p_processor import CheckpointRule, PChainProcessor
+from warpseal.indexer.p_processor import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Processors, Worker
 from warpseal.indexer.x_processor import XChainOrigin, XChainProcessor
 from warpseal.ledger.params import Parameters
+from warpseal.node.blocks import Stream
 from warpseal.node.upstream import Upstream
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import StoreUrl
@@ -62,11 +62,10 @@ class IndexOpener:
 def build_processors(index: IndexWriter, network: IndexedNetwork, settings: IndexerSettings) -> Processors:
     """Return the processor of each chain, which applies and writes its blocks."""
     params, first_heights = network.params, settings.first_heights
-    rule = CheckpointRule(settings.checkpoint_blocks, settings.checkpoint_s)
     p_genesis = None if first_heights.get(PrimaryChain.P, 0) else network.genesis
     is_x_complete = network.is_x_complete and not first_heights.get(PrimaryChain.X, 0)
     return {
-        PrimaryChain.P: PChainProcessor(index, params, p_genesis, rule),
+        PrimaryChain.P: PChainProcessor(index, params, p_genesis, settings),
         PrimaryChain.X: XChainProcessor(index, params.x_chain_id, _x_chain_origin(network), is_complete=is_x_complete),
         PrimaryChain.C: CChainProcessor(index, params),
     }
@@ -79,12 +78,7 @@ class Indexer:
         self._upstream = upstream
         self._worker = worker
         self._settings = settings
-        builders: dict[PrimaryChain, Callable[[Retrier], ChainSync[Any]]] = {
-            PrimaryChain.P: self._build_p_sync,
-            PrimaryChain.X: self._build_x_sync,
-            PrimaryChain.C: self._build_c_sync,
-        }
-        self.chains = {chain: self._build_chain_indexer(builders[chain]) for chain in settings.chains}
+        self.chains = {chain: self._build_chain_indexer(chain) for chain in settings.chains}
 
     async def run(self) -> None:
         """Index until cancelled; rebuild first the rows that a schema change has dropped."""
@@ -128,25 +122,24 @@ class Indexer:
                 if not chain.is_caught_up:
                     log.info("indexing", extra=chain.as_fields())
 
-    def _build_p_sync(self, retrier: Retrier) -> ChainSync[Any]:
-        blocks, containers = self._upstream.blocks, p_container_source(self._upstream.containers, retrier)
-        source = LinearSource(blocks, blocks.tips, containers, retrier, self._settings.max_concurrency)
-        return PChainSync(source, self._worker, retrier)
-
-    def _build_x_sync(self, retrier: Retrier) -> ChainSync[Any]:
-        client, containers = self._upstream.x_chain, x_container_source(self._upstream.containers, retrier)
-        source = LinearSource(client, client.heights, containers, retrier, self._settings.max_concurrency)
-        return XChainSync(source, client, self._upstream.containers, self._worker, retrier)
-
-    def _build_c_sync(self, retrier: Retrier) -> ChainSync[Any]:
-        return CChainSync(CChainSource(self._upstream.c_blocks, retrier), self._worker, retrier)
-
-    def _build_chain_indexer(self, build_sync: Callable[[Retrier], ChainSync[Any]]) -> ChainIndexer[Any]:
-        backoff = Backoff(self._settings.retry_first_s, self._settings.retry_cap_s)
-        retrier = Retrier(backoff, {NodeUnavailable: "nodes"})
-        sync = build_sync(retrier)
-        is_bootstrapped = partial(self._upstream.info.is_bootstrapped, _ALIASES[sync.chain])
-        return ChainIndexer(sync, self._worker.write_status, is_bootstrapped, retrier, self._settings)
+    def _build_chain_indexer(self, chain: PrimaryChain) -> ChainIndexer[Any]:
+        upstream, worker, settings = self._upstream, self._worker, self._settings
+        retrier = Retrier(Backoff(settings.retry_first_s, settings.retry_cap_s), {NodeUnavailable: "nodes"})
+        sync: ChainSync[Any]
+        if chain is PrimaryChain.P:
+            containers = ContainerSource(upstream.containers, Stream.P_BLOCKS, parse_p_block, retrier)
+            blocks = upstream.blocks
+            source = LinearSource(blocks, blocks.tips, containers, retrier, settings.max_concurrency)
+            sync = PChainSync(source, worker, retrier)
+        elif chain is PrimaryChain.X:
+            containers = ContainerSource(upstream.containers, Stream.X_BLOCKS, parse_x_block, retrier)
+            client = upstream.x_chain
+            source = LinearSource(client, client.heights, containers, retrier, settings.max_concurrency)
+            sync = XChainSync(source, client, upstream.containers, worker, retrier)
+        else:
+            sync = CChainSync(CChainSource(upstream.c_blocks, retrier), worker, retrier)
+        is_bootstrapped = partial(upstream.info.is_bootstrapped, _ALIASES[chain])
+        return ChainIndexer(sync, worker.write_status, is_bootstrapped, retrier, settings)
 
 
 def _x_chain_origin(network: IndexedNetwork) -> XChainOrigin | None:

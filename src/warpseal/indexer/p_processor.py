@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from time import monotonic
-from typing import Any
 
 from warpseal.chains.codec import MalformedChainBytes
-from warpseal.chains.ids import UtxoID
 from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_block
 from warpseal.chains.proposervm import inner_block
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import PRecord
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.errors import IndexingStopped, StopReason
-from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_block, unwrap_blocks
+from warpseal.indexer.blocks import (
+    IndexingStopped,
+    RawBlock,
+    StopReason,
+    UnwrappedBlock,
+    apply_blocks,
+    check_parent,
+    unwrap_block,
+    unwrap_blocks,
+)
+from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
-from warpseal.ledger.effects import BlockEffects, TxEffects
-from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
+from warpseal.ledger.genesis import state_before, state_from_genesis
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
+from warpseal.ledger.utxo_flow import spent_ids
 
 _DECISIONS = frozenset({"ApricotCommitBlock", "ApricotAbortBlock", "BanffCommitBlock", "BanffAbortBlock"})
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRule:
-    """The number of blocks, or the time since the last checkpoint, after which the state is written."""
-
-    blocks: int
-    seconds: float
 
 
 class PChainProcessor:
@@ -41,11 +39,13 @@ class PChainProcessor:
 
     chain = PrimaryChain.P
 
-    def __init__(self, index: IndexWriter, params: Parameters, genesis: PGenesis | None, rule: CheckpointRule) -> None:
+    def __init__(
+        self, index: IndexWriter, params: Parameters, genesis: PGenesis | None, settings: IndexerSettings
+    ) -> None:
         self._index = index
         self._params = params
         self._genesis = genesis
-        self._rule = rule
+        self._settings = settings
         self._state: PChainState | None = None
         self._last: UnwrappedBlock[PBlock] | None = None
         self._checkpoint: Checkpoint | None = None
@@ -74,8 +74,7 @@ class PChainProcessor:
             return True
         if block.kind in _DECISIONS:
             return False
-        self._state = state_without_genesis(self._params, block.time or 0, height)
-        self._state.block_id = block.parent_id
+        self._state = state_before(block, self._params)
         self.write(height, (first,))
         return True
 
@@ -84,13 +83,9 @@ class PChainProcessor:
         parent = self._last or self._checkpoint
         proposer = None if parent is None else parent.proposer
         unwrapped, stop = unwrap_blocks(parse_p_block, blocks, first_height, proposer)
-        self._index.outputs.prefetch(_find_spent(block.block for block in unwrapped))
-        records: list[PRecord] = []
-        try:
-            for block in unwrapped:
-                records.append(PRecord(self._apply(block.block), block.raw, block.proposer))
-        except IndexingStopped as error:
-            stop = error
+        txs = (tx for block in unwrapped for tx in block.block.txs)
+        self._index.outputs.prefetch(utxo_id for tx in txs for utxo_id in spent_ids(tx.unsigned))
+        records, stop = apply_blocks(unwrapped, self._apply, stop)
         if records:
             self._last = unwrapped[len(records) - 1]
             self._append(records, is_sound=stop is None)
@@ -106,22 +101,21 @@ class PChainProcessor:
         self._state, effects = state_from_genesis(genesis, self._params)
         self._index.write([PRecord(effects, genesis.raw)], encode_checkpoint(self._state))
 
-    def _apply(self, block: PBlock) -> BlockEffects:
-        state, outputs = self._current_state(), self._index.outputs
-        if block.parent_id != state.block_id:
-            detail = f"it names {block.parent_id.hex()} as its parent, not {state.block_id.hex()}"
-            raise IndexingStopped(StopReason.WRONG_PARENT, block.height, detail, block.raw)
+    def _apply(self, unwrapped: UnwrappedBlock[PBlock]) -> PRecord:
+        block, state, outputs = unwrapped.block, self._current_state(), self._index.outputs
+        check_parent(block.parent_id, state.block_id, block.height, block.raw)
         try:
             effects = apply_p_block(state, block, outputs)
         except LedgerFault as error:
             raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(error), block.raw) from None
-        outputs.follow(utxo_effects(effects))
-        return effects
+        outputs.follow(effects.executed)
+        return PRecord(effects, unwrapped.raw, unwrapped.proposer)
 
     def _append(self, records: Sequence[PRecord], *, is_sound: bool) -> None:
         state = self._current_state()
         self._blocks_since_dump += len(records)
-        is_due = self._blocks_since_dump >= self._rule.blocks or monotonic() - self._dumped_at >= self._rule.seconds
+        rule, age_s = self._settings, monotonic() - self._dumped_at
+        is_due = self._blocks_since_dump >= rule.checkpoint_blocks or age_s >= rule.checkpoint_s
         dumped = encode_checkpoint(state) if is_sound and is_due else None
         self._index.write(records, dumped, is_complete=state.is_complete)
         if dumped is not None:
@@ -159,22 +153,4 @@ class PChainProcessor:
         if checkpoint.first_height == 0 and self._genesis is not None:
             return state_from_genesis(self._genesis, self._params)[0]
         raw = next(self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height))
-        first = parse_p_block(inner_block(raw))
-        state = state_without_genesis(self._params, first.time or 0, checkpoint.first_height)
-        state.block_id = first.parent_id
-        return state
-
-
-def utxo_effects(effects: BlockEffects) -> tuple[TxEffects, ...]:
-    """Return the effects of a block on outputs: those of the proposal that it settles, then of its transactions."""
-    return effects.txs if effects.settled is None else (effects.settled, *effects.txs)
-
-
-def _find_spent(blocks: Iterable[PBlock]) -> Iterator[UtxoID]:
-    """Yield the ids of all outputs that blocks spend."""
-    for block in blocks:
-        for tx in block.txs:
-            unsigned: Any = tx.unsigned
-            base = getattr(unsigned, "base", None)
-            for utxo in (*(base.inputs if base is not None else ()), *getattr(unsigned, "imported_inputs", ())):
-                yield utxo.utxo_id
+        return state_before(parse_p_block(inner_block(raw)), self._params)

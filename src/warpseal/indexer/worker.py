@@ -28,7 +28,7 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import RebuildFailed
 from warpseal.index.rebuild import RebuildProgress, RowRebuilder
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.errors import IndexingStopped
+from warpseal.indexer.blocks import IndexingStopped
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Worker:
 
     async def start(self, open_index: OpenIndex) -> None:
         """Open the index. Raises StartupError."""
-        refusal = await self._call(_open, open_index)
+        refusal = await self.call(_open, open_index)
         if refusal:
             raise StartupError(refusal)
 
@@ -66,29 +66,24 @@ class Worker:
         self, chain: PrimaryChain, method: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a method of a chain's processor, such as `PChainProcessor.write`; arguments and result are picklable."""
-        result: T = await self._call(_run, chain, method, args, kwargs)
-        return result
+        return await self.call(_run, chain, method, args, kwargs)
 
     async def write_status(self, status: ChainStatus) -> None:
         """Write the status of a chain."""
-        await self._call(_write_status, status)
+        await self.call(_write_status, status)
 
     async def rebuild(self) -> RebuildProgress | None:
         """Rebuild rows from stored blocks that have none, for a second; return the progress, None at the end.
 
         Raises StoreDown, RebuildFailed.
         """
-        progress: RebuildProgress | None = await self._call(_rebuild)
-        return progress
+        return await self.call(_rebuild)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function of a module returns there, called between two calls of `run`."""
-        result: T = await self._call(partial(function, *args, **kwargs))
-        return result
-
-    async def _call(self, call: Callable[..., Any], *args: Any) -> Any:
+        call = partial(function, *args, **kwargs)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, call, *args)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, call)
         except BrokenProcessPool:
             self._on_exit()
             raise

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from warpseal.chains.codec import MalformedChainBytes, UnknownType
-from warpseal.chains.components import ImportTx
+from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.ids import TxID, UtxoID
 from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block
 from warpseal.chains.x_txs import OperationTx, XTx, parse_x_tx
@@ -19,10 +18,18 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import XPreLinearizationRecord, XRecord
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.errors import IndexingStopped, StopReason
-from warpseal.indexer.proposervm_blocks import RawBlock, UnwrappedBlock, unwrap_blocks
+from warpseal.indexer.blocks import (
+    IndexingStopped,
+    RawBlock,
+    StopReason,
+    UnwrappedBlock,
+    apply_blocks,
+    check_parent,
+    undecodable,
+    unwrap_blocks,
+)
 from warpseal.ledger.outputs import LedgerFault
-from warpseal.ledger.utxo_flow import UtxoFlow
+from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects, list_x_outputs
 from warpseal.node.blocks import Container
 from warpseal.warp.ids import ChainID
@@ -99,12 +106,7 @@ class XChainProcessor:
         # Other chains were written since `prepare`, and the cache of outputs is bounded.
         self._prefetch([tx for block in blocks for tx in block.block.txs])
         self._add_external(fetched)
-        records: list[XRecord] = []
-        try:
-            for block in blocks:
-                records.append(self._apply(block))
-        except IndexingStopped as error:
-            stop = error
+        records, stop = apply_blocks(blocks, self._apply, stop)
         if records:
             self._index.write(records, is_complete=self._is_complete)
         if stop is not None:
@@ -138,9 +140,7 @@ class XChainProcessor:
 
     def _apply(self, unwrapped: UnwrappedBlock[XBlock]) -> XRecord:
         block = unwrapped.block
-        if self._parent_id is not None and block.parent_id != self._parent_id:
-            detail = f"it names {block.parent_id.hex()} as its parent, not {self._parent_id.hex()}"
-            raise IndexingStopped(StopReason.WRONG_PARENT, block.height, detail, unwrapped.raw)
+        check_parent(block.parent_id, self._parent_id, block.height, unwrapped.raw)
         try:
             effects = apply_x_block(self._chain_id, block, self._index.outputs, is_complete=self._is_complete)
         except LedgerFault as error:
@@ -150,7 +150,7 @@ class XChainProcessor:
         return XRecord(effects, unwrapped.raw, unwrapped.proposer)
 
     def _prefetch(self, txs: Iterable[XTx]) -> None:
-        self._index.outputs.prefetch([utxo_id for tx in txs for utxo_id, _ in _find_spent(tx, own_only=False)])
+        self._index.outputs.prefetch([utxo_id for tx in txs for utxo_id in spent_ids(tx.unsigned)])
 
     def _add_external(self, fetched: Iterable[bytes]) -> None:
         for raw in fetched:
@@ -164,28 +164,21 @@ class XChainProcessor:
         if self._is_complete:
             return ()
         own = {tx.id for tx in txs}
-        spent = [pair for tx in txs for pair in _find_spent(tx, own_only=True) if pair[1] not in own]
+        spent = [pair for tx in txs for pair in _own_spent(tx) if pair[1] not in own]
         unknown = (tx_id for utxo_id, tx_id in spent if outputs.find(utxo_id, self._chain_id) is None)
         return tuple(dict.fromkeys(unknown))
 
 
-def _find_spent(tx: XTx, *, own_only: bool) -> Iterator[tuple[UtxoID, TxID]]:
-    """Yield the ids of the outputs that a transaction spends, and of the transactions that created them."""
+def _own_spent(tx: XTx) -> Iterator[tuple[UtxoID, TxID]]:
+    """Yield the ids of the outputs of this chain that a transaction spends, and of their transactions."""
     unsigned = tx.unsigned
-    for utxo in unsigned.base.inputs:
-        yield utxo.utxo_id, utxo.tx_id
-    if isinstance(unsigned, ImportTx) and not own_only:
-        for utxo in unsigned.imported_inputs:
-            yield utxo.utxo_id, utxo.tx_id
-    if isinstance(unsigned, OperationTx):
-        for operation in unsigned.operations:
-            for reference in operation.consumed:
-                yield reference.utxo_id, reference.tx_id
+    yield from ((spent.utxo_id, spent.tx_id) for spent in unsigned.base.inputs)
+    for operation in unsigned.operations if isinstance(unsigned, OperationTx) else ():
+        yield from ((reference.utxo_id, reference.tx_id) for reference in operation.consumed)
 
 
 def _parse_tx(container: Container) -> XTx:
     try:
         return parse_x_tx(container.raw)
     except MalformedChainBytes as error:
-        reason = StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
-        raise IndexingStopped(reason, 0, f"container {container.index}: {error}", container.raw) from None
+        raise undecodable(error, 0, container.raw, f"container {container.index}: ") from None

@@ -258,3 +258,8 @@ class BlockEffects:
     ended: tuple[TxID, ...]
     l1_deactivated: tuple[L1Deactivated, ...]
     supplies: tuple[SupplyChange, ...]
+
+    @property
+    def executed(self) -> tuple[TxEffects, ...]:
+        """The transactions in the order in which they change outputs: the settled proposal, then those of the block."""
+        return self.txs if self.settled is None else (self.settled, *self.txs)

@@ -10,7 +10,7 @@ from typing import Final
 
 from warpseal.chains.components import Output, TransferableOutput, Utxo
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import PGenesis
+from warpseal.chains.p_blocks import PBlock, PGenesis
 from warpseal.chains.p_txs import (
     AddPermissionlessValidatorTx,
     AddValidatorTx,
@@ -54,6 +54,13 @@ def state_without_genesis(params: Parameters, time_s: int, first_height: int) ->
     Earlier stakers, subnets, L1s and outputs are unknown; effects that depend on them are left out and marked.
     """
     return PChainState(params, time_s, first_height - 1, _NO_BLOCK, {}, is_complete=False)
+
+
+def state_before(block: PBlock, params: Parameters) -> PChainState:
+    """Return the state before the first block of an index that does not begin with the genesis."""
+    state = state_without_genesis(params, block.time or 0, block.height)
+    state.block_id = block.parent_id
+    return state
 
 
 def _validator(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:

@@ -6,7 +6,7 @@ avalanchego `utils/crypto/secp256k1`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
@@ -105,6 +105,16 @@ class UtxoFlow:
     def fault(self, tx: SignedTx[Any, Any] | None, reason: str) -> LedgerFault:
         """Return the error about a transaction, or about the block."""
         return LedgerFault(self.height, None if tx is None else tx.id, reason)
+
+
+def spent_ids(unsigned: Any) -> Iterator[UtxoID]:
+    """Yield the ids of the outputs that a transaction of any chain spends."""
+    base = getattr(unsigned, "base", None)
+    for spent in (*(() if base is None else base.inputs), *getattr(unsigned, "imported_inputs", ())):
+        yield spent.utxo_id
+    for operation in getattr(unsigned, "operations", ()):
+        for reference in operation.consumed:
+            yield reference.utxo_id
 
 
 def build_transfer_output(
