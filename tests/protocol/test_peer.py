@@ -23,12 +23,11 @@ from tests.protocol.peers import (
 )
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.framing import FrameDecoder, encode_frame
-from warpseal.protocol.handshake import CloseReason
+from warpseal.protocol.handshake import CloseReason, PeerHandshake
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME, PING_FRAME, PONG_FRAME, open_envelope
 from warpseal.protocol.peer import (
     ConnectionClosed,
     Event,
-    HandshakeCompleted,
     PeerProtocol,
     PeersGossiped,
     ProtocolSettings,
@@ -66,8 +65,8 @@ def test_their_handshake_and_peer_list_make_a_connection() -> None:
     events = core.receive(EMPTY_PEER_LIST_FRAME, 0.6)
     assert core.is_connected
     assert len(events) == 1
-    assert isinstance(events[0], HandshakeCompleted)
-    assert events[0].handshake.version == (1, 15, 0)
+    assert isinstance(events[0], PeerHandshake)
+    assert events[0].version == (1, 15, 0)
     assert events[0].handshake.claim.port == 9651
     assert core.output() == b""
 
@@ -265,7 +264,7 @@ def test_the_first_peer_list_completes_the_handshake_and_yields_addresses() -> N
     core = started_core()
     peer_list = p2p_pb2.PeerList(claimed_ip_ports=[node(1).claim()])
     events = core.receive(handshake_frame() + frame_of(p2p_pb2.Message(peer_list=peer_list)), 0.1)
-    assert [type(event) for event in events] == [HandshakeCompleted, PeersGossiped]
+    assert [type(event) for event in events] == [PeerHandshake, PeersGossiped]
 
 
 def test_a_peer_list_counts_up_to_a_thousand_entries() -> None:

@@ -14,10 +14,9 @@ from tests.protocol.recorded import NETWORK_ID, SESSIONS, Session
 from warpseal import bls
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.acp118 import decode_signature_response
-from warpseal.protocol.handshake import OwnHandshake
+from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
 from warpseal.protocol.peer import (
     Event,
-    HandshakeCompleted,
     PeerProtocol,
     PeersGossiped,
     ProtocolSettings,
@@ -76,7 +75,7 @@ def seen_answer(event: PeerResponse) -> tuple[int, object]:
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.node_id.hex()[:8])
 def test_a_session_connects_and_yields_the_recorded_shares_and_codes(session: Session) -> None:
     core, events = replay(session)
-    assert isinstance(events[0], HandshakeCompleted)
+    assert isinstance(events[0], PeerHandshake)
     assert isinstance(events[1], PeersGossiped)
     assert len(events[1].addresses) == len(session.inner[1].peer_list.claimed_ip_ports)
     answers = [seen_answer(event) for event in events[2:] if isinstance(event, PeerResponse)]

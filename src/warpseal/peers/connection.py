@@ -21,7 +21,6 @@ from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
 from warpseal.protocol.peer import (
     ConnectionClosed,
     Event,
-    HandshakeCompleted,
     PeerProtocol,
     PeersGossiped,
     ProtocolSettings,
@@ -256,8 +255,8 @@ class PeerConnection:
         for event in events:
             if type(event) is PeerResponse:
                 listener.on_response(self, event, now)
-            elif type(event) is HandshakeCompleted:
-                listener.on_connected(self, event.handshake)
+            elif type(event) is PeerHandshake:
+                listener.on_connected(self, event)
                 if not self.handshake_done.done():
                     self.handshake_done.set_result(True)
             elif type(event) is PeersGossiped:

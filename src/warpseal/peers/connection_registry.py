@@ -107,19 +107,11 @@ class ConnectionRegistry:
 
     # Called by the dialer.
 
-    def open_slots(self, dialing: int) -> int:
-        """Return how many more connections there may be, beside the open ones and the dials in progress."""
-        return self.max_connections - len(self.open) - dialing
-
     def new_connection(self, node_id: NodeID, endpoint: Endpoint) -> PeerConnection:
         """Return an unconnected connection for one attempt."""
         assert self.context is not None
         self.totals.dials += 1
         return PeerConnection(self.context, node_id, endpoint, self.statistics.setdefault(node_id, PeerStatistics()))
-
-    def on_tcp_connected(self, connection: PeerConnection) -> None:
-        if not connection.is_closed:
-            self.open.add(connection)
 
     def on_dial_failed(self, connection: PeerConnection, *, tcp_accepted: bool) -> None:
         node_id, now = connection.expected_node_id, asyncio.get_running_loop().time()
@@ -143,7 +135,7 @@ class ConnectionRegistry:
         self.connected[node_id] = connection
         self._schedule.record_connected(node_id, now, is_loopback=connection.endpoint.ip.is_loopback)
         self._book.record_reached(node_id, connection.endpoint, self._unix_s())
-        self._gossip.learn_from_handshake(handshake)
+        self._gossip.add(handshake.claim)
         self.clocks.add(node_id, handshake.clock_offset_s, self._unix_s(), now)
         self.notify(node_id, True)
 

@@ -44,7 +44,8 @@ class Dialer:
             while True:
                 self._registry.wake_dialer.clear()
                 dialing = len(self._tasks)
-                slots = min(self._settings.dial_concurrency - dialing, self._registry.open_slots(dialing))
+                free_sockets = self._registry.max_connections - len(self._registry.open) - dialing
+                slots = min(self._settings.dial_concurrency - dialing, free_sockets)
                 for node_id in self._schedule.take_due(loop.time(), slots):
                     if not self._book.candidates(node_id):
                         # Without a task: all nodes without an address are parked, in order, before one is found.
@@ -99,7 +100,8 @@ class Dialer:
         for endpoint in candidates[first:] + candidates[:first]:
             connection = self._registry.new_connection(node_id, endpoint)
             if await self._connect(connection):
-                self._registry.on_tcp_connected(connection)
+                if not connection.is_closed:
+                    self._registry.open.add(connection)
                 if not await self._await_handshake(connection):
                     self._registry.on_dial_failed(connection, tcp_accepted=True)
                 return

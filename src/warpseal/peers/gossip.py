@@ -15,7 +15,6 @@ from warpseal.peers.addresses import AddressBook, Endpoint, SignedAddress
 from warpseal.peers.statistics import NetworkStatistics
 from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter, gossip_id
-from warpseal.protocol.handshake import PeerHandshake
 from warpseal.warp.ids import NodeID
 
 # Per message; nodes send 15. Reading an entry takes 5 microseconds, verifying it 100.
@@ -28,19 +27,17 @@ _MAX_PEERS_ASKED: Final = 4
 
 
 class Gossip:
-    """Adds gossiped addresses to the address book, and keeps the filter of known addresses that peers receive."""
+    """Adds gossiped addresses to the address book.
+
+    known_peers: the filter of all known signed addresses, which peers receive.
+    """
 
     def __init__(self, book: AddressBook, statistics: NetworkStatistics, random_bytes: Callable[[int], bytes]) -> None:
         self._book = book
         self._statistics = statistics
         self._random_bytes = random_bytes
-        self._filter = BloomFilter.sized_for(0, random_bytes)
+        self.known_peers = BloomFilter.sized_for(0, random_bytes)
         self._renewed_at = float("-inf")
-
-    @property
-    def known_peers(self) -> BloomFilter:
-        """The filter of all known signed addresses."""
-        return self._filter
 
     def learn(self, addresses: Iterable[ClaimedIpPort], unix_s: float) -> list[NodeID]:
         """Add the entries of one peer list; return the nodes with a new address.
@@ -53,19 +50,23 @@ class Gossip:
                 self._statistics.forged_addresses += 1
                 break
             is_new = Endpoint(claim.ip, claim.port) not in self._book.candidates(claim.node_id)
-            if self._add(claim):
+            if self.add(claim):
                 self._statistics.addresses_learned += 1
                 if is_new:
                     learned.append(claim.node_id)
         return learned
 
-    def learn_from_handshake(self, handshake: PeerHandshake) -> None:
-        """Add the address of a peer's verified handshake."""
-        self._add(handshake.claim)
+    def add(self, claim: ClaimedIpPort) -> bool:
+        """Add a verified address. Returns whether it was new."""
+        signed = SignedAddress(Endpoint(claim.ip, claim.port), claim.timestamp)
+        is_added = self._book.learn(claim.node_id, signed)
+        if is_added:
+            self.known_peers.add(gossip_id(claim.node_id, claim.timestamp))
+        return is_added
 
     async def renew_filter(self, now: float) -> None:
         """Make a new filter with new seeds, once a minute and when the old one is saturated."""
-        if now - self._renewed_at < _FILTER_LIFETIME_S and not self._filter.is_saturated:
+        if now - self._renewed_at < _FILTER_LIFETIME_S and not self.known_peers.is_saturated:
             return
         self._renewed_at = now
         known = list(self._book.signed())
@@ -75,20 +76,13 @@ class Gossip:
             if position % _ADDED_PER_TURN == _ADDED_PER_TURN - 1:
                 await asyncio.sleep(0)
         # Addresses that were added meanwhile are only in the old filter: peers may send them once more.
-        self._filter = fresh
+        self.known_peers = fresh
 
     def _newer(self, addresses: Iterable[ClaimedIpPort]) -> Iterator[ClaimedIpPort]:
         for claim in islice(addresses, _MAX_READ):
             node_id = claim.node_id
             if self._book.is_known(node_id) and claim.timestamp > self._book.newest_signed_at(node_id):
                 yield claim
-
-    def _add(self, claim: ClaimedIpPort) -> bool:
-        signed = SignedAddress(Endpoint(claim.ip, claim.port), claim.timestamp)
-        is_added = self._book.learn(claim.node_id, signed)
-        if is_added:
-            self._filter.add(gossip_id(claim.node_id, claim.timestamp))
-        return is_added
 
 
 def peers_to_ask(missing: int) -> int:

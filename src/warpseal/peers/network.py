@@ -58,6 +58,8 @@ class PeerNetwork:
 
     address_storage: persists addresses across restarts; None for a network that forgets them. unix_clock: the wall
     clock, in seconds. random: for jitter, the choice of peers and the first request ID.
+    connected: the nodes that may be asked now, a live view. totals: counters since the start. file_limit: the limit of
+    open files in force since then.
     """
 
     def __init__(
@@ -85,17 +87,18 @@ class PeerNetwork:
                 self._book, address_storage, locked.folder, settings.address_save_interval_s
             )
         self._schedule = DialSchedule(_dial_limits(settings), self._random)
-        totals = NetworkStatistics()
-        self._gossip = Gossip(self._book, totals, os.urandom)
+        self.totals = NetworkStatistics()
+        self._gossip = Gossip(self._book, self.totals, os.urandom)
         pongs = PongScheduler(settings.pong_delay_s, settings.ping_interval_s * _LATE_PONG)
-        self._registry = ConnectionRegistry(self._schedule, self._book, self._gossip, totals, pongs)
+        self._registry = ConnectionRegistry(self._schedule, self._book, self._gossip, self.totals, pongs)
+        self.connected = MappingProxyType(self._registry.connected)
         self._registry.context = self._connection_context(locked, network_id)
         self._dialer = Dialer(settings, self._schedule, self._book, self._registry)
         self._warnings = PeerWarnings(self._registry.clocks, settings.advertised_version, settings.clock_tolerance_s)
-        self._requests = RequestQueue(self._registry.connected, self._registry.schedule_release, totals)
+        self._requests = RequestQueue(self._registry.connected, self._registry.schedule_release, self.totals)
         self._next_request_id = self._random.getrandbits(32) | 1
         self._started_at: float | None = None
-        self._file_limit = FileLimit(0)
+        self.file_limit = FileLimit(0)
         for peer in settings.manual_peers:
             self._book.add_manual(peer.node_id, Endpoint.parse(peer.host, peer.port))
 
@@ -127,11 +130,6 @@ class PeerNetwork:
             self._registry.wake_dialer.set()
 
     # Connectivity.
-
-    @property
-    def connected(self) -> Mapping[NodeID, PeerConnection]:
-        """The nodes that may be asked now; a live view."""
-        return MappingProxyType(self._registry.connected)
 
     def is_connected(self, node_id: NodeID) -> bool:
         """Return whether a node may be asked now."""
@@ -199,19 +197,9 @@ class PeerNetwork:
     # Statistics.
 
     @property
-    def totals(self) -> NetworkStatistics:
-        """Counters since the start, live."""
-        return self._registry.totals
-
-    @property
     def statistics(self) -> Mapping[NodeID, PeerStatistics]:
         """Counters of each tracked node that was dialed, live."""
         return MappingProxyType(self._registry.statistics)
-
-    @property
-    def file_limit(self) -> FileLimit:
-        """The limit of open files in force since the start."""
-        return self._file_limit
 
     @property
     def clock_offset_s(self) -> float | None:
@@ -227,8 +215,8 @@ class PeerNetwork:
 
     async def run(self) -> None:
         """Connect and stay connected until cancelled; then close every connection."""
-        self._file_limit = raise_file_limit()
-        connections = self._file_limit.connections
+        self.file_limit = raise_file_limit()
+        connections = self.file_limit.connections
         self._registry.max_connections = min(self._settings.max_connections or connections, connections)
         if self._persister is not None:
             await self._persister.load()
@@ -258,7 +246,7 @@ class PeerNetwork:
             now = self._now()
             self._notify_without_address(now)
             self._warnings.check_clock(self._unix_clock(), now)
-            limit, max_connections = self._file_limit, self._registry.max_connections
+            limit, max_connections = self.file_limit, self._registry.max_connections
             self._warnings.check_connection_limit(limit, max_connections, len(self._schedule), now)
             self._warnings.check_versions(self.versions(), now)
 

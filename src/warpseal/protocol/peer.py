@@ -61,13 +61,6 @@ class ProtocolSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class HandshakeCompleted:
-    """Both sides have accepted each other: requests may be sent."""
-
-    handshake: PeerHandshake
-
-
-@dataclass(frozen=True, slots=True)
 class PeersGossiped:
     """The peer sent a peer list. The entries are well-formed, not verified, and may be of unknown nodes."""
 
@@ -82,7 +75,8 @@ class ConnectionClosed:
     detail: str
 
 
-Event = HandshakeCompleted | PeersGossiped | PeerResponse | ConnectionClosed
+Event = PeerHandshake | PeersGossiped | PeerResponse | ConnectionClosed
+"""A PeerHandshake says that both sides have accepted each other: requests may be sent."""
 
 
 class PeerProtocol:
@@ -92,19 +86,18 @@ class PeerProtocol:
     feeds `receive`; calls `tick` at least four times per silence timeout and at `release_at`; and closes the connection
     at the ConnectionClosed event.
 
+    is_connected: whether both sides have accepted each other and the connection is open.
     clock_offset_s: the peer's clock minus ours, also of a refused handshake. undecodable, unexpected: numbers of frames
     that could not be decoded, and of messages that this daemon does not read or did not expect.
     """
 
     __slots__ = (
         "_certificate",
-        "_connected",
         "_decoder",
         "_flood",
         "_out",
         "_own",
         "_ping_at",
-        "_requests",
         "_settings",
         "_silent_s",
         "_skipped_points",
@@ -115,7 +108,9 @@ class PeerProtocol:
         "clock_offset_s",
         "closed",
         "handshake",
+        "is_connected",
         "pong_owed",
+        "requests",
         "undecodable",
         "unexpected",
     )
@@ -127,9 +122,9 @@ class PeerProtocol:
         self._settings = settings
         self._zstd = zstd
         self._decoder = FrameDecoder(keep=_KEPT_FRAME_BYTES)
-        self._requests = RequestTable(settings.limits)
+        self.requests = RequestTable(settings.limits)
         self._out: list[bytes] = []
-        self._connected = False
+        self.is_connected = False
         self._silent_s = 0.0
         self._skipped_points = 0
         self.handshake: PeerHandshake | None = None
@@ -138,16 +133,6 @@ class PeerProtocol:
         self.pong_owed = False
         self.undecodable = 0
         self.unexpected = 0
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether both sides have accepted each other and the connection is open."""
-        return self._connected and self.closed is None
-
-    @property
-    def requests(self) -> RequestTable:
-        """The requests to this peer."""
-        return self._requests
 
     def start(self, now: float, unix_s: float, known_peers: BloomFilter) -> bytes:
         """Return the first bytes to write: the handshake and an empty peer list, without waiting for the peer's."""
@@ -162,9 +147,9 @@ class PeerProtocol:
 
         Returns None if the request is refused because the queue is full or the peer is not connected.
         """
-        if not self._connected or self.closed is not None:
+        if not self.is_connected:
             return None
-        return self._requests.submit(request, now)
+        return self.requests.submit(request, now)
 
     def output(self) -> bytes:
         """Return the bytes to write since the last call; call it after each `receive` and `tick`."""
@@ -187,7 +172,7 @@ class PeerProtocol:
 
     def release_at(self, now: float) -> float | None:
         """Return when a tick will release a queued request; None if none is queued."""
-        return None if self.closed is not None else self._requests.release_at(now)
+        return None if self.closed is not None else self.requests.release_at(now)
 
     def receive(self, data: bytes | bytearray | memoryview, now: float) -> list[Event]:
         """Return the events of received bytes. No bytes make it raise."""
@@ -204,7 +189,7 @@ class PeerProtocol:
         except ProtocolError as error:
             self._close(error, events)
         else:
-            if self._requests.queued:
+            if self.requests.queued:
                 self._release(now)
         return events
 
@@ -219,13 +204,13 @@ class PeerProtocol:
         if self._silent_s >= settings.silence_timeout_s:
             self._close(ProtocolError(CloseReason.SILENT), events)
             return events
-        if not self._connected and now >= self._started_at + settings.handshake_timeout_s:
+        if not self.is_connected and now >= self._started_at + settings.handshake_timeout_s:
             self._close(ProtocolError(CloseReason.HANDSHAKE_TIMEOUT), events)
             return events
         if now >= self._ping_at:
             self._ping_at = now + settings.ping_interval_s
             self._out.append(PING_FRAME)
-        self._requests.forget_expired(now)
+        self.requests.forget_expired(now)
         self._release(now)
         return events
 
@@ -255,7 +240,7 @@ class PeerProtocol:
         events: list[Event],
         response: tuple[bytes | None, int | None, str],
     ) -> None:
-        request = self._requests.match_response(chain_id, request_id, now)
+        request = self.requests.match_response(chain_id, request_id, now)
         if request is None:
             self._count_unexpected(now)
         elif request.on_response is not None:
@@ -271,7 +256,7 @@ class PeerProtocol:
             self._on_handshake(body, now)
         elif number == MessageType.PEER_LIST and self.handshake is not None:
             self._on_peer_list(body, now, events)
-        elif number == MessageType.APP_REQUEST and self._connected:
+        elif number == MessageType.APP_REQUEST and self.is_connected:
             self._refuse_request(body, now)
         else:
             self._count_unexpected(now)
@@ -287,9 +272,9 @@ class PeerProtocol:
     def _on_peer_list(self, body: bytes, now: float, events: list[Event]) -> None:
         entries = decode_peer_list(body, _MAX_ADDRESSES)
         self._add_cost(_FRAME_POINTS + _ENTRY_POINTS * len(entries), now)
-        if not self._connected and self.handshake is not None:
-            self._connected = True
-            events.append(HandshakeCompleted(self.handshake))
+        if not self.is_connected and self.handshake is not None:
+            self.is_connected = True
+            events.append(self.handshake)
         addresses: list[ClaimedIpPort] = []
         for entry in entries:
             try:
@@ -322,13 +307,14 @@ class PeerProtocol:
             self._skipped_points = skipped
 
     def _release(self, now: float) -> None:
-        if self._requests.queued:
-            frames = self._requests.release(now)
+        if self.requests.queued:
+            frames = self.requests.release(now)
             if frames:
                 self._out.append(frames)
 
     def _close(self, error: ProtocolError, events: list[Event]) -> None:
         self.closed = ConnectionClosed(error.reason, error.detail)
+        self.is_connected = False
         self._out.clear()
         events.append(self.closed)
 

@@ -51,22 +51,17 @@ class _Entry:
 
 
 class SetCache:
-    """Sets up to `max_bytes` in total."""
+    """Sets up to `max_bytes` in total. held_bytes: their estimated size, never above the bound."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._bytes = 0
+        self.held_bytes = 0
         self._by_digest: dict[bytes, _Entry] = {}
         self._ordinary: OrderedDict[SetKey, _Entry] = OrderedDict()
         self._current: OrderedDict[SetKey, _Entry] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._ordinary) + len(self._current)
-
-    @property
-    def held_bytes(self) -> int:
-        """The estimated size of all sets; never above the bound."""
-        return self._bytes
 
     def get(self, key: SetKey, *, current: bool) -> CanonicalValidatorSet | None:
         """Return the set at (subnet, height), and mark it as used."""
@@ -99,17 +94,17 @@ class SetCache:
         entry = self._by_digest.get(digest)
         if entry is None:
             entry = self._by_digest[digest] = _Entry(parsed, parsed.estimated_bytes)
-            self._bytes += entry.size_bytes
+            self.held_bytes += entry.size_bytes
         entry.heights += 1
-        self._bytes += _ENTRY_BYTES
+        self.held_bytes += _ENTRY_BYTES
         return entry
 
     def _release(self, entry: _Entry) -> None:
         entry.heights -= 1
-        self._bytes -= _ENTRY_BYTES
+        self.held_bytes -= _ENTRY_BYTES
         if not entry.heights:
             del self._by_digest[entry.parsed.validators.digest]
-            self._bytes -= entry.size_bytes
+            self.held_bytes -= entry.size_bytes
 
     def _make_current(self, key: SetKey) -> None:
         if key not in self._current:
@@ -120,7 +115,7 @@ class SetCache:
         self._current.move_to_end(key)
 
     def _evict(self) -> None:
-        while self._bytes > self._max_bytes:
+        while self.held_bytes > self._max_bytes:
             _, entry = (self._ordinary or self._current).popitem(last=False)
             self._release(entry)
 

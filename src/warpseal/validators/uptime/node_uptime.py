@@ -6,8 +6,7 @@ restart, as soon as it is wanted. A node that was never dialed, because its addr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Collection, Iterable
 
 from warpseal.peers.network import PeerNetwork
 from warpseal.validators.uptime.counter import Observation, UptimeCounter
@@ -22,20 +21,15 @@ class NodeUptimes:
         self._peers = peers
         self._max_gap_ms = round(settings.max_gap_s * 1_000)
         self._max_nodes = settings.max_nodes
-        self._counters: dict[NodeID, UptimeCounter] = {}
+        self.counters: dict[NodeID, UptimeCounter] = {}
         self._tried_before: set[NodeID] = set()
         self._beat_ms: int | None = None
-
-    @property
-    def counters(self) -> Mapping[NodeID, UptimeCounter]:
-        """All counters, as a live view."""
-        return MappingProxyType(self._counters)
 
     def heartbeat(self, now_ms: int) -> None:
         """Note that the daemon runs. If the last heartbeat is too long ago, the time between counts for no node."""
         last_ms = self._beat_ms
         if last_ms is not None and now_ms - last_ms > self._max_gap_ms:
-            for node_id, counter in self._counters.items():
+            for node_id, counter in self.counters.items():
                 counter.advance(last_ms, self._heard_ms(node_id))
                 counter.skip_gap(last_ms, now_ms)
         self._beat_ms = now_ms if last_ms is None else max(last_ms, now_ms)
@@ -44,15 +38,15 @@ class NodeUptimes:
         """Advance all counters, and add those of new nodes."""
         self.heartbeat(now_ms)
         for node_id in (*self._peers.statistics, *self._tried_before):
-            if node_id not in self._counters and self._peers.is_tracked(node_id):
+            if node_id not in self.counters and self._peers.is_tracked(node_id):
                 self._add(node_id)
-        for node_id, counter in self._counters.items():
+        for node_id, counter in self.counters.items():
             self._advance(node_id, counter, now_ms)
 
     def advance(self, node_id: NodeID, now_ms: int) -> UptimeCounter | None:
         """Return a node's counter, advanced to now; None if there are too many counters."""
         self.heartbeat(now_ms)
-        counter = self._counters.get(node_id) or self._add(node_id)
+        counter = self.counters.get(node_id) or self._add(node_id)
         if counter is not None:
             self._advance(node_id, counter, now_ms)
         return counter
@@ -65,20 +59,20 @@ class NodeUptimes:
         """Drop the counters of nodes that are not observed any more, except these; return the dropped node ids."""
         dropped = [
             node_id
-            for node_id, counter in self._counters.items()
+            for node_id, counter in self.counters.items()
             if counter.observation is Observation.UNSEEN and node_id not in kept
         ]
-        self._tried_before.update(node_id for node_id in dropped if self._counters[node_id].observed_ms)
+        self._tried_before.update(node_id for node_id in dropped if self.counters[node_id].observed_ms)
         for node_id in dropped:
-            del self._counters[node_id]
+            del self.counters[node_id]
         if len(self._tried_before) > self._max_nodes:
             self._tried_before = set()
         return dropped
 
     def _add(self, node_id: NodeID) -> UptimeCounter | None:
-        if len(self._counters) >= self._max_nodes or self._beat_ms is None:
+        if len(self.counters) >= self._max_nodes or self._beat_ms is None:
             return None
-        counter = self._counters[node_id] = UptimeCounter(self._beat_ms)
+        counter = self.counters[node_id] = UptimeCounter(self._beat_ms)
         return counter
 
     def _advance(self, node_id: NodeID, counter: UptimeCounter, now_ms: int) -> None:

@@ -112,7 +112,7 @@ class UptimeRecorder:
             tasks.create_task(self._keep_writing())
 
     async def _keep_observing(self) -> None:
-        end = self._peers.subscribe(lambda node_id, connected: self._on_peer_change(node_id))
+        end = self._peers.subscribe(self._on_peer_change)
         try:
             while True:
                 self._update()
@@ -120,7 +120,10 @@ class UptimeRecorder:
         finally:
             # Stops before the network closes its connections, which must not count against the nodes.
             end()
-            self._stop()
+            self._count()
+            if self._is_loaded:
+                rows = (self._validations.unwritten_rows(), self._hours.unwritten_rows())
+                self._storage.keep_later(self._observer, *rows)
 
     def _update(self) -> None:
         now_ms = self._now_ms()
@@ -131,13 +134,8 @@ class UptimeRecorder:
         self._uptimes.update(now_ms)
         self._hours.roll_hour(self._uptimes.counters, self._unix_clock())
 
-    def _on_peer_change(self, node_id: NodeID) -> None:
+    def _on_peer_change(self, node_id: NodeID, connected: bool) -> None:
         self._uptimes.advance(node_id, self._now_ms())
-
-    def _stop(self) -> None:
-        self._count()
-        if self._is_loaded:
-            self._storage.keep_later(self._observer, self._validations.unwritten_rows(), self._hours.unwritten_rows())
 
     def _count(self) -> None:
         now_ms = self._now_ms()
@@ -146,16 +144,12 @@ class UptimeRecorder:
         self._hours.roll_hour(self._uptimes.counters, self._unix_clock())
         self._hours.count(self._uptimes.counters)
 
-    def _drop_old(self) -> None:
-        """Drop validations and nodes that are not observed any more."""
-        self._validations.drop_old(self._unix_clock())
-        self._hours.drop_counters(self._uptimes.drop_unseen(self._validations.node_ids))
-
     async def _keep_writing(self) -> None:
         prune_at = self._now()
         while True:
             self._count()
-            self._drop_old()
+            self._validations.drop_old(self._unix_clock())
+            self._hours.drop_counters(self._uptimes.drop_unseen(self._validations.node_ids))
             try:
                 await self._load()
                 await self._write()
