@@ -116,15 +116,15 @@ def test_a_kind_that_is_not_in_the_table_is_answered_like_its_parent() -> None:
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_every_error_is_a_whole_json_answer_in_both_dialects(error: WarpsealError) -> None:
     v1, kebab = error_response(error, Dialect.V1), error_response(error, Dialect.KEBAB)
-    said = json.loads(v1.body)
+    said = json.loads(bytes(v1.body))
     assert set(said) == {"message", "error", "statusCode", "code", "detail"}
-    assert (said["statusCode"], said["code"]) == (v1.status, error.code)
+    assert (said["statusCode"], said["code"]) == (v1.status_code, error.code)
     assert said["message"]
-    said = json.loads(kebab.body)
+    said = json.loads(bytes(kebab.body))
     assert set(said) == {"error", "code", "detail"}
     assert said["error"]
-    has_retry_after = any(name == b"retry-after" for name, _ in kebab.headers)
-    assert has_retry_after == (kebab.status in (429, 502, 503, 504))
+    has_retry_after = "retry-after" in kebab.headers
+    assert has_retry_after == (kebab.status_code in (429, 502, 503, 504))
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
@@ -140,13 +140,13 @@ def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) ->
 def test_a_never_is_not_in_the_range_that_clients_retry() -> None:
     for dialect in Dialect:
         said = error_response(errors.QuorumImpossible(NEVER), dialect)
-        assert said.status == 400
-        assert said.headers == ()
+        assert said.status_code == 400
+        assert set(said.headers) == {"content-length", "content-type"}
 
 
 def test_an_error_that_names_its_moment_is_answered_with_it() -> None:
     said = error_response(errors.OriginNotIndexed("v", {}, 29.5), Dialect.V1)
-    assert (said.status, dict(said.headers)[b"retry-after"]) == (503, b"30")
+    assert (said.status_code, said.headers["retry-after"]) == (503, "30")
 
 
 def test_errors_without_a_text_say_what_they_are() -> None:

@@ -15,6 +15,8 @@ from http import HTTPStatus
 from math import ceil
 from typing import Any, Final
 
+from starlette.responses import PlainTextResponse, Response
+
 from warpseal import errors
 
 MIN_RETRY_AFTER_S: Final = 1
@@ -22,7 +24,6 @@ MAX_RETRY_AFTER_S: Final = 60
 _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
 _DAY_S: Final = 86_400
-TEXT_PLAIN: Final = b"text/plain; charset=utf-8"
 # Paths of the specification, served or not.
 _SPECIFICATION_PATHS: Final = ("/v1/", "/v2/")
 
@@ -116,28 +117,18 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorResponse:
-    """headers: those beyond content type and length."""
-
-    status: int
-    body: bytes
-    headers: tuple[tuple[bytes, bytes], ...]
-    content_type: bytes = b"application/json"
-
-
-def error_response(error: errors.WarpsealError, dialect: Dialect) -> ErrorResponse:
+def error_response(error: errors.WarpsealError, dialect: Dialect) -> Response:
     """Return the answer to `error` in the words of `dialect`."""
     rule = find_rule(type(error))
     status = _status(error, rule, dialect)
     if dialect is Dialect.NODE:
-        return ErrorResponse(status, f"{error_text(error)}\n".encode(), _headers(error, rule), TEXT_PLAIN)
+        return PlainTextResponse(f"{error_text(error)}\n", status, _headers(error, rule))
     if dialect is Dialect.V1:
         content = {"message": error_text(error), "error": HTTPStatus(status).phrase, "statusCode": status}
     else:
         content = {"error": rule.text or error_text(error)}
     body = json.dumps({**content, "code": error.code, "detail": dict(error.detail())}, separators=(",", ":"))
-    return ErrorResponse(status, body.encode("ascii"), _headers(error, rule))
+    return Response(body, status, _headers(error, rule), "application/json")
 
 
 def find_rule(kind: type[errors.WarpsealError]) -> ErrorResponseRule:
@@ -156,15 +147,15 @@ def _status(error: errors.WarpsealError, rule: ErrorResponseRule, dialect: Diale
     return rule.late if rule.late is not None and getattr(error, "at_deadline", False) else rule.kebab
 
 
-def _headers(error: errors.WarpsealError, rule: ErrorResponseRule) -> tuple[tuple[bytes, bytes], ...]:
-    headers: list[tuple[bytes, bytes]] = []
+def _headers(error: errors.WarpsealError, rule: ErrorResponseRule) -> dict[str, str]:
+    headers = {}
     if rule.retry_after_s is not None:
-        headers.append((b"retry-after", str(_retry_after_s(error, rule, rule.retry_after_s)).encode()))
+        headers["retry-after"] = str(_retry_after_s(error, rule, rule.retry_after_s))
     if isinstance(error, errors.MethodNotAllowed):
-        headers.append((b"allow", ", ".join(error.allowed).encode()))
+        headers["allow"] = ", ".join(error.allowed)
     if isinstance(error, errors.ReceiveTimeout):
-        headers.append((b"connection", b"close"))
-    return tuple(headers)
+        headers["connection"] = "close"
+    return headers
 
 
 def _retry_after_s(error: errors.WarpsealError, rule: ErrorResponseRule, default_s: int) -> int:

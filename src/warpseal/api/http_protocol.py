@@ -268,12 +268,6 @@ class LimitedHttp(HttpToolsProtocol):
 
 def _response(error: WarpsealError, url: bytes) -> bytes:
     response = error_response(error, dialect_of(url.decode("latin-1")))
-    headers = [
-        (b"content-type", response.content_type),
-        (b"content-length", str(len(response.body)).encode()),
-        (b"x-request-id", request_id.get().encode()),
-        (b"connection", b"close"),
-        *(header for header in response.headers if header[0] != b"connection"),
-    ]
-    status = f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}\r\n".encode()
-    return status + b"".join(name + b": " + value + b"\r\n" for name, value in headers) + b"\r\n" + response.body
+    response.headers.update({"x-request-id": request_id.get(), "connection": "close"})
+    status = f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}\r\n".encode()
+    return status + b"".join(b"%s: %s\r\n" % header for header in response.raw_headers) + b"\r\n" + response.body

@@ -14,10 +14,9 @@ from starlette.routing import Route
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints
 from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
-from warpseal.api.error_middleware import ErrorMiddleware
+from warpseal.api.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.request_body import DiscardUnread
-from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import MethodNotAllowed, NotFound
 from warpseal.metrics.registry import Metrics

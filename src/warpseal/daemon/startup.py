@@ -27,7 +27,7 @@ from warpseal.indexer.status import IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
 from warpseal.peers.identity import lock_identity
-from warpseal.prices.avax import AvaxPrices, open_price_sources
+from warpseal.prices.sources import AvaxPrices, open_price_sources
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF
 from warpseal.warp.ids import node_id_text

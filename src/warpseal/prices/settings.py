@@ -1,13 +1,19 @@
-"""Settings of the prices of AVAX; docs/data-api.md says how the sources look."""
+"""Settings of the prices of AVAX, with placeholders in braces; docs/data-api.md says how the sources look."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-from warpseal.prices.urls import NAMES, PATH_NAMES, display_host, unknown_placeholders
 from warpseal.runtime.settings import fault, optional_path, setting, text, url
+
+_BRACES: Final = re.compile(r"\{([^{}]*)\}")
+NAMES: Final = ("currency", "CURRENCY", "date", "year", "month", "day", "timestamp")
+PATH_NAMES: Final = ("currency", "CURRENCY")
 
 
 def price_url(value: Any, path: str) -> str:
@@ -27,9 +33,15 @@ def price_path(value: Any, path: str) -> str:
 
 
 def _check_braces(template: str, known: tuple[str, ...], path: str) -> None:
-    unknown = next(unknown_placeholders(template, known), None)
+    unknown = next((name for name in _BRACES.findall(template) if name not in known), None)
     if unknown is not None:
         raise fault(path, f"{{{unknown[:32]}}} means nothing; known are " + ", ".join(f"{{{name}}}" for name in known))
+
+
+def display_host(template: str) -> str:
+    """Return the scheme and host of a URL: path and query may hold a key."""
+    parts = urlsplit(template)
+    return f"{parts.scheme}://{parts.hostname}" if parts.hostname else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +70,17 @@ class PriceSettings:
     def is_off(self) -> bool:
         """Whether there is no source at all."""
         return self.file is None and not self.url
+
+
+def fill_template(template: str, currency: str, day: date) -> str:
+    """Return the template with its placeholders replaced. timestamp: unix seconds of the day's beginning (UTC)."""
+    values = {
+        "currency": currency,
+        "CURRENCY": currency.upper(),
+        "date": day.isoformat(),
+        "year": f"{day.year:04}",
+        "month": f"{day.month:02}",
+        "day": f"{day.day:02}",
+        "timestamp": str(int(datetime.combine(day, time(), UTC).timestamp())),
+    }
+    return _BRACES.sub(lambda found: values.get(found[1], found[0]), template)

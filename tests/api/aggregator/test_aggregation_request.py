@@ -50,7 +50,7 @@ def parse_raw(body: str | bytes) -> AggregationRequest:
 def kebab_text(body: str | bytes) -> str:
     with pytest.raises(InvalidRequest) as caught:
         parse_raw(body)
-    text: str = json.loads(error_response(caught.value, Dialect.KEBAB).body)["error"]
+    text: str = json.loads(bytes(error_response(caught.value, Dialect.KEBAB).body))["error"]
     return text
 
 

@@ -20,8 +20,7 @@ from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.error_middleware import ErrorMiddleware
-from warpseal.api.request_log import RequestLog
+from warpseal.api.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import NotFound

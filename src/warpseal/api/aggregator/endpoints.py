@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
 from warpseal.api.aggregator.l1_request import parse_l1_query
+from warpseal.api.middleware import client_address, log_fields
 from warpseal.api.request_body import ClientDisconnected, read_body
-from warpseal.api.request_log import client_address, log_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import TooManyRequests, UndecodableBody, WarpsealError

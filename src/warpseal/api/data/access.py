@@ -19,7 +19,7 @@ from warpseal.api.data.rate_limit import ComputeUnitLimits, RateLimiter, RateLim
 from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.request_log import client_address, log_fields
+from warpseal.api.middleware import client_address, log_fields
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
 from warpseal.store.api_key import ApiKey, digest_key
@@ -72,7 +72,9 @@ class ApiAccess:
         if result is None:
             return
         headers = response_headers(request.scope)
-        headers.update(_rate_limit_headers(result))
+        headers["ratelimit-policy"] = f"{result.limit};w={result.window_s}"
+        headers["ratelimit-limit"] = str(result.limit)
+        headers["ratelimit-remaining"] = str(result.remaining)
         if not result.is_allowed:
             headers["ratelimit-reset"] = str(result.reset_s)
             raise RateLimited(result.limit, result.window_s, result.reset_s)
@@ -137,16 +139,6 @@ def client_network(address: str) -> tuple[str, bool]:
 
 def _key_text(request: Request) -> str | None:
     """Return the key of a request as it was sent."""
-    for wanted in _RAW_KEY_HEADERS:
-        for name, value in request.scope["headers"]:
-            if name == wanted and value:
-                return str(value, "latin-1")
-    return None
-
-
-def _rate_limit_headers(result: RateLimitResult) -> dict[str, str]:
-    return {
-        "ratelimit-policy": f"{result.limit};w={result.window_s}",
-        "ratelimit-limit": str(result.limit),
-        "ratelimit-remaining": str(result.remaining),
-    }
+    headers = request.scope["headers"]
+    sent = (value for wanted in _RAW_KEY_HEADERS for name, value in headers if name == wanted and value)
+    return next((str(value, "latin-1") for value in sent), None)

@@ -38,15 +38,13 @@ from warpseal.history.resources import UNSET, PrimaryNetworkChainName, Resource,
 from warpseal.history.text import hex_text, shared_id_text
 from warpseal.warp.ids import ChainID, ValidationID, id_text
 
-_PAGES: Final[Mapping[PrimaryChain, Callable[..., Resource]]] = {
-    PrimaryChain.P: PChainTransactions,
-    PrimaryChain.X: XChainTransactions,
-    PrimaryChain.C: CChainTransactions,
-}
-_SDK_PAGES: Final[Mapping[PrimaryChain, tuple[Callable[..., Resource], Callable[[Any], Resource]]]] = {
-    PrimaryChain.P: (PChainTransactions, sdk_p_transaction),
-    PrimaryChain.X: (SdkXChainTransactions, sdk_x_transaction),
-    PrimaryChain.C: (SdkCChainTransactions, sdk_c_transaction),
+# The pages in the specification's dialect and in the SDKs', and the translation between them.
+_PAGES: Final[
+    Mapping[PrimaryChain, tuple[Callable[..., Resource], Callable[..., Resource], Callable[[Any], Resource]]]
+] = {
+    PrimaryChain.P: (PChainTransactions, PChainTransactions, sdk_p_transaction),
+    PrimaryChain.X: (XChainTransactions, SdkXChainTransactions, sdk_x_transaction),
+    PrimaryChain.C: (CChainTransactions, SdkCChainTransactions, sdk_c_transaction),
 }
 _NEEDS_A_SUBJECT: Final = ("txTypes", "startTimestamp", "endTimestamp")
 
@@ -57,13 +55,12 @@ async def list_transactions(context: RequestContext) -> Response:
     chain = context.chain()
     query = await context.page_query(chain.encode())
     found = await index.transactions(transaction_query(chain, query.values), query.page)
-    body: Callable[..., Resource] = _PAGES[chain]
+    page, sdk_page, translate = _PAGES[chain]
     transactions: Sequence[Resource] = found.items
     if context.for_sdk:
-        body, translate = _SDK_PAGES[chain]
-        transactions = tuple([translate(transaction) for transaction in found.items])
+        page, transactions = sdk_page, tuple([translate(transaction) for transaction in found.items])
     return await context.respond(
-        body(
+        page(
             next_page_token=await context.next_token(query, found.next),
             transactions=transactions,
             chain_info=_chain_info(chain, context),

@@ -7,7 +7,6 @@ requests get equal tokens and their answers can be recognized as unchanged.
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -64,7 +63,7 @@ class PageTokens:
 
     async def decode(self, token: str, operation: str, subject: bytes) -> PageQuery:
         """Return the content of a token. Raises InvalidPageToken, ExpiredPageToken."""
-        body = await self._verify(_decode_base64(token))
+        body = await self._verify(token)
         try:
             query = msgspec.msgpack.decode(body, type=PageQuery)
         except msgspec.DecodeError:
@@ -76,9 +75,17 @@ class PageTokens:
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in query.values.items()}
         return replace(query, values=values)
 
-    async def _verify(self, raw: bytes) -> bytes:
+    async def _verify(self, token: str) -> bytes:
+        """Return what a token carries. Raises InvalidPageToken."""
+        if len(token) > MAX_TOKEN_CHARACTERS:
+            raise InvalidPageToken(PAGE_TOKEN.name, f"longer than {MAX_TOKEN_CHARACTERS} characters")
+        try:
+            raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        except ValueError:
+            raw = b""
         signature, body = raw[:_SIGNATURE_BYTES], raw[_SIGNATURE_BYTES:]
-        if not any(hmac.compare_digest(signature, _signature(key, body)) for key in await self._all_keys()):
+        keys = await self._all_keys() if body else ()
+        if not any(hmac.compare_digest(signature, _signature(key, body)) for key in keys):
             raise InvalidPageToken(PAGE_TOKEN.name, "not given out by this service")
         return body
 
@@ -98,15 +105,3 @@ def check_unchanged(query: PageQuery, given: Mapping[str, Value], parameters: Se
 
 def _signature(key: bytes, body: bytes) -> bytes:
     return hmac.digest(key, body, sha256)[:_SIGNATURE_BYTES]
-
-
-def _decode_base64(token: str) -> bytes:
-    if len(token) > MAX_TOKEN_CHARACTERS:
-        raise InvalidPageToken(PAGE_TOKEN.name, f"longer than {MAX_TOKEN_CHARACTERS} characters")
-    try:
-        raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        raise InvalidPageToken(PAGE_TOKEN.name, "not given out by this service") from None
-    if len(raw) <= _SIGNATURE_BYTES:
-        raise InvalidPageToken(PAGE_TOKEN.name, "not given out by this service")
-    return raw

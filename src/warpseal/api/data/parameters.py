@@ -6,6 +6,7 @@ so that the two cannot differ. Values are plain (numbers, texts, bytes, tuples o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -23,6 +24,7 @@ DEFAULT_PAGE_SIZE: Final = 10
 MAX_PAGE_SIZE: Final = 100
 MAX_TIMESTAMP: Final = 2**53
 _EVM_DIGITS: Final = 40
+_ACCOUNT_TEXT: Final = re.compile(rf"0[xX][0-9a-fA-F]{{{_EVM_DIGITS}}}")
 _ALIASES: Final = ("P", "X", "C")
 _MAX_SHOWN: Final = 64
 
@@ -56,21 +58,16 @@ def read_query(
             if ignore_unknown:
                 continue
             raise unknown_field(name, known)
-        if text:
-            texts[name] = _join(parameter, texts.get(name), text)
+        before = texts.setdefault(name, text) if text else text
+        if before != text:
+            if not parameter.is_list:
+                raise ConflictingSpellings(name, "given more than once, with different values")
+            texts[name] = f"{before},{text}"
     values = {name: known[name].read(name, text) for name, text in texts.items()}
     missing = next((name for name, parameter in known.items() if parameter.required and name not in values), None)
     if missing is not None:
         raise InvalidRequest(missing, "required")
     return values
-
-
-def _join(parameter: Parameter, before: str | None, text: str) -> str:
-    if before is None or before == text:
-        return text
-    if parameter.is_list:
-        return f"{before},{text}"
-    raise ConflictingSpellings(parameter.name, "given more than once, with different values")
 
 
 def _integer(low: int, high: int) -> Read:
@@ -127,7 +124,10 @@ def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, b
     prefix: what addresses of this network begin with. Raises InvalidRequest naming the parameter.
     """
     if text[:2] in ("0x", "0X"):
-        return _parse_account(name, text), True
+        if _ACCOUNT_TEXT.fullmatch(text) is None:
+            reason = f"{text[:_MAX_SHOWN]!r}: an account is 0x and {_EVM_DIGITS} hexadecimal digits"
+            raise InvalidRequest(name, reason)
+        return bytes.fromhex(text[2:]), True
     alias, separator, _ = text.rpartition("-")
     if separator and alias not in _ALIASES:
         raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r}: before the dash stands P, X or C")
@@ -140,16 +140,6 @@ def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, b
             name, f"{text[:_MAX_SHOWN]!r} is of another network; addresses of this one begin with {prefix}1"
         )
     return address, False
-
-
-def _parse_account(name: str, text: str) -> bytes:
-    digits = text[2:]
-    try:
-        if len(digits) == _EVM_DIGITS:
-            return bytes.fromhex(digits)
-    except ValueError:
-        pass
-    raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r}: an account is 0x and {_EVM_DIGITS} hexadecimal digits")
 
 
 def _enum(

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from warpseal.history.outputs import HistoricalPrice, RewardAsset, asset_amount
 from warpseal.history.ports import Connectivity
 from warpseal.history.resources import UNSET, Resource, RewardType, UnsetType
-from warpseal.history.staking import ActiveState, BlsKey, CompletedState, RemovedState, Reward, Rewards, Validation
+from warpseal.history.staking import ActiveState, CompletedState, RemovedState, Reward, Rewards, Validation
 from warpseal.history.text import NetworkText, hex_text, node_text, percent_text, shared_id_text
 from warpseal.history.transactions import BlsCredentials
 from warpseal.warp.ids import id_text
@@ -142,12 +142,35 @@ def validation_resource(
         "start_timestamp": validation.start,
         "end_timestamp": validation.end,
         "delegation_fee": UNSET if fee_shares is None else percent_text(fee_shares),
-        "bls_credentials": UNSET if bls is None else _bls_credentials(bls),
+        "bls_credentials": (
+            UNSET
+            if bls is None
+            else BlsCredentials(
+                public_key=hex_text(bls.public_key), proof_of_possession=hex_text(bls.proof_of_possession)
+            )
+        ),
     }
     if isinstance(state, ActiveState):
         assert connectivity is not None
-        stake_percentage = _percent(validation.staked, state.total_stake)
-        return _active(state, stake_percentage, connectivity, common, text)
+        rewards = _rewards(state.potential, text)
+        return ActiveValidatorDetails(
+            **common,
+            delegator_count=state.delegator_count,
+            amount_delegated=UNSET if state.delegated is None else str(state.delegated),
+            delegation_capacity=UNSET if state.capacity is None else str(state.capacity),
+            stake_percentage=round(100 * validation.staked / state.total_stake, 8) if state.total_stake else 0.0,
+            uptime_performance=connectivity.uptime,
+            avalanche_go_version=connectivity.version or UNSET,
+            potential_rewards=rewards,
+            rewards=rewards,
+            validator_health=ValidatorHealth(
+                reachability_percent=connectivity.reachability,
+                benched_p_chain_requests_percent=connectivity.benched_p,
+                benched_x_chain_requests_percent=connectivity.benched_x,
+                benched_c_chain_requests_percent=connectivity.benched_c,
+            ),
+            geolocation=None,
+        )
     if isinstance(state, CompletedState):
         return CompletedValidatorDetails(
             **common,
@@ -160,34 +183,6 @@ def validation_resource(
     return PendingValidatorDetails(**common)
 
 
-def _bls_credentials(key: BlsKey) -> BlsCredentials:
-    return BlsCredentials(public_key=hex_text(key.public_key), proof_of_possession=hex_text(key.proof_of_possession))
-
-
-def _active(
-    state: ActiveState, stake_percentage: float, connectivity: Connectivity, common: dict[str, Any], text: NetworkText
-) -> ActiveValidatorDetails:
-    rewards = _rewards(state.potential, text)
-    return ActiveValidatorDetails(
-        **common,
-        delegator_count=state.delegator_count,
-        amount_delegated=UNSET if state.delegated is None else str(state.delegated),
-        delegation_capacity=UNSET if state.capacity is None else str(state.capacity),
-        stake_percentage=stake_percentage,
-        uptime_performance=connectivity.uptime,
-        avalanche_go_version=connectivity.version or UNSET,
-        potential_rewards=rewards,
-        rewards=rewards,
-        validator_health=ValidatorHealth(
-            reachability_percent=connectivity.reachability,
-            benched_p_chain_requests_percent=connectivity.benched_p,
-            benched_x_chain_requests_percent=connectivity.benched_x,
-            benched_c_chain_requests_percent=connectivity.benched_c,
-        ),
-        geolocation=None,
-    )
-
-
 def _rewards(rewards: Rewards, text: NetworkText) -> ValidationRewards:
     return ValidationRewards(
         validation_reward_amount=str(rewards.validation),
@@ -195,7 +190,3 @@ def _rewards(rewards: Rewards, text: NetworkText) -> ValidationRewards:
         reward_addresses=text.addresses(rewards.addresses) or UNSET,
         reward_tx_hash=UNSET if rewards.reward_tx_id is None else id_text(rewards.reward_tx_id),
     )
-
-
-def _percent(part: int, whole: int) -> float:
-    return round(100 * part / whole, 8) if whole else 0.0

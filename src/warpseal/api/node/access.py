@@ -15,8 +15,8 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.data.access import client_network
+from warpseal.api.middleware import client_address
 from warpseal.api.node.router import not_found_response, text_response
-from warpseal.api.request_log import client_address
 
 ANY_HOST: Final = "*"
 _MAX_CACHED_HOSTS: Final = 256

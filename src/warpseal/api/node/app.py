@@ -14,8 +14,8 @@ from starlette.websockets import WebSocket
 
 from warpseal.api.cors import AllowedOrigins, CorsMiddleware
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.error_middleware import ErrorMiddleware
 from warpseal.api.http_protocol import MAX_NODE_MESSAGE_BYTES
+from warpseal.api.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.node.access import AdminGuard, AllowedHosts
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
@@ -27,7 +27,6 @@ from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.router import PREFIX, Router, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.request_body import DiscardUnread
-from warpseal.api.request_log import RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.settings import EvmRpcSettings

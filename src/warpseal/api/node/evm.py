@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from warpseal.api.data.responses import response_headers
+from warpseal.api.middleware import log_fields
 from warpseal.api.node.jsonrpc_geth import (
     CONTENT_TYPE,
     MAX_BODY_BYTES,
@@ -29,7 +30,6 @@ from warpseal.api.node.jsonrpc_geth import (
 )
 from warpseal.api.node.router import text_response
 from warpseal.api.request_body import declared_length, read_body
-from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import RateLimited
 from warpseal.evm_rpc.forwarder import EvmForwarder

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
@@ -26,7 +28,6 @@ from warpseal.api.node.evm import (
 )
 from warpseal.api.node.jsonrpc_geth import RequestBody, encode_responses, parse_request_body
 from warpseal.api.node.router import text_response
-from warpseal.api.node.send_queue import SendQueue, SharedQueueSize
 from warpseal.api.node.websocket_calls import SUBSCRIBE, WebSocketCalls
 from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.forwarder import EvmForwarder
@@ -179,9 +180,7 @@ def _denial(error: WarpsealError) -> Response:
     """Return the response in place of a WebSocket; browsers do not show it to their pages."""
     if isinstance(error, RateLimited):
         return rate_limit_response(RequestBody(), error)
-    response = error_response(error, Dialect.NODE)
-    headers = {name.decode(): value.decode() for name, value in response.headers if name != b"connection"}
-    return Response(response.body, response.status, {**headers, "content-type": response.content_type.decode()})
+    return error_response(error, Dialect.NODE)
 
 
 async def _close(client: WebSocket, code: int, reason: str) -> None:
@@ -194,3 +193,74 @@ async def _close(client: WebSocket, code: int, reason: str) -> None:
         client.scope["state"][ABORT]()
     except (RuntimeError, OSError):
         return
+
+
+TOO_SLOW: Final = 1008
+
+
+@dataclass(slots=True)
+class SharedQueueSize:
+    """The bytes that wait for all clients together."""
+
+    size_bytes: int = 0
+
+
+class SendQueue:
+    """Messages for one client. A client that reads too slowly loses the connection; no message is ever skipped.
+
+    ended: the code and reason with which the connection closes.
+    """
+
+    def __init__(self, settings: EvmRpcSettings, total: SharedQueueSize) -> None:
+        self.ended: tuple[int, str] | None = None
+        self._settings = settings
+        self._total = total
+        self._messages: deque[str] = deque()
+        self._size_bytes = 0
+        self._changed = asyncio.Event()
+
+    def put(self, text: str) -> bool:
+        """Add a message. Return False if the queue is full: the connection then ends without the queued messages."""
+        if self.ended is not None:
+            return False
+        if not self._has_room(len(text)):
+            self.clear()
+            self.end(TOO_SLOW, "messages are not read as fast as they come")
+            return False
+        self._messages.append(text)
+        self._add_bytes(len(text))
+        self._changed.set()
+        return True
+
+    def end(self, code: int, reason: str) -> None:
+        """Close the connection after the queued messages."""
+        self.ended = self.ended or (code, reason)
+        self._changed.set()
+
+    async def get(self) -> str | None:
+        """Return the next message; None at the end."""
+        while not self._messages:
+            if self.ended is not None:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        text = self._messages.popleft()
+        self._add_bytes(-len(text))
+        return text
+
+    def clear(self) -> None:
+        """Drop the queued messages."""
+        self._messages.clear()
+        self._add_bytes(-self._size_bytes)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        settings = self._settings
+        return (
+            len(self._messages) < settings.max_queued
+            and self._size_bytes + size_bytes <= settings.max_queued_bytes
+            and (not self._messages or self._total.size_bytes + size_bytes <= settings.max_total_queued_bytes)
+        )
+
+    def _add_bytes(self, size_bytes: int) -> None:
+        self._size_bytes += size_bytes
+        self._total.size_bytes += size_bytes

@@ -11,6 +11,7 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from warpseal.api.middleware import log_fields
 from warpseal.api.node.jsonrpc_gorilla import (
     CONTENT_TYPE,
     MAX_BODY_BYTES,
@@ -19,13 +20,11 @@ from warpseal.api.node.jsonrpc_gorilla import (
     JsonRpcRequest,
     arguments,
     failure,
-    no_method,
-    no_service,
     parse,
+    quoted,
     success,
 )
 from warpseal.api.request_body import declared_length, read_body
-from warpseal.api.request_log import log_fields
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused, WarpsealError
 
@@ -79,10 +78,10 @@ class JsonRpcEndpoint:
     async def _call(self, request: JsonRpcRequest) -> Any:
         service, name = request.called()
         if service != self._service:
-            raise no_service(service, name)
+            raise JsonRpcError(SERVER_ERROR, f"rpc: can't find service {quoted(f'{service}.{name}')}")
         method = self._methods.get(name)
         if method is None:
-            raise no_method(service, name)
+            raise JsonRpcError(SERVER_ERROR, f"rpc: can't find method {quoted(f'{service}.{name}')}")
         given = arguments(request.params, method.params)
         try:
             return await method.call(given)

@@ -62,12 +62,12 @@ class JsonRpcRequest:
             raise JsonRpcError(SERVER_ERROR, "method must start with a non-uppercase letter")
         name = function[:1].upper() + function[1:]
         if not dot or "." in function:
-            raise JsonRpcError(SERVER_ERROR, f"rpc: service/method request ill-formed: {_quoted(service + dot + name)}")
+            raise JsonRpcError(SERVER_ERROR, f"rpc: service/method request ill-formed: {quoted(service + dot + name)}")
         return service, name
 
 
 def parse(body: bytes) -> JsonRpcRequest:
-    """Return the request that a body begins with. Raises Fault with code -32700."""
+    """Return the request that a body begins with. Raises JsonRpcError with code -32700."""
     try:
         text = first_value(body)
     except InvalidJson as error:
@@ -76,14 +76,14 @@ def parse(body: bytes) -> JsonRpcRequest:
         return JsonRpcRequest("", "", _NULL, None)
     if kind_of(text) != "object":
         raise JsonRpcError(PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}")
-    fields = _folded(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
-    return JsonRpcRequest(
-        _text(fields, "jsonrpc"), _text(fields, "method"), fields.get("params", _NULL), _id(fields.get("id", _NULL))
-    )
+    fields = {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
+    version, method = _text(fields, "jsonrpc"), _text(fields, "method")
+    request_id = msgspec.Raw(bytes(fields.get("id", _NULL)).strip())
+    return JsonRpcRequest(version, method, fields.get("params", _NULL), None if request_id == _NULL else request_id)
 
 
 def arguments(params: msgspec.Raw, kind: type[S]) -> S:
-    """Return params as a struct of this kind: an object, or the first of an array. Raises Fault.
+    """Return params as a struct of this kind: an object, or the first of an array. Raises JsonRpcError.
 
     Keys count in any case, unknown ones are ignored, null counts as not given.
     """
@@ -98,33 +98,15 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
         raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
 
 
-def no_service(service: str, name: str) -> JsonRpcError:
-    """Return the error for a call to an unknown service."""
-    return JsonRpcError(SERVER_ERROR, f"rpc: can't find service {_quoted(f'{service}.{name}')}")
-
-
-def no_method(service: str, name: str) -> JsonRpcError:
-    """Return the error for a call to an unknown function of a service."""
-    return JsonRpcError(SERVER_ERROR, f"rpc: can't find method {_quoted(f'{service}.{name}')}")
-
-
 def success(request_id: msgspec.Raw, result: Any) -> bytes:
     """Return the reply with a result, which is any value that msgspec encodes."""
-    return _line({"jsonrpc": VERSION, "result": result, "id": request_id})
+    return _ENCODER.encode({"jsonrpc": VERSION, "result": result, "id": request_id}) + b"\n"
 
 
 def failure(request_id: msgspec.Raw | None, fault: JsonRpcError) -> bytes:
     """Return the reply with an error."""
     error = {"code": fault.code, "message": str(fault), "data": fault.data}
-    return _line({"jsonrpc": VERSION, "error": error, "id": request_id or _NULL})
-
-
-def _line(reply: Mapping[str, Any]) -> bytes:
-    return _ENCODER.encode(reply) + b"\n"
-
-
-def _folded(fields: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    return {name.lower(): value for name, value in fields.items()}
+    return _ENCODER.encode({"jsonrpc": VERSION, "error": error, "id": request_id or _NULL}) + b"\n"
 
 
 def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:
@@ -135,10 +117,6 @@ def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:
         raise JsonRpcError(PARSE_ERROR, f"{name} is of type {kind}, where a string is expected") from None
 
 
-def _id(given: msgspec.Raw) -> msgspec.Raw | None:
-    text = bytes(given).strip()
-    return None if text == b"null" else msgspec.Raw(text)
-
-
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return the beginning of a text as a JSON string."""
     return json.dumps(text[:256], ensure_ascii=False)

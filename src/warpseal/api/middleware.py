@@ -1,7 +1,8 @@
-"""The middleware that gives every request its id, on its log lines and its response, and logs one line about it."""
+"""The middleware of every request: its id, its line in the log, and the response to its error."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from time import perf_counter
@@ -9,6 +10,10 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from warpseal.api.errors import dialect_of, error_response
+from warpseal.api.request_body import ClientDisconnected
+from warpseal.api.server import SHUTDOWN_EVENT
+from warpseal.errors import InternalError, ShuttingDown, WarpsealError
 from warpseal.metrics.registry import Metrics
 from warpseal.runtime.request_id import new_request_id, parse_request_id, request_id
 
@@ -66,13 +71,11 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
-            self._metrics.observe_http(self._route(scope), status)
+            endpoint = scope.get("endpoint")
+            route = endpoint if isinstance(endpoint, str) else self._paths.get(endpoint)
+            self._metrics.observe_http(route or "unknown", status)
             _write_line(scope, status, perf_counter() - started)
             request_id.reset(token)
-
-    def _route(self, scope: Scope) -> str:
-        endpoint = scope.get("endpoint")
-        return (endpoint if isinstance(endpoint, str) else self._paths.get(endpoint)) or "unknown"
 
 
 def _given_id(scope: Scope) -> str | None:
@@ -96,3 +99,47 @@ def _write_line(scope: Scope, status: int, duration_s: float) -> None:
         **log_fields(scope),
     }
     log.log(level, "request", extra=fields)
+
+
+class ErrorMiddleware:
+    """Wraps an app and answers its errors in the dialect of the path; a disconnected client gets no answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except ClientDisconnected:
+            return
+        except asyncio.CancelledError:
+            if started or not _is_shutdown(scope):
+                raise
+            await _answer(ShuttingDown(), scope, receive, send)
+        except Exception as error:
+            if not isinstance(error, WarpsealError):
+                log.error("internal error, request failed", exc_info=error)
+                error = InternalError(f"internal error; see the log of request {request_id.get()} for details")
+            if not started:
+                await _answer(error, scope, receive, send)
+
+
+def _is_shutdown(scope: Scope) -> bool:
+    """Return whether the server cancelled the request because its grace period ended."""
+    event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
+    return event is not None and event.is_set()
+
+
+async def _answer(error: WarpsealError, scope: Scope, receive: Receive, send: Send) -> None:
+    log_fields(scope)["code"] = error.code
+    await error_response(error, dialect_of(scope["path"]))(scope, receive, send)
