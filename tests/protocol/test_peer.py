@@ -67,7 +67,7 @@ def test_their_handshake_and_peer_list_make_a_connection() -> None:
     assert len(events) == 1
     assert isinstance(events[0], PeerHandshake)
     assert events[0].version == (1, 15, 0)
-    assert events[0].handshake.claim.port == 9651
+    assert events[0].claim.port == 9651
     assert core.output() == b""
 
 
