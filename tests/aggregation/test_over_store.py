@@ -22,6 +22,7 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
+from tests.store.world import load_beside
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.store.settings import StoreSettings
@@ -86,9 +87,7 @@ def test_a_signed_message_is_in_the_database_file_when_it_leaves(tmp_path: Path)
         async with daemon(tmp_path, members([20] * 5)) as (world, _):
             answer = await world.service.aggregate(request(67))
             judged = assert_valid(answer.signed_message, MESSAGE.raw, world.members, 67)
-            beside = open_store(StoreSettings(), tmp_path, read_only=True)
-            async with beside:
-                kept = await beside.archive.load(MESSAGE.id)
+            kept = load_beside(f"sqlite:///{tmp_path}/store.db", MESSAGE)
             assert [stored.signature for stored in kept.signatures] == [judged.signature]
 
     asyncio.run(main())

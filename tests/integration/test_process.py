@@ -77,7 +77,7 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
             verify_signed_message(network, kebab_body["signed-message"], first.unsigned.raw, PRIMARY_NETWORK, 67)
             verify_signed_message(network, v1_body["signedMessage"], first.unsigned.raw, PRIMARY_NETWORK, 67)
             assert await daemon.ended() == 0
-        async with open_store(StoreSettings(), tmp_path / "data" / "88888", read_only=True) as store:
+        async with open_store(StoreSettings(), tmp_path / "data" / "88888") as store:
             assert len({row.node_id for row in await store.addresses.load()}) == len(network.validators)
         await until(lambda: not any(validator.counts.open_connections for validator in network.validators))
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 from tests.eventually import until
-from tests.store.world import message, settings_of, share, signature, store_at, wait_for_entry
-from warpseal.store.store import open_store
+from tests.store.world import load_beside, message, share, signature, store_at, wait_for_entry
+from warpseal.store.stats import measure
 from warpseal.store.values import ArchiveEntry
 
 
@@ -30,8 +30,7 @@ async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_fol
     async with store_at(any_store_url, gather_s=3600.0) as store:
         store.archive.store_shares(message(1), [share(1)])
         await store.archive.store_signature(message(1), signature(1))
-        async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
-            assert await reader.archive.load(message(1).id) == ArchiveEntry((signature(1),), ())
+        assert load_beside(any_store_url, message(1)) == ArchiveEntry((signature(1),), ())
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
 
@@ -159,7 +158,7 @@ async def test_stored_rows_are_counted(any_store_url: str) -> None:
         store.archive.store_shares(message(2), [share(1)])
         await store.archive.store_signature(message(2), signature(1))
     async with store_at(any_store_url) as store:
-        contents = await store.measure()
+        contents = await store.database.read(measure)
         assert contents.evictable_bytes < contents.size_bytes
         counted = replace(contents, size_bytes=0, evictable_bytes=0)
         kept = (counted.messages, counted.messages_for_ever, counted.shares, counted.shares_verified)

@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from tests.store.world import PATIENCE_S, message, settings_of, share, signature, store_at
+from warpseal.store.stats import measure
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 
@@ -88,4 +89,4 @@ async def test_acknowledged_messages_survive_a_kill_at_any_moment(
     async with store_at(any_store_url) as store:
         for number in acknowledged:
             assert (await store.archive.load(message(number).id)).signatures == (signature(number),)
-        assert (await store.measure()).messages_for_ever >= len(acknowledged)
+        assert (await store.database.read(measure)).messages_for_ever >= len(acknowledged)

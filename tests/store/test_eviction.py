@@ -10,6 +10,7 @@ from sqlalchemy import Connection, update
 from tests.eventually import until
 from tests.store.world import message, share, signature, store_at
 from warpseal.store.schema import ADDRESSES, MESSAGES
+from warpseal.store.stats import measure
 from warpseal.store.store import Store
 from warpseal.store.values import AddressKind, AddressRow, ArchiveEntry
 from warpseal.warp.ids import NodeID
@@ -48,7 +49,7 @@ async def test_old_messages_are_evicted_with_their_shares_and_signatures(any_sto
         await evicted(store, 1)
         assert await store.archive.load(message(1).id) == ArchiveEntry()
         assert len((await store.archive.load(message(2).id)).shares) == 2
-        contents = await store.measure()
+        contents = await store.database.read(measure)
         assert (contents.messages, contents.shares, contents.signatures) == (1, 2, 1)
 
 
@@ -89,7 +90,7 @@ async def test_beyond_the_byte_bound_the_least_recently_used_messages_are_evicte
         await keep(store, *range(10))
         for number in range(10):
             await age(store, number, 1000.0 - number)
-        each_bytes = (await store.measure()).evictable_bytes // 10
+        each_bytes = (await store.database.read(measure)).evictable_bytes // 10
     async with store_at(any_store_url, max_bytes=each_bytes * 5 + 10, prune_batch=1) as store:
         await evicted(store, 6)
         await asyncio.sleep(0.1)

@@ -14,13 +14,13 @@ from sqlalchemy import text
 
 from tests.eventually import until
 from tests.store.postgres import PostgresServer
-from tests.store.world import exit_code_of, message, settings_of, share, signature, sqlite_url, store_at
-from warpseal.store.access import open_exclusive
+from tests.store.signed import create_store
+from tests.store.world import exit_code_of, load_beside, message, settings_of, signature, sqlite_url, store_at
+from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.errors import StoreDown, StoreInUse, StoreUnusable
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import ArchiveEntry
-from warpseal.warp.ids import P_CHAIN
 
 
 async def test_a_second_daemon_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
@@ -82,32 +82,22 @@ async def test_a_killed_daemon_releases_the_store(any_store_url: str) -> None:
     await asyncio.to_thread(hold_alone, any_store_url)
 
 
-async def test_a_reader_beside_a_running_daemon_writes_nothing(any_store_url: str) -> None:
+async def test_a_command_reads_beside_a_running_daemon_and_without_one(any_store_url: str) -> None:
     async with store_at(any_store_url) as daemon:
         await daemon.archive.store_signature(message(1), signature(1))
-        async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
-            assert reader.status().is_up
-            assert (await reader.archive.load(message(1).id)).signatures == (signature(1),)
-            reader.archive.store_shares(message(1), [share(1)])
-            await reader.archive.store_signature(message(2), signature(2))
-            with pytest.raises(StoreDown, match="reading only"):
-                await reader.l1.eager_done(bytes(32))
-            assert await reader.l1.ranges(P_CHAIN) == ()
-            assert (await reader.measure()).messages == 1
-        assert await daemon.archive.load(message(2).id) == ArchiveEntry()
+        assert load_beside(any_store_url, message(1)).signatures == (signature(1),)
+    assert load_beside(any_store_url, message(1)).signatures == (signature(1),)
 
 
-async def test_a_store_that_was_closed_can_be_read(any_store_url: str) -> None:
-    async with store_at(any_store_url) as daemon:
-        await daemon.archive.store_signature(message(1), signature(1))
-    async with open_store(settings_of(any_store_url), None, read_only=True) as reader:
-        assert (await reader.archive.load(message(1).id)).signatures == (signature(1),)
+def test_a_command_that_reads_cannot_write_to_a_file(tmp_path: Path) -> None:
+    url = create_store(sqlite_url(tmp_path))
+    with pytest.raises(StoreUnusable, match="readonly"), open_read_only(url) as connection:
+        connection.execute(text("DELETE FROM messages"))
 
 
-async def test_reading_a_missing_store_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnusable, match="does not exist yet"):
-        async with open_store(settings_of(sqlite_url(tmp_path)), None, read_only=True):
-            pass
+def test_reading_a_missing_store_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnusable, match="there is no such file"):
+        load_beside(sqlite_url(tmp_path), message(1))
     assert not (tmp_path / "store.db").exists()
 
 

@@ -15,6 +15,7 @@ from tests.eventually import until
 from tests.store.postgres import PostgresServer
 from tests.store.world import message, share, signature, store_at
 from warpseal.store.errors import StoreDown
+from warpseal.store.stats import measure
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import AddressKind, AddressRow, ArchiveEntry, StoredShare
 from warpseal.warp.ids import P_CHAIN, NodeID
@@ -55,7 +56,7 @@ async def test_writes_during_an_outage_are_committed_after_it(any_store_url: str
         found = await store.archive.load(message(1).id)
         assert (found.shares, found.signatures) == ((share(1),), (signature(2), signature(1)))
         assert (await store.archive.load(message(2).id)).signatures == (signature(3),)
-        assert (await store.measure()).messages_for_ever == 1
+        assert (await store.database.read(measure)).messages_for_ever == 1
 
 
 async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raises(
@@ -169,4 +170,4 @@ async def test_an_entry_that_the_database_rejects_is_dropped_and_others_are_writ
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
         found = await store.archive.load(message(2).id)
         assert (found.shares, found.signatures) == ((share(2),), (signature(2),))
-        assert (await store.measure()).messages_for_ever == 1
+        assert (await store.database.read(measure)).messages_for_ever == 1

@@ -10,8 +10,11 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+from warpseal.store.access import open_read_only
+from warpseal.store.archive_rows import load_message
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
+from warpseal.store.url import StoreUrl
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import UnsignedMessage
@@ -72,6 +75,12 @@ async def wait_for_entry(store: Store, of: UnsignedMessage, until: Callable[[Arc
 def sqlite_url(folder: Path) -> str:
     """Return the URL of a store file in a folder."""
     return f"sqlite:///{folder / 'store.db'}"
+
+
+def load_beside(url: str, of: UnsignedMessage) -> ArchiveEntry:
+    """Return the entry of a message as a command reads it, beside a daemon or without one."""
+    with open_read_only(StoreUrl.parse(url)) as connection:
+        return load_message(connection, of.id)[0]
 
 
 async def exit_code_of(program: str, *words: str) -> int:

@@ -13,14 +13,17 @@ from tempfile import TemporaryDirectory
 
 from warpseal.config.keys import Config
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
-from warpseal.errors import NodeUnavailable, StartupError, StoreDown
+from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.pool import NodeResult
 from warpseal.peers.dial_schedule import ReachState
 from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
-from warpseal.store.store import open_store, store_url
-from warpseal.store.url import OFF
+from warpseal.store.access import open_read_only
+from warpseal.store.migrate import check_version
+from warpseal.store.stats import measure
+from warpseal.store.store import STORE_NAME
+from warpseal.store.url import OFF, StoreUrl, resolve_url
 from warpseal.validators.subnet_tracker import READY_PERCENTAGE, SubnetReadiness
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 
@@ -82,14 +85,19 @@ async def _check_store(config: Config, network_id: int) -> Finding:
     if config.store.url == OFF:
         return Finding(Grade.WARNING, "store-url is off", "signatures are lost at each restart")
     try:
-        url = store_url(config.store, folder)
-        if url is not None and url.path is not None and not url.path.exists():
+        url = resolve_url(config.store.url, folder, STORE_NAME)
+        assert url is not None
+        if url.path is not None and not url.path.exists():
             return Finding(Grade.GOOD, "no store yet: the first start creates it")
-        async with open_store(config.store, folder, read_only=True) as store:
-            stats = await store.measure()
-            return Finding(Grade.GOOD, f"the store {store.status().url} holds {stats.signatures} signed messages")
-    except (StartupError, StoreDown) as error:
+        return Finding(Grade.GOOD, await asyncio.to_thread(_describe_store, url))
+    except StartupError as error:
         return Finding(Grade.BAD, str(error), "see docs/store.md")
+
+
+def _describe_store(url: StoreUrl) -> str:
+    with open_read_only(url) as connection:
+        check_version(connection, url.redacted)
+        return f"the store {url.redacted} holds {measure(connection).signatures} signed messages"
 
 
 async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, timeout_s: float) -> list[Finding]:

@@ -15,7 +15,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.migrate import Migrations, upgrade_at_start
-from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_url
+from warpseal.store.url import StoreKind, StoreUrl, resolve_url
 
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
@@ -30,14 +30,9 @@ _LOG_OF_CACHE: Final = 0.5
 
 def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
     """Return the URL of the index. folder: the network's folder of a daemon. Raises StoreUnusable if there is none."""
-    if not settings.url:
-        if folder is None:
-            raise StoreUnusable(INDEX_NAME, "the data-dir is read-only, and no URL is given for the index")
-        return StoreUrl.for_file(folder / INDEX_NAME)
-    try:
-        url = StoreUrl.parse(settings.url)
-    except MalformedStoreUrl as error:
-        raise StoreUnusable(redacted_url(settings.url), str(error)) from None
+    url = resolve_url(settings.url, folder, INDEX_NAME)
+    if url is None:
+        raise StoreUnusable(INDEX_NAME, "the data-dir is read-only, and no URL is given for the index")
     if url.kind is StoreKind.OFF:
         raise StoreUnusable(url.redacted, "an index cannot be off: index-chains names none instead")
     return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _in_schema(url.text))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final, Literal, ParamSpec, TypeVar, cast
 
 from warpseal.runtime.stack_samples import Stack, StackTotal, StackTotals, capture_stack
@@ -52,6 +53,17 @@ CONTENTION: Final = ContentionProfile()
 """The contention of this process."""
 
 
+@contextmanager
+def _counted(target: str) -> Iterator[None]:
+    """Count the time inside the block as a wait of the caller's caller."""
+    # Between this frame and that of the caller lies the one of contextlib.
+    stack, started = capture_stack(sys._getframe(3)), time.monotonic_ns()
+    try:
+        yield
+    finally:
+        CONTENTION.add(stack, time.monotonic_ns() - started, target)
+
+
 class AsyncLock(asyncio.Lock):
     """A lock of tasks."""
 
@@ -59,11 +71,8 @@ class AsyncLock(asyncio.Lock):
         """Wait until the lock is held."""
         if not (CONTENTION.is_counting and self.locked()):
             return await super().acquire()
-        stack, started = capture_stack(sys._getframe(1)), time.monotonic_ns()
-        try:
+        with _counted(LOCK):
             return await super().acquire()
-        finally:
-            CONTENTION.add(stack, time.monotonic_ns() - started, LOCK)
 
 
 class AsyncSemaphore(asyncio.Semaphore):
@@ -73,11 +82,8 @@ class AsyncSemaphore(asyncio.Semaphore):
         """Wait until a slot is free."""
         if not (CONTENTION.is_counting and self.locked()):
             return await super().acquire()
-        stack, started = capture_stack(sys._getframe(1)), time.monotonic_ns()
-        try:
+        with _counted(SEMAPHORE):
             return await super().acquire()
-        finally:
-            CONTENTION.add(stack, time.monotonic_ns() - started, SEMAPHORE)
 
 
 class ThreadLock:
@@ -94,11 +100,8 @@ class ThreadLock:
             return True
         if not blocking:
             return False
-        started = time.monotonic_ns()
-        try:
+        with _counted(LOCK):
             return self._lock.acquire(timeout=timeout)
-        finally:
-            CONTENTION.add(capture_stack(sys._getframe(1)), time.monotonic_ns() - started, LOCK)
 
     def release(self) -> None:
         """Release the lock."""
@@ -120,11 +123,8 @@ class ThreadSemaphore(threading.BoundedSemaphore):
             return True
         if not blocking:
             return False
-        started = time.monotonic_ns()
-        try:
+        with _counted(SEMAPHORE):
             return super().acquire(timeout=timeout)
-        finally:
-            CONTENTION.add(capture_stack(sys._getframe(1)), time.monotonic_ns() - started, SEMAPHORE)
 
     __enter__ = acquire
 

@@ -197,11 +197,7 @@ def url(*schemes: str) -> Parser[str]:
 
 def list_of(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
     """Accept a JSON list; from the environment also JSON text, or words between commas or spaces."""
-
-    def parse(value: Any, path: str) -> tuple[T, ...]:
-        return _parse_all(_as_list(value, path), path, parse_item)
-
-    return parse
+    return lambda value, path: _parse_all(_as_list(value, path), path, parse_item)
 
 
 def one_or_more(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:

@@ -219,10 +219,7 @@ ADD_VERIFIED: Final = Prepared(
 REJECT: Final = Prepared(lambda _: SHARES.delete().where(_is_share), "message", "of", "bytes")
 MARK: Final = Prepared(lambda _: update(SHARES).values(verified=_literal(1)).where(_is_share), "message", "of", "bytes")
 ADD_SIGNATURE: Final = Prepared(lambda into: _signature_row(into(SIGNATURES)), "keys", "sum", "now", "message")
-USE: Final = Prepared(
-    lambda _: update(MESSAGES).values(used_at=bindparam("now")).where(_is_named),
-    "now", "message",
-)  # fmt: skip
+USE: Final = Prepared(lambda _: update(MESSAGES).values(used_at=bindparam("now")).where(_is_named), "now", "message")
 RECOUNT: Final = Prepared(
     lambda _: (
         update(MESSAGES)
@@ -238,15 +235,10 @@ RECOUNT: Final = Prepared(
     "message",
 )
 LOAD_MESSAGE: Final = Prepared(
-    lambda _: select(MESSAGES.c.key, MESSAGES.c.for_ever, MESSAGES.c.used_at).where(_is_named),
-    "message",
+    lambda _: select(MESSAGES.c.key, MESSAGES.c.for_ever, MESSAGES.c.used_at).where(_is_named), "message"
 )
-LOAD_SHARES: Final = Prepared(
-    lambda _: select(SHARES.c.public_key, SHARES.c.signature, SHARES.c.verified).where(
-        SHARES.c.message_key == bindparam("message")
-    ),
-    "message",
-)
+_share_columns = select(SHARES.c.public_key, SHARES.c.signature, SHARES.c.verified)
+LOAD_SHARES: Final = Prepared(lambda _: _share_columns.where(SHARES.c.message_key == bindparam("message")), "message")
 LOAD_SIGNATURES: Final = Prepared(
     lambda _: (
         select(SIGNATURES.c.public_keys, SIGNATURES.c.signature)

@@ -1,4 +1,4 @@
-"""The database behind a store: one that this process writes, one that is only read, or none."""
+"""The database behind a store, or none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
 from warpseal.store.leadership import Leadership, ServerLeadership
 from warpseal.store.locks import NO_ANSWER, ServerLock, locked_file
-from warpseal.store.migrate import Migrations, check_version, upgrade_at_start
+from warpseal.store.migrate import Migrations, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import OFF, StoreKind, StoreUrl
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """A database; this class is that of a store that is off. reason: why nothing can be written.
+    """A database; this class is that of a store that is off. reason: why it is off.
 
     settings: as given. queue: the writes that may wait.
     """
@@ -114,51 +114,12 @@ class Database:
         return future
 
     def status(self) -> StoreStatus:
-        """Return its status without a query. That a store is off is no failure."""
+        """Return its status without a query; a store that is off is up."""
         return StoreStatus(OFF, True, reason=self._reason)
 
     def leadership(self, name: str) -> Leadership:
         """Return the election of a name among all daemons of this database."""
         return Leadership()
-
-
-class ReadOnlyDatabase(Database):
-    """A database that is only read; a running daemon may use it meanwhile."""
-
-    _reader: StoreReader
-
-    def __init__(self, url: StoreUrl, settings: StoreSettings, migrations: Migrations) -> None:
-        self._url = url
-        self._migrations = migrations
-        self._version: str | None = None
-        self._engine = reading_engine(url, settings.readers)
-        self._reader = StoreReader(self._engine, settings, partial(redacted_reason, url))
-        super().__init__(settings, "it is open for reading only", self._reader)
-
-    async def open(self) -> None:
-        """Check that it exists and has the schema version of this program. Raises StartupError."""
-        await asyncio.to_thread(self._open)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        self._reader.close()
-
-    def status(self) -> StoreStatus:
-        """Return its status without a query."""
-        return StoreStatus(self._url.redacted, self._version is not None, self._version)
-
-    def leadership(self, name: str) -> Leadership:
-        """Return an election that this process never wins, because it only reads."""
-        return Leadership(held=False)
-
-    def _open(self) -> None:
-        if self._url.path is not None and not self._url.path.exists():
-            raise StoreUnusable(self._url.redacted, "it does not exist yet; a daemon creates it")
-        try:
-            with self._engine.connect() as connection:
-                self._version = check_version(connection, self._url.redacted, self._migrations)
-        except DBAPIError as error:
-            raise StoreUnusable(self._url.redacted, redacted_reason(self._url, error)) from None
 
 
 class ReadWriteDatabase(Database):

@@ -69,8 +69,7 @@ class TransferStats:
     bad_lines: int = 0
 
     def __str__(self) -> str:
-        counts = (f"{self.messages} messages", f"{self.signatures} signed messages", f"{self.shares} shares")
-        return ", ".join(counts)
+        return f"{self.messages} messages, {self.signatures} signed messages, {self.shares} shares"
 
 
 def export_lines(

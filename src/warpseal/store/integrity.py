@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import Column, Connection, Row, func, select
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.bls import verify, verify_aggregate
@@ -61,18 +61,31 @@ class IntegrityCheck:
                 self._report(f"the database cannot be read: {error.orig}")
         return self.report
 
+    def _report(self, fault: str) -> None:
+        self.report.faults += 1
+        self.on_fault(fault)
+
     def _check_database(self) -> None:
-        for fault in _database_faults(self.connection):
-            self._report(fault)
+        """Report the faults that the database itself finds. A server checks pages as it reads them: all are read."""
+        execute = self.connection.execute
+        if self.connection.dialect.name == "sqlite":
+            for (line,) in self.connection.exec_driver_sql("PRAGMA integrity_check").all():
+                if line != "ok":
+                    self._report(f"the file is damaged: {line}")
+            for row in self.connection.exec_driver_sql("PRAGMA foreign_key_check").all():
+                self._report(f"a row of {row[0]} belongs to no message")
+            return
+        for table in METADATA.sorted_tables:
+            execute(select(func.count()).select_from(table))
+        for table in (SHARES, SIGNATURES):
+            orphans = select(func.count()).select_from(table).where(table.c.message_key.not_in(select(MESSAGES.c.key)))
+            if count := execute(orphans).scalar():
+                self._report(f"{count} rows of {table.name} belong to no message")
 
     def _check_messages(self) -> None:
         for rows in read_messages(self.connection):
             self._check_message(rows)
             self.progress(self.report)
-
-    def _report(self, fault: str) -> None:
-        self.report.faults += 1
-        self.on_fault(fault)
 
     def _check_message(self, rows: MessageRows) -> None:
         row = rows.message
@@ -100,20 +113,21 @@ class IntegrityCheck:
                 self._report(f"{name}: the verified share of key 0x{share.public_key.hex()} does not verify")
 
     def _check_transactions(self) -> None:
-        for row in self._rows(select(L1_TRANSACTIONS).order_by(L1_TRANSACTIONS.c.tx_id), L1_TRANSACTIONS.c.tx_id):
+        for row in self._rows(L1_TRANSACTIONS.c.tx_id):
             self.report.l1_transactions += 1
             if sha256(row.raw).digest() != row.tx_id:
                 self._report(f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes")
 
     def _check_origins(self) -> None:
-        for row in self._rows(select(ORIGINS).order_by(ORIGINS.c.validation_id), ORIGINS.c.validation_id):
+        for row in self._rows(ORIGINS.c.validation_id):
             self.report.origins += 1
             if _origin_validation(row) != row.validation_id:
                 self._report(f"origin of validation 0x{row.validation_id.hex()}: it proves another validation, or none")
 
-    def _rows(self, query: Select[Any], key: Any) -> Iterator[Row[Any]]:
-        after = b""
-        while page := self.connection.execute(query.where(key > after).limit(_ROWS_PER_PAGE)).all():
+    def _rows(self, key: Column[bytes]) -> Iterator[Row[Any]]:
+        """Yield the rows of a table in the order of its key."""
+        query, after = select(key.table).order_by(key).limit(_ROWS_PER_PAGE), b""
+        while page := self.connection.execute(query.where(key > after)).all():
             yield from page
             after = getattr(page[-1], key.name)
 
@@ -151,20 +165,3 @@ def _origin_validation(row: Row[Any]) -> bytes | None:
     if row.subnet_id is None or len(row.subnet_id) != ID_BYTES or not 0 <= (row.bootstrap_index or 0) < 2**32:
         return None
     return bootstrap_validation_id(SubnetID(row.subnet_id), row.bootstrap_index or 0)
-
-
-def _database_faults(connection: Connection) -> Iterator[str]:
-    """Yield the faults that the database itself finds. A server checks pages as it reads them, so all are read."""
-    if connection.dialect.name == "sqlite":
-        for (line,) in connection.exec_driver_sql("PRAGMA integrity_check").all():
-            if line != "ok":
-                yield f"the file is damaged: {line}"
-        for row in connection.exec_driver_sql("PRAGMA foreign_key_check").all():
-            yield f"a row of {row[0]} belongs to no message"
-        return
-    for table in METADATA.sorted_tables:
-        connection.execute(select(func.count()).select_from(table))
-    for table in (SHARES, SIGNATURES):
-        orphans = select(func.count()).select_from(table).where(table.c.message_key.not_in(select(MESSAGES.c.key)))
-        if count := connection.execute(orphans).scalar():
-            yield f"{count} rows of {table.name} belong to no message"

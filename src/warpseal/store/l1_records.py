@@ -18,14 +18,7 @@ from warpseal.store.database import Database
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.schema import BLOCK_RANGES, EAGER_TASKS, L1_TRANSACTIONS, ORIGINS
 from warpseal.store.statements import Prepared, insert_for, replacing
-from warpseal.store.values import (
-    BlockRange,
-    BootstrapOrigin,
-    EagerTask,
-    L1Transaction,
-    Origin,
-    RegistrationOrigin,
-)
+from warpseal.store.values import BlockRange, BootstrapOrigin, EagerTask, L1Transaction, Origin, RegistrationOrigin
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 
 FOLLOWER: Final = "follower"

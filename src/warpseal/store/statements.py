@@ -65,10 +65,9 @@ class Prepared:
 
     def text(self, database: str) -> str:
         """Return its text for "sqlite" or "postgresql"."""
-        text = self._texts.get(database)
-        if text is None:
-            text = self._texts[database] = self._compile(database)
-        return text
+        if database not in self._texts:
+            self._texts[database] = self._compile(database)
+        return self._texts[database]
 
     def _compile(self, database: str) -> str:
         statement = self._build(_inserter(database))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from warpseal.store.errors import StoreUnusable
+
 OFF: Final = "off"
 """The `store-url` of a daemon that stores nothing."""
 
@@ -74,6 +76,16 @@ class StoreUrl:
         for secret in _secrets(self.text):
             text = text.replace(secret, _HIDDEN)
         return text
+
+
+def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | None:
+    """Return where a database is: at a url, or without one in a folder; None without both. Raises StoreUnusable."""
+    if not text:
+        return StoreUrl.for_file(folder / file_name) if folder is not None else None
+    try:
+        return StoreUrl.parse(text)
+    except MalformedStoreUrl as error:
+        raise StoreUnusable(redacted_url(text), str(error)) from None
 
 
 def redacted_url(text: str) -> str:

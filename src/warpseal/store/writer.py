@@ -224,17 +224,16 @@ class StoreWriter:
         batch.clear()
         failure: DBAPIError | None = None
         refused: list[Exception] = []
-        for piece in pieces:
+        for position, piece in enumerate(pieces):
             try:
-                if failure is None:
-                    self._commit(piece)
-                    continue
+                self._commit(piece)
             except Exception as error:  # noqa: BLE001 - logged below
-                if not _is_database_failure(error):
-                    refused.append(error)
-                    continue
-                failure = error
-            batch.extend(piece)
+                if _is_database_failure(error):
+                    failure = error
+                    for left in pieces[position:]:
+                        batch.extend(left)
+                    break
+                refused.append(error)
         if refused:
             self.queue.dropped += len(refused)
             log.error(
