@@ -5,10 +5,11 @@ Equal sets at different heights share them, because the key is the digest of the
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
+
+from cachetools import LRUCache
 
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.share_cache import CacheLookups, SharedByteLimit
@@ -49,12 +50,15 @@ class ResultCache:
 
     def __init__(self, limit: SharedByteLimit, limit_bytes: int, below_buffer_s: float) -> None:
         self.lookups: Final = CacheLookups()
-        self.used_bytes = 0
         self._limit = limit
-        self._limit_bytes = limit_bytes // 2
         self._below_buffer_s = below_buffer_s
-        self._entries: OrderedDict[tuple[MessageID, bytes], _Entry] = OrderedDict()
+        self._entries: LRUCache[tuple[MessageID, bytes], _Entry] = LRUCache(limit_bytes // 2, attrgetter("cost_bytes"))
         limit.attach(self._evict_oldest)
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of all results, estimated."""
+        return int(self._entries.currsize)
 
     def find(self, message_id: MessageID, set_digest: bytes, goal: QuorumGoal, now: float) -> SignedResult | None:
         """Return the lightest result that meets the goal's target.
@@ -64,7 +68,6 @@ class ResultCache:
         found: SignedResult | None = None
         entry = self._entries.get((message_id, set_digest))
         if entry is not None:
-            self._entries.move_to_end((message_id, set_digest))
             found = next((result for result in entry.results if result.weight >= goal.target_weight), None)
             until, below_buffer = entry.below_buffer.get((goal.quorum, goal.buffer), (now, None))
             if found is None and now < until:
@@ -75,8 +78,8 @@ class ResultCache:
 
     def put(self, message_id: MessageID, set_digest: bytes, result: SignedResult, goal: QuorumGoal, now: float) -> None:
         """Add a result that was made for `goal`."""
-        entry = self._entries.setdefault((message_id, set_digest), _Entry())
-        self._entries.move_to_end((message_id, set_digest))
+        key, before = (message_id, set_digest), self.used_bytes
+        entry = self._entries.pop(key, None) or _Entry()
         # Of too many, the heaviest and the most recent ones stay.
         others = [other for other in entry.results if other.weight != result.weight][1 - _MAX_RESULTS :]
         entry.results = sorted([*others, result], key=attrgetter("weight"))
@@ -85,18 +88,14 @@ class ResultCache:
             while len(entry.below_buffer) > _MAX_BELOW_BUFFER:
                 del entry.below_buffer[next(iter(entry.below_buffer))]
         held = {*entry.results, *(old for _, old in entry.below_buffer.values())}
-        before, entry.cost_bytes = entry.cost_bytes, _ENTRY_COST_BYTES + sum(other.cost_bytes for other in held)
-        self._use(entry.cost_bytes - before)
-        while self.used_bytes > self._limit_bytes and self._evict_oldest():
-            pass
-
-    def _use(self, count: int) -> None:
-        self.used_bytes += count
-        self._limit.add(count)
+        entry.cost_bytes = _ENTRY_COST_BYTES + sum(other.cost_bytes for other in held)
+        if entry.cost_bytes <= self._entries.maxsize:
+            self._entries[key] = entry
+        self._limit.add(self.used_bytes - before)
 
     def _evict_oldest(self) -> bool:
         if not self._entries:
             return False
-        _, entry = self._entries.popitem(last=False)
-        self._use(-entry.cost_bytes)
+        _, entry = self._entries.popitem()
+        self._limit.add(-entry.cost_bytes)
         return True

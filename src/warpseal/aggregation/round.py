@@ -15,12 +15,7 @@ from typing import Final
 from warpseal.aggregation.ask_schedule import Ask, AskSchedule
 from warpseal.aggregation.bad_shares import SearchResult
 from warpseal.aggregation.goals import GoalStatus, QuorumGoal, QuorumGoals
-from warpseal.aggregation.members import (
-    LastReply,
-    MemberRecord,
-    MemberTable,
-    Unreachable,
-)
+from warpseal.aggregation.members import LastReply, MemberRecord, MemberTable, Unreachable
 from warpseal.aggregation.refusals import RefusalKind, RefusalRules
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.round_shares import (
