@@ -129,13 +129,8 @@ class EvmPool:
             await self._read_head(node)
 
     def _compare_identity(self, node: EvmNode, identity: ChainIdentity | None) -> None:
-        fault = None
-        if identity is None:
-            fault = "returns no chain id or no block 0"
-        else:
-            self.identity = self.identity or identity
-            if identity != self.identity:
-                fault = f"is of another chain: chain id {identity.chain_id}, block 0 {identity.genesis_hash}"
+        self.identity = self.identity or identity
+        fault = find_identity_fault(identity, self.identity)
         if fault is not None and fault != node.fault:
             log.warning("EVM node refused", extra={"node": node.display, "reason": fault})
         node.is_wrong_chain = fault is not None
@@ -178,6 +173,15 @@ def parse_identity(chain_id: int | None, genesis_block: object) -> ChainIdentity
     if chain_id is None or not isinstance(genesis_hash, str) or len(genesis_hash) != _HASH_CHARACTERS:
         return None
     return ChainIdentity(chain_id, genesis_hash.lower())
+
+
+def find_identity_fault(identity: ChainIdentity | None, expected: ChainIdentity | None) -> str | None:
+    """Return why a node with this identity does not belong to a chain; None if it does."""
+    if identity is None:
+        return "returns no chain id or no block 0"
+    if identity != expected:
+        return f"is of another chain: chain id {identity.chain_id}, block 0 {identity.genesis_hash}"
+    return None
 
 
 async def _for_all(action: Callable[[EvmNode], Coroutine[Any, Any, None]], nodes: Iterable[EvmNode]) -> None:

@@ -9,13 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import aiohttp
 import msgspec
 
-from warpseal.evm_rpc.pool import CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL, ChainIdentity, EvmPool, parse_identity
+from warpseal.evm_rpc.pool import (
+    CHAIN_ID_CALL,
+    GENESIS_CALL,
+    HEAD_CALL,
+    ChainIdentity,
+    EvmPool,
+    find_identity_fault,
+    parse_identity,
+)
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.json_values import quantity_or_none
@@ -33,10 +41,6 @@ class WebSocketUnavailable(Exception):
 
 class TooManyWebSockets(Exception):
     """The chain has as many WebSocket clients as are allowed."""
-
-
-class _WrongChain(Exception):
-    """A node that does not belong to this chain."""
 
 
 class NodeSocket:
@@ -139,41 +143,30 @@ class EvmSockets:
 
     async def _try_connect(self, position: int) -> NodeSocket | None:
         """Return a connection to the node at this position; None if it cannot be used now."""
-        try:
-            async with asyncio.timeout(self._settings.connect_timeout_s):
-                opened = await self._connect(position)
-        except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
-            reason = type(error).__name__
-            log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": reason})
-            return None
-        except _WrongChain as error:
-            if position not in self.refused:
-                extra = {"node": self._endpoints[position].display, "reason": str(error)}
-                log.warning("EVM node refused", extra=extra)
-            self.refused[position] = str(error)
-            return None
-        self.refused.pop(position, None)
-        return opened
-
-    async def _connect(self, position: int) -> NodeSocket:
-        """Return a connection to a node of this chain. Raises what aiohttp raises, or _WrongChain."""
         endpoint = self._endpoints[position]
-        socket = await self._session.ws_connect(
-            endpoint.url(""),
-            headers=dict(endpoint.http_headers),
-            max_msg_size=self._settings.max_message_bytes,
-            heartbeat=_HEARTBEAT_S,
-        )
-        try:
-            identity, head = await _handshake(socket)
-            if identity is None:
-                raise _WrongChain("returns no chain id or no block 0")
-            if identity != self._pool.identity:
-                raise _WrongChain(f"is of another chain: chain id {identity.chain_id}, block 0 {identity.genesis_hash}")
-        except BaseException:
-            await socket.close()
-            raise
-        return NodeSocket(socket, position, head)
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self._settings.connect_timeout_s):
+                    socket = await self._session.ws_connect(
+                        endpoint.url(""),
+                        headers=dict(endpoint.http_headers),
+                        max_msg_size=self._settings.max_message_bytes,
+                        heartbeat=_HEARTBEAT_S,
+                    )
+                    stack.push_async_callback(socket.close)
+                    identity, head = await _handshake(socket)
+            except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
+                log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": type(error).__name__})
+                return None
+            fault = find_identity_fault(identity, self._pool.identity)
+            if fault is None:
+                self.refused.pop(position, None)
+                stack.pop_all()
+                return NodeSocket(socket, position, head)
+            if position not in self.refused:
+                log.warning("EVM node refused", extra={"node": endpoint.display, "reason": fault})
+            self.refused[position] = fault
+            return None
 
 
 async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> NodeSocket | None:

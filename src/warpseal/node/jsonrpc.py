@@ -72,23 +72,14 @@ class _SentResponse(msgspec.Struct):
     error: RpcError | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Numbered(msgspec.Struct):
-    """A response to an id that this daemon chose."""
-
-    id: int
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    error: RpcError | None = None
-
-
 class _Received(msgspec.Struct):
-    id: msgspec.Raw = NULL
+    id: Any = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: RpcError | None = None
 
 
 _SINGLE: Final = msgspec.json.Decoder(_Received)
 _BATCH: Final = msgspec.json.Decoder(list[_Received])
-_NUMBERED_BATCH: Final = msgspec.json.Decoder(list[_Numbered])
 _MALFORMED: Final = (msgspec.MsgspecError, RecursionError)
 
 
@@ -111,7 +102,8 @@ def decode_responses(body: bytes, numbers: Sequence[int]) -> dict[int, RpcRespon
     """
     try:
         if body.lstrip()[:1] == b"[":
-            by_number = _decode_batch(body)
+            # A node may answer with an id that is no number, for example null.
+            by_number = {entry.id: entry for entry in _BATCH.decode(body) if type(entry.id) is int}
             return {number: _response(by_number.get(number)) for number in numbers}
         response = _response(_SINGLE.decode(body))
     except _MALFORMED:
@@ -151,14 +143,7 @@ def _sent_response(call_id: msgspec.Raw | None, response: RpcResponse) -> _SentR
     return _SentResponse(VERSION, call_id, response.result if response.result is not None else NULL)
 
 
-def _decode_batch(body: bytes) -> Mapping[int, _Received | _Numbered]:
-    try:
-        return {entry.id: entry for entry in _NUMBERED_BATCH.decode(body)}
-    except msgspec.ValidationError:  # A node may answer with an id that is no number, for example null.
-        return {_number(entry.id): entry for entry in _BATCH.decode(body)}
-
-
-def _response(entry: _Received | _Numbered | None) -> RpcResponse:
+def _response(entry: _Received | None) -> RpcResponse:
     if entry is None:
         return UNREADABLE
     if entry.error is not None:
@@ -166,8 +151,3 @@ def _response(entry: _Received | _Numbered | None) -> RpcResponse:
             return RpcResponse(error=RpcError(entry.error.code, entry.error.message))
         return RpcResponse(error=entry.error)
     return UNREADABLE if isinstance(entry.result, msgspec.UnsetType) else RpcResponse(entry.result)
-
-
-def _number(raw: msgspec.Raw) -> int:
-    text = bytes(raw).strip()
-    return int(text) if text.isdigit() and len(text) < 10 else -1

@@ -156,14 +156,14 @@ class UpstreamNode:
 
     async def _try_paths(self, call: NodeCall[T]) -> T:
         working = self._working_paths.get(call.paths)
-        paths = (working,) if working else call.paths
-        for path in paths[:-1]:
+        *others, last = (working,) if working else call.paths
+        for path in others:
             try:
                 return await self._call_path(call, path)
             except CallFailure as error:
                 if error.status != _NOT_FOUND:
                     raise
-        return await self._call_path(call, paths[-1])
+        return await self._call_path(call, last)
 
     async def _call_path(self, call: NodeCall[T], path: str) -> T:
         try:
