@@ -12,7 +12,7 @@ from warpseal.api.node.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains, run_chains
-from warpseal.evm_rpc.chain_config_loader import ChainConfigLoader
+from warpseal.evm_rpc.chain_config import ChainConfigLoader
 from warpseal.evm_rpc.forwarder import ForwardingObserver, LoadChainConfig
 from warpseal.node.endpoint import EvmChain
 from warpseal.ops.health.chains import evm_check

@@ -1,4 +1,4 @@
-"""The configuration of a subnet-evm chain, built from its genesis and upgrade file as its nodes build it. Pure.
+"""The configuration of a subnet-evm chain, built from its genesis and upgrade file as its nodes build it.
 
 Source of truth: avalanchego `graft/subnet-evm/plugin/evm/vm.go` (parseGenesis), `params/config_extra.go`,
 `params/extras/network_upgrades.go`.
@@ -6,8 +6,12 @@ Source of truth: avalanchego `graft/subnet-evm/plugin/evm/vm.go` (parseGenesis),
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +29,13 @@ from warpseal.evm_rpc.precompiles import (
     quantity,
     timestamp,
 )
+from warpseal.runtime.settings import MEBIBYTE
+from warpseal.runtime.single_flight import SingleFlight
 
+log = logging.getLogger(__name__)
+
+_MAX_FILE_BYTES: Final = 16 * MEBIBYTE
+_RETRY_S: Final = 2.0
 UNSCHEDULED: Final = 253_399_622_400
 _NETWORK_UPGRADES: Final = ("subnetEVM", "durango", "etna", "fortuna", "granite", "helicon")
 _BLOCKS: Final = (
@@ -177,3 +187,63 @@ def _account(given: dict[str, Any]) -> dict[str, Any]:
 
 def _rule_name(fork: str) -> str:
     return f"Is{fork[:1].upper()}{fork[1:]}".replace("Eip", "EIP")
+
+
+Genesis = Callable[[], Awaitable[bytes | None]]
+"""Returns the genesis in the chain's CreateChainTx; None if no node returns it now."""
+UpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
+"""Returns Unix seconds by upgrade; None if no node returns them now."""
+
+
+class ChainConfigLoader:
+    """The configuration of one chain, loaded on first use; the upgrade file is read again when it changes.
+
+    Without an upgrade file there is no configuration: a chain's changes after its genesis are written only there.
+    """
+
+    def __init__(self, upgrade_file: Path | None, genesis: Genesis, upgrade_times: UpgradeTimes) -> None:
+        self._upgrade_file = upgrade_file
+        self._genesis = genesis
+        self._upgrade_times = upgrade_times
+        self._loaded: tuple[int, ChainConfig | None] | None = None
+        self._retry_at = 0.0
+        self._flight: SingleFlight[int, None] = SingleFlight()
+
+    async def __call__(self) -> ChainConfig | None:
+        """Return the configuration; None if it is unknown, or the chain does not run subnet-evm."""
+        if self._upgrade_file is None:
+            return None
+        try:
+            changed_ns = self._upgrade_file.stat().st_mtime_ns
+        except OSError as error:
+            self._warn(error.strerror or "cannot be read")
+            return None
+        if self._loaded is None or self._loaded[0] != changed_ns:
+            await self._flight.run(changed_ns, partial(self._load, changed_ns))
+        return self._loaded[1] if self._loaded is not None else None
+
+    async def _load(self, changed_ns: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._retry_at:
+            return
+        self._retry_at = now + _RETRY_S
+        genesis, times = await self._genesis(), await self._upgrade_times()
+        if genesis is None or times is None or self._upgrade_file is None:
+            return
+        config: ChainConfig | None = None
+        try:
+            config = chain_config(genesis, _read(self._upgrade_file), times)
+        except (NotSubnetEvm, OSError) as error:
+            self._warn(str(error))
+        self._loaded, self._retry_at = (changed_ns, config), 0.0
+
+    def _warn(self, reason: str) -> None:
+        log.warning("EVM chain configuration unavailable", extra={"upgrade_file": self._upgrade_file, "reason": reason})
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        read = file.read(_MAX_FILE_BYTES + 1)
+    if len(read) > _MAX_FILE_BYTES:
+        raise NotSubnetEvm(f"more than {_MAX_FILE_BYTES} bytes")
+    return read

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 import msgspec
 from cachetools import LRUCache
 
-from warpseal.evm_rpc.arguments import RpcFailure, normalize_timestamp
 from warpseal.evm_rpc.chain_config import ChainConfig
 from warpseal.evm_rpc.methods import (
     FEE_CONFIG,
@@ -32,7 +31,7 @@ from warpseal.evm_rpc.methods import (
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply
 from warpseal.evm_rpc.pool import EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.evm_rpc.subnet_evm import derive, with_last_changed
+from warpseal.evm_rpc.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
 from warpseal.node.jsonrpc import (
     METHOD_NOT_FOUND,
     REQUEST_TIMED_OUT,
