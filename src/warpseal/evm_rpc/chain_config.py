@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -65,12 +65,6 @@ class ChainConfig:
     genesis_precompiles: Mapping[str, Config]
     upgrades: Mapping[str, Any]
 
-    @property
-    def precompile_upgrades(self) -> Sequence[Config]:
-        """The precompile upgrades of the upgrade file, in its order."""
-        listed: Sequence[Config] = self.upgrades.get("precompileUpgrades", ())
-        return listed
-
     def as_json(self) -> dict[str, Any]:
         """Return the result of eth_getChainConfig: names in their order, `upgrades` last."""
         named = {**self.settings, **self.genesis_precompiles}
@@ -78,20 +72,16 @@ class ChainConfig:
 
     def precompiles_at(self, moment: int) -> dict[str, Config]:
         """Return the result of eth_getActivePrecompilesAt."""
-        return active_precompiles(moment, self.genesis_precompiles, self.precompile_upgrades)
+        return active_precompiles(moment, self.genesis_precompiles, self.upgrades.get("precompileUpgrades", ()))
 
     def has_fee_manager(self, moment: int) -> bool:
-        """Return whether the fee manager precompile is active at a time."""
-        return FEE_MANAGER in self.precompiles_at(moment)
+        """Return whether the fee manager precompile is active at a time, and with it subnet-evm's own rules."""
+        return self._is_reached("subnetEVMTimestamp", moment) and FEE_MANAGER in self.precompiles_at(moment)
 
     def fees(self, moment: int) -> Mapping[str, int]:
         """Return the fees at a time without an active fee manager."""
         fees: Mapping[str, int] = self.settings["feeConfig"]
         return fees if self._is_reached("subnetEVMTimestamp", moment) else DEFAULT_FEES
-
-    def is_active(self, moment: int) -> bool:
-        """Return whether subnet-evm's own rules are active at a time."""
-        return self._is_reached("subnetEVMTimestamp", moment)
 
     def rules_at(self, moment: int) -> dict[str, Any]:
         """Return the result of eth_getActiveRulesAt; rules of block numbers are those of block 0."""

@@ -16,7 +16,7 @@ import aiohttp
 
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
-from warpseal.runtime.http_session import new_session
+from warpseal.runtime.http_session import new_session, read_body
 
 JSON: Final = "application/json"
 _BUSY: Final = frozenset({429, 502, 503, 504})
@@ -118,7 +118,9 @@ class EvmNode:
             async with session.post(
                 self._url, data=body, headers=self._headers, timeout=limits, allow_redirects=False
             ) as response:
-                content = await self._read(response)
+                content = await read_body(response, self._settings.max_answer_bytes)
+                if content is None:
+                    raise EvmNodeError(EvmErrorKind.TOO_LARGE)
                 return EvmNodeReply(response.status, content, response.headers.get("Content-Type", JSON)[:256])
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
             raise EvmNodeError(EvmErrorKind.UNREACHABLE) from None
@@ -126,18 +128,3 @@ class EvmNode:
             raise EvmNodeError(EvmErrorKind.TIMEOUT) from None
         except (aiohttp.ClientError, OSError):
             raise EvmNodeError(EvmErrorKind.LOST) from None
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        limit = self._settings.max_answer_bytes
-        if (response.content_length or 0) > limit:
-            response.close()
-            raise EvmNodeError(EvmErrorKind.TOO_LARGE)
-        if response.content_length is not None:
-            return await response.read()
-        content = bytearray()
-        async for chunk in response.content.iter_any():
-            content += chunk
-            if len(content) > limit:
-                response.close()
-                raise EvmNodeError(EvmErrorKind.TOO_LARGE)
-        return bytes(content)

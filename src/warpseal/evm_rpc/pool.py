@@ -105,16 +105,13 @@ class EvmPool:
 
     async def check(self) -> None:
         """Verify the nodes that are due, concurrently once the identity of the chain is known."""
-        due = [node for node in self.nodes if self._is_due(node)]
+        checked_before = _now() - _RECHECK_S
+        due = [node for node in self.nodes if node.fault is not None or node.checked_at < checked_before]
         if self.identity is None:
             for node in due:
                 await self._verify(node)
         else:
             await _for_all(self._verify, due)
-
-    def _is_due(self, node: EvmNode) -> bool:
-        is_failing = not node.is_verified or node.fault is not None
-        return is_failing or _now() - node.checked_at > _RECHECK_S
 
     async def _verify(self, node: EvmNode) -> None:
         try:

@@ -114,29 +114,23 @@ def _no_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _initial(name: str, encode: Callable[[Any], dict[str, Any]]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return the function for a configuration with one field, which may be missing."""
+    return lambda fields: {} if fields.get(name) is None else {name: encode(fields[name])}
+
+
 def _mint(fields: Mapping[str, Any]) -> dict[str, Any]:
-    minted = fields.get("initialMint")
-    return (
-        {"initialMint": {address(account): quantity(amount) for account, amount in _object(minted).items()}}
-        if minted
-        else {}
-    )
+    minted = {
+        address(account): quantity(amount) for account, amount in _object(fields.get("initialMint") or {}).items()
+    }
+    return {"initialMint": minted} if minted else {}
 
 
-def _fees(fields: Mapping[str, Any]) -> dict[str, Any]:
-    given = fields.get("initialFeeConfig")
-    return {} if given is None else {"initialFeeConfig": fees_as_json(given)}
-
-
-def _rewards(fields: Mapping[str, Any]) -> dict[str, Any]:
-    given = fields.get("initialRewardConfig")
-    if given is None:
-        return {}
-    reward = {
+def _reward(given: Any) -> dict[str, Any]:
+    return {
         "allowFeeRecipients": bool(_object(given).get("allowFeeRecipients")),
         "rewardAddress": address(given.get("rewardAddress") or _NO_ADDRESS),
     }
-    return {"initialRewardConfig": reward}
 
 
 def _warp(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,10 +140,7 @@ def _warp(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gas_price(fields: Mapping[str, Any]) -> dict[str, Any]:
-    given = fields.get("initialGasPriceConfig")
-    if given is None:
-        return {}
+def _gas_price(given: Any) -> dict[str, Any]:
     kinds: Iterable[tuple[str, type]] = (
         ("validatorTargetGas", bool),
         ("targetGas", int),
@@ -157,17 +148,17 @@ def _gas_price(fields: Mapping[str, Any]) -> dict[str, Any]:
         ("minGasPrice", int),
         ("timeToDouble", int),
     )
-    return {"initialGasPriceConfig": {name: kind(_object(given).get(name) or 0) for name, kind in kinds}}
+    return {name: kind(_object(given).get(name) or 0) for name, kind in kinds}
 
 
 KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "contractDeployerAllowListConfig": _no_fields,
     "contractNativeMinterConfig": _mint,
     "txAllowListConfig": _no_fields,
-    FEE_MANAGER: _fees,
-    "rewardManagerConfig": _rewards,
+    FEE_MANAGER: _initial("initialFeeConfig", fees_as_json),
+    "rewardManagerConfig": _initial("initialRewardConfig", _reward),
     "warpConfig": _warp,
-    "gasPriceManagerConfig": _gas_price,
+    "gasPriceManagerConfig": _initial("initialGasPriceConfig", _gas_price),
 }
 """By key: the fields of a precompile's configuration besides roles and times."""
 _WITHOUT_ROLES: Final = frozenset({"warpConfig"})

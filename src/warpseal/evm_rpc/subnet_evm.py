@@ -118,7 +118,7 @@ async def _derive_result(call: RpcCall, config: ChainConfig, call_node: CallNode
 async def _fee_config(block: BlockRef, config: ChainConfig, call_node: CallNode) -> Mapping[str, Any]:
     header = await _get_header(block, call_node)
     moment = int(header.timestamp, 16)
-    if not config.is_active(moment) or not config.has_fee_manager(moment):
+    if not config.has_fee_manager(moment):
         return {"feeConfig": config.fees(moment), "lastChangedAt": 0}
     words = await _eth_call(_GET_FEES, header.number, len(FEE_FIELDS), call_node)
     changed = await _eth_call(_GET_LAST_CHANGED, header.number, 1, call_node)

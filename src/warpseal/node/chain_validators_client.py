@@ -15,6 +15,7 @@ import msgspec
 from warpseal.errors import CallRefused, NodeAttempt, NodeUnavailable
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import CallFailure, RpcRefusal
+from warpseal.node.json_values import list_decoder
 from warpseal.node.rpc import NodeCall, UpstreamNode
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, node_id_text
 
@@ -39,10 +40,6 @@ class ListedValidator(msgspec.Struct, frozen=True):
     is_connected: bool = msgspec.field(name="isConnected")
     uptime_percentage: int | float = msgspec.field(name="uptimePercentage")
     uptime_seconds: U64 = msgspec.field(name="uptimeSeconds")
-
-
-class _Listed(msgspec.Struct):
-    validators: list[ListedValidator] | None = None
 
 
 class ChainValidatorsClient:
@@ -110,5 +107,4 @@ def validators_endpoint(rpc: NodeEndpoint) -> NodeEndpoint | None:
     return replace(rpc, base_url=f"{base}/validators{rest}") if found else None
 
 
-def _decode(result: bytes) -> tuple[ListedValidator, ...]:
-    return tuple(msgspec.json.decode(result, type=_Listed).validators or ())
+_decode: Final = list_decoder("validators", ListedValidator, lambda validator: validator)

@@ -1,8 +1,8 @@
 """Validators and blockchains from nodes alone, for callers of a daemon without an index.
 
-Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node lists its delegators too),
-`vms/platformvm/api/static_service.go`, `vms/platformvm/reward/calculator.go` (Split), `api/info/service.go`,
-`network/peer/info.go`.
+Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node lists its delegators too,
+getAllValidatorsAt), `vms/platformvm/api/static_service.go`, `vms/platformvm/reward/calculator.go` (Split),
+`api/info/service.go`, `network/peer/info.go`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,12 @@ from warpseal.warp.ids import (
 )
 
 _Key = tuple[NodeID, SubnetID]
+_SubnetsByNode = dict[NodeID, tuple[SubnetID, ...]]
 
 CACHE_TTL_S: Final = 10.0
+MEMBERSHIP_TTL_S: Final = 60.0
 MAX_CACHED: Final = 1_000
+MAX_SUBNETS: Final = 64
 STALE_CONNECTIVITY_S: Final = 3_600.0
 """For how long the last known connectivity of a validator is returned while no node answers."""
 _AVM: Final = b"avm".ljust(32, b"\x00")
@@ -68,7 +71,8 @@ class NodeViewClient:
         self._platform = platform
         self._p_chain = p_chain
         self._info = info
-        self._memberships = SubnetMemberships(platform)
+        self._memberships: TtlCache[None, _SubnetsByNode] = TtlCache(1)
+        self._membership_flights: SingleFlight[None, _SubnetsByNode] = SingleFlight()
         self._validations_cache: TtlCache[_Key, tuple[NodeValidation, ...]] = TtlCache(MAX_CACHED)
         self._connectivity_cache: TtlCache[NodeID, tuple[Connectivity, float]] = TtlCache(MAX_CACHED)
 
@@ -104,7 +108,7 @@ class NodeViewClient:
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
         """Return the current validations of a node: the Primary Network's and, if it has one, those of subnets."""
         validations = await self._validations(node_id, PRIMARY_NETWORK)
-        for subnet_id in await self._memberships.subnets_of(node_id) if validations else ():
+        for subnet_id in await self._subnets_of(node_id) if validations else ():
             validations += await self._validations(node_id, subnet_id)
         return validations
 
@@ -117,6 +121,25 @@ class NodeViewClient:
             NodeCall("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total_stake)
         )
         return tuple(listed.with_total_stake(total) for listed in current)
+
+    async def _subnets_of(self, node_id: NodeID) -> tuple[SubnetID, ...]:
+        """Return the subnets and L1s that a node validates, at most 64; they are fetched for all nodes together."""
+        cached = self._memberships.get(None)
+        subnets = cached.value if cached else await self._membership_flights.run(None, self._fetch_memberships)
+        return subnets.get(node_id, ())
+
+    async def _fetch_memberships(self) -> _SubnetsByNode:
+        try:
+            sets = await self._platform.all_validators_at(await self._platform.height())
+        except RpcRefusal:  # The node is too old to have the method.
+            sets = {}
+        by_node: dict[NodeID, list[SubnetID]] = {}
+        for subnet_id, entries in sets.items():
+            for entry in entries if subnet_id != PRIMARY_NETWORK else ():
+                by_node.setdefault(entry.node_id, []).append(subnet_id)
+        subnets = {node_id: tuple(sorted(of_node)[:MAX_SUBNETS]) for node_id, of_node in by_node.items()}
+        self._memberships.put(None, subnets, ttl_s=MEMBERSHIP_TTL_S)
+        return subnets
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
         """Return the connectivity of a validator at a node, or the last known one if no node answers."""
@@ -316,42 +339,3 @@ _decode_blockchains: Final = list_decoder("blockchains", _Blockchain, _listed_bl
 _decode_total_stake: Final = field_decoder("weight", NUMBER, u64)
 _BLOCKCHAINS: Final = NodeCall("platform.getBlockchains", {}, P_CHAIN_PATHS, _decode_blockchains, large=True)
 _STAKING_ASSET: Final = NodeCall("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset)
-
-
-MEMBERSHIP_TTL_S: Final = 60.0
-MAX_SUBNETS: Final = 64
-
-_SubnetsByNode = dict[NodeID, tuple[SubnetID, ...]]
-
-
-class SubnetMemberships:
-    """The subnets that each node validates, fetched for all nodes together, at most a minute old.
-
-    Source of truth: avalanchego `vms/platformvm/service.go` (getAllValidatorsAt). A node that is too old to have the
-    method lists no subnets.
-    """
-
-    def __init__(self, platform: PlatformClient) -> None:
-        self._platform = platform
-        self._subnets: _SubnetsByNode = {}
-        self._expires_at = float("-inf")
-        self._flights: SingleFlight[None, _SubnetsByNode] = SingleFlight()
-
-    async def subnets_of(self, node_id: NodeID) -> tuple[SubnetID, ...]:
-        """Return the subnets and L1s that a node validates, at most 64. Raises NodeUnavailable."""
-        if asyncio.get_running_loop().time() >= self._expires_at:
-            await self._flights.run(None, self._fetch)
-        return self._subnets.get(node_id, ())
-
-    async def _fetch(self) -> _SubnetsByNode:
-        try:
-            sets = await self._platform.all_validators_at(await self._platform.height())
-        except RpcRefusal:
-            sets = {}
-        by_node: dict[NodeID, list[SubnetID]] = {}
-        for subnet_id, entries in sets.items():
-            for entry in entries if subnet_id != PRIMARY_NETWORK else ():
-                by_node.setdefault(entry.node_id, []).append(subnet_id)
-        self._subnets = {node_id: tuple(sorted(subnets)[:MAX_SUBNETS]) for node_id, subnets in by_node.items()}
-        self._expires_at = asyncio.get_running_loop().time() + MEMBERSHIP_TTL_S
-        return self._subnets

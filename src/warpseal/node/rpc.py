@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -23,7 +23,7 @@ from warpseal.node.errors import CallFailure, RpcRefusal, parse_refusal
 from warpseal.node.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
 from warpseal.node.limits import CallOrigin, RetryAfter, UpstreamLimit, parse_retry_after
 from warpseal.node.settings import NodeSettings
-from warpseal.runtime.http_session import new_session
+from warpseal.runtime.http_session import new_session, read_body
 
 T = TypeVar("T")
 
@@ -78,11 +78,9 @@ class _Reply(NamedTuple):
     retry_after: str | None
 
 
-@asynccontextmanager
-async def open_session() -> AsyncIterator[aiohttp.ClientSession]:
-    """Hold the HTTP session of all upstream calls."""
-    async with new_session(aiohttp.TCPConnector(limit=256, keepalive_timeout=30)) as session:
-        yield session
+def open_session() -> aiohttp.ClientSession:
+    """Return the HTTP session of all upstream calls, to be held by `async with`."""
+    return new_session(aiohttp.TCPConnector(limit=256, keepalive_timeout=30))
 
 
 class UpstreamNode:
@@ -176,7 +174,10 @@ class UpstreamNode:
         return result
 
     async def _send(self, call: NodeCall[T], path: str) -> T:
-        body = _encode(call)
+        calls = [
+            RpcCall(call.method, msgspec.Raw(msgspec.json.encode(params))) for params in call.batch or (call.params,)
+        ]
+        body = encode_numbered_calls(dict(enumerate(calls, 1)))
         limit = self._settings.max_set_bytes if call.large else self._settings.max_answer_bytes
         try:
             reply = await self._post(path, body, limit)
@@ -194,9 +195,13 @@ class UpstreamNode:
             if url is None:
                 url = self._urls[path] = self.endpoint.url(path)
             async with self._session.post(url, data=body, headers=self._headers, allow_redirects=False) as response:
+                if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+                    raise CallFailure(NodeFailure.BAD_ANSWER, "the answer is compressed, which was not requested")
                 is_ok = response.status == _OK
-                content = await _read(response, limit if is_ok else _MAX_ERROR_BYTES, is_ok)
-                return _Reply(response.status, content, response.headers.get("Retry-After"))
+                content = await read_body(response, limit if is_ok else _MAX_ERROR_BYTES)
+                if content is None and is_ok:
+                    raise CallFailure(NodeFailure.BAD_ANSWER, f"the answer exceeds {limit} bytes")
+                return _Reply(response.status, content or b"", response.headers.get("Retry-After"))
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, ValueError) as error:
             failure = CallFailure(NodeFailure.BAD_ANSWER, type(error).__name__)
         except (aiohttp.ClientError, OSError) as error:
@@ -225,27 +230,6 @@ class UpstreamNode:
         except (ValueError, RecursionError) as error:
             detail = self.endpoint.scrub(str(error))
         raise CallFailure(NodeFailure.BAD_ANSWER, detail)
-
-
-def _encode(call: NodeCall[Any]) -> bytes:
-    params_of_calls = enumerate(call.batch or (call.params,), 1)
-    return encode_numbered_calls(
-        {number: RpcCall(call.method, msgspec.Raw(msgspec.json.encode(params))) for number, params in params_of_calls}
-    )
-
-
-async def _read(response: aiohttp.ClientResponse, limit: int, must_fit: bool) -> bytes:
-    """Return the body of at most `limit` bytes; a longer one is empty, or a CallFailure if it must fit."""
-    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise CallFailure(NodeFailure.BAD_ANSWER, "the answer is compressed, which was not requested")
-    content = bytearray()
-    async for chunk in response.content.iter_any():
-        content += chunk
-        if len(content) > limit:
-            if must_fit:
-                raise CallFailure(NodeFailure.BAD_ANSWER, f"the answer exceeds {limit} bytes")
-            return b""
-    return bytes(content)
 
 
 def _connection_failure(error: aiohttp.ClientError | OSError) -> CallFailure:

@@ -22,7 +22,7 @@ from warpseal.chains.ids import AssetID
 from warpseal.errors import StartupError
 from warpseal.history.outputs import Asset
 from warpseal.prices.settings import PriceSettings, fill_template
-from warpseal.runtime.http_session import new_session
+from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
@@ -106,12 +106,10 @@ class WebPrices:
             response.raise_for_status()
             if response.status != 200:
                 raise ValueError("the status is not 200")
-            body = bytearray()
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > self._settings.max_answer_bytes:
-                    raise ValueError("the answer is too long")
-            return bytes(body)
+            body = await read_body(response, self._settings.max_answer_bytes)
+            if body is None:
+                raise ValueError("the answer is too long")
+            return body
 
     def _parse(self, body: bytes, key: Key) -> str:
         value: Any = json.loads(body, parse_float=Decimal)

@@ -17,3 +17,17 @@ def new_session(connector: aiohttp.BaseConnector | None = None) -> aiohttp.Clien
         auto_decompress=False,
         trust_env=False,
     )
+
+
+async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
+    """Return the body; None if it is longer than `limit` bytes, the rest of which is not read."""
+    declared = response.content_length
+    if declared is not None and declared <= limit:
+        return await response.read()
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if max(len(content), declared or 0) > limit:
+            response.close()
+            return None
+    return bytes(content)
