@@ -6,13 +6,17 @@ import asyncio
 import time
 from pathlib import Path
 
-from tests.eventually import until
+import pytest
+
+from tests.eventually import StoppedClock, stopped_clock, until
 from tests.peers.world import Requester, all_connected, client, introduce, on_a_thread, plan, world
+from warpseal.peers import pong_scheduler
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.peer import PeerSession
 from warpseal.simnet.settings import NodeSettings
 
 NEVER_S = 1_000.0
+TURNS_PER_STEP = 20
 
 
 def session(network: SimulatedNetwork) -> PeerSession:
@@ -27,10 +31,36 @@ def is_pong_owed(network: SimulatedNetwork) -> bool:
     return session(network)._ping_is_out
 
 
-async def test_stalls_and_dropped_pongs_close_no_connection(tmp_path: Path) -> None:
+async def let_pass(clock: StoppedClock, seconds: float) -> None:
+    """Let time pass in steps of 10 ms, between which everything that was written is read."""
+    for _ in range(round(seconds * 100)):
+        clock.advance(0.01)
+        for _ in range(TURNS_PER_STEP):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_stalls_and_dropped_pongs_close_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = NodeSettings(ping_interval_s=0.1, read_timeout_s=0.6)
     made = plan(4, "0-1:lost-pongs=1", settings=nodes)
     async with world(tmp_path, made, ping_interval_s=0.09, silence_timeout_s=0.6) as (network, peers):
+        introduce(peers, network.validators)
+        await all_connected(peers, network.validators)
+        received = sum(connection.bytes_received for connection in peers.connected.values())
+        with stopped_clock() as clock:
+            monkeypatch.setattr(pong_scheduler, "monotonic", lambda: clock.now_s)
+            for _ in range(6):
+                await let_pass(clock, 0.25)
+                clock.advance(0.15)  # A stall of the loop: all timers are overdue before a socket is read.
+        assert peers.totals.disconnects == {}
+        assert peers.totals.dials == 4
+        assert sum(connection.bytes_received for connection in peers.connected.values()) > received
+
+
+async def test_stalls_make_no_extra_pong(tmp_path: Path) -> None:
+    nodes = NodeSettings(ping_interval_s=0.1, read_timeout_s=NEVER_S)
+    made = plan(4, "0-1:lost-pongs=1", settings=nodes)
+    async with world(tmp_path, made, ping_interval_s=0.09, silence_timeout_s=NEVER_S) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         for _ in range(6):
@@ -89,12 +119,14 @@ async def test_no_pong_is_sent_without_a_ping(tmp_path: Path) -> None:
         assert peers.totals.disconnects == {}
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_own_pings_keep_a_connection_open_if_the_node_never_pings(tmp_path: Path) -> None:
     made = plan(2, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=0.4))
     async with world(tmp_path, made, ping_interval_s=0.1, silence_timeout_s=0.5) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        await asyncio.sleep(1.0)
+        with stopped_clock() as clock:
+            await let_pass(clock, 1.0)
         assert peers.totals.disconnects == {}
 
 

@@ -6,68 +6,71 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import time
 from multiprocessing.connection import Connection
 
+from tests.eventually import TIMEOUT_S
 from tests.store.world import settings_of, store_at
-from tests.validators.uptime.world import HASTY, NODE, OURS, PATIENCE_S, FakePeers, validation
+from tests.validators.uptime.world import HASTY, NODE, OURS, Clock, FakePeers, validation
 from warpseal.store.store import open_store
 from warpseal.validators.uptime.recorder import UptimeRecorder
 
 KILLS = 2
+STEP_MS = 10
 
 
 def observe_until_killed(url: str, pipe: Connection) -> None:
-    """Observe a node that is always connected, in a process of its own, and print a line after each write."""
+    """Observe a node that is always connected, in a process of its own, on a clock that the parent advances."""
     asyncio.run(_observe(url, pipe))
 
 
 async def _observe(url: str, pipe: Connection) -> None:
-    peers, loop = FakePeers(), asyncio.get_running_loop()
+    peers, clock = FakePeers(), Clock()
     async with open_store(settings_of(url), None) as store:
-        observed = UptimeRecorder(peers, store.observed, OURS, HASTY)
+        observed = UptimeRecorder(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
         task = asyncio.create_task(observed.run())
-        pipe.send("observes")
-        peers.connect(NODE, loop.time())
+        peers.connect(NODE, clock.now())
         observed.watch([validation()])
         while not task.done():
-            await asyncio.sleep(0.01)
-            peers.heard[NODE] = loop.time()
             found = (await store.observed.load(OURS, 0, 0)).validations
             pipe.send([row.connected_ms for row in found])
+            await asyncio.to_thread(pipe.recv)
+            clock.now_ms += STEP_MS
+            peers.heard[NODE] = clock.now()
+            await asyncio.sleep(HASTY.write_s)
 
 
-def observed_until_killed(url: str, least_ms: int) -> tuple[int, float]:
-    """Let a child observe until more than `least_ms` is written, and kill it: what was, and how long it lived."""
+def observed_until_killed(url: str, least_ms: int) -> tuple[int, int]:
+    """Let a child observe until more than `least_ms` is written, and kill it; return that and the time that it had."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
+    ours, theirs = context.Pipe()
     child = context.Process(target=observe_until_killed, args=(url, theirs))
-    began = time.monotonic()
     child.start()
     theirs.close()
+    passed_ms, written = 0, [0]
     try:
-        assert ours.poll(PATIENCE_S)
-        assert ours.recv() == "observes"
-        written = [0]
-        while max(written, default=0) <= least_ms:
-            assert ours.poll(PATIENCE_S)
+        while True:
+            assert ours.poll(TIMEOUT_S)
             written = ours.recv()
+            if max(written, default=0) > least_ms:
+                break
+            passed_ms += STEP_MS
+            ours.send("step")
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
-        return max(written), time.monotonic() - began
+        return max(written), passed_ms
     finally:
         child.kill()
         child.join()
 
 
 async def test_a_killed_daemon_loses_only_unwritten_time(any_store_url: str) -> None:
-    written_ms, lived_s = 0, 0.0
+    written_ms = lived_ms = 0
     for _ in range(KILLS):
-        now_ms, took_s = await asyncio.to_thread(observed_until_killed, any_store_url, written_ms + 100)
+        now_ms, passed_ms = await asyncio.to_thread(observed_until_killed, any_store_url, written_ms + 100)
         assert now_ms > written_ms
-        written_ms, lived_s = now_ms, lived_s + took_s
-    async with store_at(any_store_url, call_timeout_s=PATIENCE_S) as store:
+        written_ms, lived_ms = now_ms, lived_ms + passed_ms
+    async with store_at(any_store_url, call_timeout_s=TIMEOUT_S) as store:
         found = await store.observed.load(OURS, 0, 0)
     (row,) = found.validations
-    assert written_ms <= row.connected_ms <= row.observed_ms <= lived_s * 1_000
-    assert sum(hour.connected_ms for hour in found.hours) <= lived_s * 1_000
+    assert written_ms <= row.connected_ms <= row.observed_ms <= lived_ms
+    assert sum(hour.connected_ms for hour in found.hours) <= lived_ms
