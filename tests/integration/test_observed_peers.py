@@ -14,7 +14,7 @@ from warpseal.config.keys import Config
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.counter import HOUR_MS, Uptime
+from warpseal.validators.uptime.node_uptime import HOUR_MS, Uptime
 from warpseal.warp.ids import NodeID, parse_node_id
 
 PLAN = Plan(validators=4, messages=0)

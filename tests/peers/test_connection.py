@@ -26,7 +26,7 @@ from warpseal.peers.tls import ReceiveBuffer
 from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import node_id_of
-from warpseal.protocol.compression import Zstd
+from warpseal.protocol.framing import Zstd
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
 from warpseal.protocol.peer import ProtocolSettings
 from warpseal.protocol.requests import PeerResponse

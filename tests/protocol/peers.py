@@ -17,8 +17,7 @@ from warpseal.pb import p2p_pb2
 from warpseal.protocol.addresses import signed_bytes
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate, parse_certificate
-from warpseal.protocol.compression import Zstd
-from warpseal.protocol.framing import encode_frame
+from warpseal.protocol.framing import Zstd, encode_frame
 from warpseal.protocol.handshake import OwnHandshake
 from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME
 from warpseal.protocol.peer import PeerProtocol, ProtocolSettings

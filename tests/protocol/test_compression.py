@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.protocol.compression import INFLATED_LIMIT_BYTES, Zstd
+from warpseal.protocol.framing import INFLATED_LIMIT_BYTES, Zstd
 from warpseal.warp.protobuf import DecodeError
 
 _UNDECLARED = zstandard.ZstdCompressor(write_content_size=False)

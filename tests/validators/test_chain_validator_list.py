@@ -29,9 +29,13 @@ from tests.validators.world import World, world
 from warpseal.errors import CallRefused, NodeUnavailable
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.p_chain import CurrentValidation
-from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView, format_percentage
-from warpseal.validators.current_validations import CurrentValidations
-from warpseal.validators.uptime.counter import Uptime
+from warpseal.validators.chain_validator_list import (
+    ChainValidatorList,
+    CurrentValidations,
+    LocalView,
+    format_percentage,
+)
+from warpseal.validators.uptime.node_uptime import Uptime
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, id_text, parse_id
 
 METHOD = "platform.getCurrentValidators"

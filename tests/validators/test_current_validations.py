@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.node.recorded_node import L1, PERMISSIONED
 from tests.validators.world import World, world
 from warpseal.errors import NodeUnavailable
-from warpseal.validators.current_validations import STALE_S, CurrentValidations, Validations
+from warpseal.validators.chain_validator_list import STALE_S, CurrentValidations, Validations
 
 METHOD = "platform.getCurrentValidators"
 TTL_S = 4.0

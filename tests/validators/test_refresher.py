@@ -25,8 +25,7 @@ from tests.validators.test_chain_validator_list import FakePeerUptimes
 from tests.validators.test_subnet_tracker import L1_NODES
 from tests.validators.world import Peers, World, world
 from warpseal.node.chain_validators_client import ChainValidatorsClient
-from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
-from warpseal.validators.current_validations import CurrentValidations, Validations
+from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations, LocalView, Validations
 from warpseal.validators.refresher import ValidatorRefresher
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 

@@ -12,9 +12,8 @@ from warpseal.daemon.services import Services
 from warpseal.errors import CallRefused
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.upstream import Upstream
-from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
+from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations, LocalView
 from warpseal.validators.chains import ChainLookup
-from warpseal.validators.current_validations import CurrentValidations
 from warpseal.validators.refresher import ValidatorRefresher
 from warpseal.warp.ids import ChainID, id_text
 

@@ -19,12 +19,13 @@ _METRIC: Final = "metric"
 Labels = dict[str, str]
 
 
-def metric(name: str, text: str, *, by: str = "", **default: Any) -> Any:
+def metric(default: Any, name: str, text: str, by: str = "") -> Any:
     """Return a dataclass field whose value is a metric. text: its help. A value of None has no row.
 
     by: the label of a value that is a mapping, with one row for each key, or of a text, with one row of value 1.
     """
-    return field(metadata={_METRIC: (name, text, by)}, **default)
+    given = {"default_factory": dict} if default is dict else {"default": default}
+    return field(metadata={_METRIC: (name, text, by)}, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +33,16 @@ class ValidatorSample:
     """One wanted validator. latency_s: None before the first reply."""
 
     node_id: str
-    requests: int = metric("warpseal_validator_requests_total", "Requests sent to a validator", default=0)
-    answers: int = metric("warpseal_validator_answers_total", "Answers of a validator that were no refusal", default=0)
-    refusals: int = metric("warpseal_validator_refusals_total", "Refusals of a validator", default=0)
+    requests: int = metric(0, "warpseal_validator_requests_total", "Requests sent to a validator")
+    answers: int = metric(0, "warpseal_validator_answers_total", "Answers of a validator that were no refusal")
+    refusals: int = metric(0, "warpseal_validator_refusals_total", "Refusals of a validator")
     not_taken: int = metric(
-        "warpseal_validator_not_taken_total",
-        "Requests that were dropped because too many waited for the validator",
-        default=0,
+        0, "warpseal_validator_not_taken_total", "Requests that were dropped because too many waited for the validator"
     )
     latency_s: float | None = metric(
+        None,
         "warpseal_validator_latency_seconds",
         "Time that a validator takes to answer, recent answers counting most",
-        default=None,
     )
 
 
@@ -53,42 +52,36 @@ class SubnetSample:
 
     subnet_id: str
     connected_weight: int = metric(
-        "warpseal_connected_weight", "Weight of the connected validators of a followed subnet"
+        0, "warpseal_connected_weight", "Weight of the connected validators of a followed subnet"
     )
-    total_weight: int = metric("warpseal_total_weight", "Weight of all validators of a followed subnet")
+    total_weight: int = metric(0, "warpseal_total_weight", "Weight of all validators of a followed subnet")
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSample:
     """All peers together; counters since the start. unanswered: requests that got no reply in time."""
 
-    connections: int = metric("warpseal_peer_connections", "Peers whose handshake is complete", default=0)
-    dials: int = metric("warpseal_peer_dials_total", "Dials of peers", default=0)
+    connections: int = metric(0, "warpseal_peer_connections", "Peers whose handshake is complete")
+    dials: int = metric(0, "warpseal_peer_dials_total", "Dials of peers")
     dial_failures: Mapping[str, int] = metric(
-        "warpseal_peer_dial_failures_total",
-        "Dials that made no connection, by reason",
-        by="reason",
-        default_factory=dict,
+        dict, "warpseal_peer_dial_failures_total", "Dials that made no connection, by reason", by="reason"
     )
     endings: Mapping[str, int] = metric(
-        "warpseal_peer_disconnects_total", "Connections that ended, by reason", by="reason", default_factory=dict
+        dict, "warpseal_peer_disconnects_total", "Connections that ended, by reason", by="reason"
     )
     newer_peers: int = metric(
-        "warpseal_newer_peers", "Connected peers that run a newer version than the advertised one", default=0
+        0, "warpseal_newer_peers", "Connected peers that run a newer version than the advertised one"
     )
     newest_version: str = metric(
-        "warpseal_newest_peer_version_info",
-        "Always 1; its label is the newest version of any peer",
-        by="version",
-        default="",
+        "", "warpseal_newest_peer_version_info", "Always 1; its label is the newest version of any peer", by="version"
     )
     clock_offset_s: float | None = metric(
+        None,
         "warpseal_clock_offset_seconds",
         "Median of the peers' clocks minus our own; absent while too few are known",
-        default=None,
     )
-    requests: int = metric("warpseal_peer_requests_total", "Requests sent to peers", default=0)
-    pending: int = metric("warpseal_peer_requests_pending", "Requests to peers that wait for an answer", default=0)
+    requests: int = metric(0, "warpseal_peer_requests_total", "Requests sent to peers")
+    pending: int = metric(0, "warpseal_peer_requests_pending", "Requests to peers that wait for an answer")
     unanswered: int = 0
     request_timeout_s: float = 0.0
 
@@ -100,7 +93,7 @@ class CacheSample:
     cache: str
     hits: int = 0
     misses: int = 0
-    size_bytes: int = metric("warpseal_cache_bytes", "Bytes that a cache holds", default=0)
+    size_bytes: int = metric(0, "warpseal_cache_bytes", "Bytes that a cache holds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +101,25 @@ class FollowerSample:
     """One followed chain. None: not known. remaining: blocks of backfill and gaps; blocks_read: since the start."""
 
     chain: str
-    height: int | None = metric("warpseal_follower_height", "Newest block of a chain that was read", default=None)
+    height: int | None = metric(None, "warpseal_follower_height", "Newest block of a chain that was read")
     node_height: int | None = metric(
-        "warpseal_follower_node_height", "Newest accepted block of a chain, as a node reports it", default=None
+        None, "warpseal_follower_node_height", "Newest accepted block of a chain, as a node reports it"
     )
-    lag: int | None = metric(
-        "warpseal_follower_lag_blocks", "Accepted blocks above the newest one that was read", default=None
-    )
+    lag: int | None = metric(None, "warpseal_follower_lag_blocks", "Accepted blocks above the newest one that was read")
     remaining: int | None = metric(
+        None,
         "warpseal_follower_remaining_blocks",
         "Blocks that the backfill still has to read; absent until its end is known",
-        default=None,
     )
-    blocks_read: int = metric("warpseal_follower_blocks_read_total", "Blocks that this process has read", default=0)
+    blocks_read: int = metric(0, "warpseal_follower_blocks_read_total", "Blocks that this process has read")
     is_leader: bool = metric(
-        "warpseal_follower_leader", "1 if this process follows the chain, 0 if another one may", default=False
+        False, "warpseal_follower_leader", "1 if this process follows the chain, 0 if another one may"
     )
     stopped: str | None = metric(
+        None,
         "warpseal_follower_stopped",
         "Always 1; its label is why following stopped; absent while it goes on",
         by="reason",
-        default=None,
     )
 
 
@@ -140,32 +131,30 @@ class IndexSample:
     """
 
     chain: str
-    height: int | None = metric("warpseal_index_height", "Newest block of a chain that is indexed", default=None)
+    height: int | None = metric(None, "warpseal_index_height", "Newest block of a chain that is indexed")
     node_height: int | None = metric(
-        "warpseal_index_node_height", "Newest accepted block of an indexed chain, as nodes report it", default=None
+        None, "warpseal_index_node_height", "Newest accepted block of an indexed chain, as nodes report it"
     )
     first_height: int | None = metric(
-        "warpseal_index_first_height", "First block of a chain that is indexed; 0 if none is missing", default=None
+        None, "warpseal_index_first_height", "First block of a chain that is indexed; 0 if none is missing"
     )
     lag_s: int | None = metric(
-        "warpseal_index_lag_seconds", "Age of the newest indexed block; 0 if it is the node's newest", default=None
+        None, "warpseal_index_lag_seconds", "Age of the newest indexed block; 0 if it is the node's newest"
     )
     rate: float | None = metric(
-        "warpseal_index_blocks_per_second",
-        "Blocks indexed in a second while a chain catches up; else absent",
-        default=None,
+        None, "warpseal_index_blocks_per_second", "Blocks indexed in a second while a chain catches up; else absent"
     )
     eta_s: float | None = metric(
-        "warpseal_index_eta_seconds", "Time until a chain has caught up at that rate; else absent", default=None
+        None, "warpseal_index_eta_seconds", "Time until a chain has caught up at that rate; else absent"
     )
     stopped: str | None = metric(
+        None,
         "warpseal_index_stopped",
         "Always 1; its label is why indexing a chain stopped; absent while it goes on",
         by="reason",
-        default=None,
     )
     pages: Mapping[str, int] = metric(
-        "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind", default_factory=dict
+        dict, "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind"
     )
 
 
@@ -173,20 +162,14 @@ class IndexSample:
 class StoreSample:
     """The store; counters since the start. size_bytes, evictable_bytes: about half a minute old."""
 
-    is_up: bool = metric("warpseal_store_up", "1 while the store works, 0 while it is down")
-    waiting_writes: int = metric(
-        "warpseal_store_waiting_writes", "Writes that wait in memory to be committed", default=0
-    )
+    is_up: bool = metric(False, "warpseal_store_up", "1 while the store works, 0 while it is down")
+    waiting_writes: int = metric(0, "warpseal_store_waiting_writes", "Writes that wait in memory to be committed")
     dropped_writes: int = metric(
-        "warpseal_store_dropped_writes_total", "Writes dropped because the store was down for too long", default=0
+        0, "warpseal_store_dropped_writes_total", "Writes dropped because the store was down for too long"
     )
-    size_bytes: int = metric("warpseal_store_bytes", "Size of the store's database", default=0)
-    evictable_bytes: int = metric(
-        "warpseal_store_evictable_bytes", "Approximate size of what the store may evict", default=0
-    )
-    evicted: int = metric(
-        "warpseal_store_evicted_total", "Messages and addresses that the store has evicted", default=0
-    )
+    size_bytes: int = metric(0, "warpseal_store_bytes", "Size of the store's database")
+    evictable_bytes: int = metric(0, "warpseal_store_evictable_bytes", "Approximate size of what the store may evict")
+    evicted: int = metric(0, "warpseal_store_evicted_total", "Messages and addresses that the store has evicted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,15 +199,16 @@ class MetricsSnapshot(Collector):
     indexed: tuple[IndexSample, ...]
     store: StoreSample | None
     proposed_height: int | None = metric(
-        "warpseal_proposed_height", "Latest proposed P-Chain height; absent while none is known"
+        None, "warpseal_proposed_height", "Latest proposed P-Chain height; absent while none is known"
     )
     bad_shares: Mapping[str, int] = metric(
+        dict,
         "warpseal_validator_bad_shares_total",
         "Shares of a validator that were found bad; absent without any",
         by="node_id",
     )
     health: Mapping[str, bool] = metric(
-        "warpseal_health_check_passes", "1 if a check of /ext/health passed when it last ran, else 0", by="check"
+        dict, "warpseal_health_check_passes", "1 if a check of /ext/health passed when it last ran, else 0", by="check"
     )
 
     def collect(self) -> Iterator[Metric]:

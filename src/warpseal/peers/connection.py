@@ -16,7 +16,7 @@ from warpseal.peers.tls import ReceiveBuffer, TlsConnection
 from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate, MalformedCertificate, node_id_of, parse_certificate
-from warpseal.protocol.compression import Zstd
+from warpseal.protocol.framing import Zstd
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
 from warpseal.protocol.peer import (
     ConnectionClosed,

@@ -37,7 +37,7 @@ from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.peers.tracked_nodes import TrackedNodes
-from warpseal.protocol.compression import Zstd
+from warpseal.protocol.framing import Zstd
 from warpseal.protocol.handshake import OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings

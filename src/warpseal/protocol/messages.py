@@ -16,8 +16,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.acp118 import RESPONSE_BYTES
-from warpseal.protocol.compression import Zstd
-from warpseal.protocol.framing import encode_frame
+from warpseal.protocol.framing import Zstd, encode_frame
 from warpseal.warp.protobuf import LENGTH_DELIMITED, DecodeError, encode_field, iter_fields, read_varint
 
 M = TypeVar("M", bound=ProtobufMessage)

@@ -12,8 +12,7 @@ from typing import Final
 from warpseal.protocol.addresses import ClaimedIpPort, MalformedAddress, parse_claimed_ip_port
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate
-from warpseal.protocol.compression import Zstd
-from warpseal.protocol.framing import FrameDecoder
+from warpseal.protocol.framing import FrameDecoder, Zstd
 from warpseal.protocol.handshake import CloseReason, OwnHandshake, PeerHandshake, ProtocolError, check_handshake
 from warpseal.protocol.messages import (
     EMPTY_PEER_LIST_FRAME,

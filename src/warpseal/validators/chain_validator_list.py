@@ -1,7 +1,7 @@
 """The current validators of a chain and their uptimes: as a node of the chain lists them, else as the daemon sees them.
 
-Source of truth: subnet-evm's validators API. In the daemon's own list the validators are the P-Chain's; connections
-and uptimes are what this daemon observed, just as every node lists its own observations.
+Source of truth: subnet-evm's validators API, platform.getCurrentValidators. In the daemon's own list the validators are
+the P-Chain's; connections and uptimes are what this daemon observed, just as every node lists its own observations.
 """
 
 from __future__ import annotations
@@ -14,15 +14,73 @@ from typing import Final
 from warpseal.errors import CallRefused, NodeUnavailable, UnknownChain
 from warpseal.node.chain_validators_client import ChainValidatorsClient, ListedValidator
 from warpseal.node.errors import RpcRefusal
+from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.node.platform import PlatformClient
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.validators.chains import ChainLookup
-from warpseal.validators.current_validations import CurrentValidations
-from warpseal.validators.uptime.counter import Uptime
+from warpseal.validators.uptime.node_uptime import Uptime
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
 
 RETRY_S: Final = 10.0
 """For how long nodes that have never answered are not called again, if the daemon can list the validators itself."""
+STALE_S: Final = 60.0
+"""For how long current validations are used while no node answers."""
 _FLOAT32_DIGITS: Final = 9
+
+Validations = tuple[CurrentValidation, ...]
+
+
+class CurrentValidations:
+    """The current validations of subnets, cached for seconds; concurrent callers share one call to a node.
+
+    Used from one event loop, for a set of subnets that the configuration bounds. on_update: called with each answer of
+    the nodes. ttl_s: for how long an answer is used without a new call.
+    now: seconds of a clock that never goes back, the event loop's unless given.
+    """
+
+    def __init__(
+        self,
+        platform: PlatformClient,
+        on_update: Callable[[Validations], None] = lambda validations: None,
+        *,
+        ttl_s: float = 10.0,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self._platform = platform
+        self._on_update = on_update
+        self._ttl_s = ttl_s
+        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._latest: dict[SubnetID, tuple[Validations, float]] = {}
+        self._flights: SingleFlight[SubnetID, Validations] = SingleFlight()
+
+    async def of(self, subnet_id: SubnetID) -> Validations:
+        """Return a subnet's validations, at most `ttl_s` old, or `STALE_S` while no node answers.
+
+        Raises NodeUnavailable.
+        """
+        if (validations := self._younger(subnet_id, self._ttl_s)) is not None:
+            return validations
+        try:
+            return await self._flights.run(subnet_id, lambda: self._fetch(subnet_id, CallOrigin.CALLER))
+        except NodeUnavailable:
+            if (validations := self._younger(subnet_id, STALE_S)) is not None:
+                return validations
+            raise
+
+    async def refresh(self, subnet_id: SubnetID) -> None:
+        """Call a node now, before a caller waits for it. Raises NodeUnavailable."""
+        await self._flights.run(subnet_id, lambda: self._fetch(subnet_id, CallOrigin.DAEMON))
+
+    async def _fetch(self, subnet_id: SubnetID, origin: CallOrigin) -> Validations:
+        validations = await self._platform.current_validations(subnet_id, origin=origin)
+        self._latest[subnet_id] = validations, self._now()
+        self._on_update(validations)
+        return validations
+
+    def _younger(self, subnet_id: SubnetID, than_s: float) -> Validations | None:
+        validations, at = self._latest.get(subnet_id, (None, 0.0))
+        return validations if self._now() - at < than_s else None
 
 
 class LocalView:

@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 from warpseal.errors import HeightTooNew, NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.validators.chain_validator_list import ChainValidatorList
+from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations
 from warpseal.validators.chains import ChainLookup
-from warpseal.validators.current_validations import CurrentValidations
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import ChainID, SubnetID

@@ -22,9 +22,8 @@ from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsC
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import UpstreamNode, open_session
 from warpseal.node.upstream import connect_upstream
-from warpseal.validators.chain_validator_list import RETRY_S, ChainValidatorList, LocalView
+from warpseal.validators.chain_validator_list import RETRY_S, ChainValidatorList, CurrentValidations, LocalView
 from warpseal.validators.chains import ChainLookup
-from warpseal.validators.current_validations import CurrentValidations
 from warpseal.warp.ids import ChainID, id_text
 
 P_METHOD = "platform.getCurrentValidators"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.validators.uptime.world import NODE, START_UNIX_S
 from warpseal.history.ports import ObservedUptime
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S
 from warpseal.validators.uptime.hourly import compute_reach, hour_of
+from warpseal.validators.uptime.node_uptime import HOUR_MS, HOUR_S
 
 RECENTLY = START_UNIX_S
 

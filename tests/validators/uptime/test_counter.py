@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpseal.validators.uptime.counter import Observation, Uptime, UptimeCounter
+from warpseal.validators.uptime.node_uptime import Observation, Uptime, UptimeCounter
 
 
 def connected_at(now_ms: int) -> UptimeCounter:

@@ -20,9 +20,8 @@ from tests.validators.uptime.world import (
     MemoryUptimeStorage,
     validation,
 )
-from warpseal.validators.uptime.counter import HOUR_MS, Uptime
 from warpseal.validators.uptime.hourly import HourlyUptime
-from warpseal.validators.uptime.node_uptime import NodeUptimes
+from warpseal.validators.uptime.node_uptime import HOUR_MS, NodeUptimes, Uptime
 from warpseal.validators.uptime.validation_uptime import ValidationUptime
 from warpseal.warp.ids import NodeID
 

@@ -25,7 +25,7 @@ from warpseal.history.ports import ObservedUptime
 from warpseal.store.store import open_store
 from warpseal.store.url import OFF
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.counter import HOUR_MS, Uptime
+from warpseal.validators.uptime.node_uptime import HOUR_MS, Uptime
 from warpseal.validators.uptime.recorder import UptimeRecorder
 
 HOUR = START_UNIX_S // 3_600

@@ -11,7 +11,7 @@ from typing import Final
 
 from warpseal.history.ports import ObservedUptime
 from warpseal.store.values import HourRow
-from warpseal.validators.uptime.counter import HOUR_MS, HOUR_S, Uptime, UptimeCounter
+from warpseal.validators.uptime.node_uptime import HOUR_MS, HOUR_S, Uptime, UptimeCounter
 from warpseal.warp.ids import NodeID
 
 _NOTHING: Final = Uptime()

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.store.values import ValidationRow
-from warpseal.validators.uptime.counter import Uptime
-from warpseal.validators.uptime.node_uptime import NodeUptimes
+from warpseal.validators.uptime.node_uptime import NodeUptimes, Uptime
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
