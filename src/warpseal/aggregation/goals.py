@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from warpseal.aggregation.members import MemberTable, ShareStatus
+from warpseal.aggregation.members import IMPOSSIBLE, PENDING, SIGNED, SUSPECT, MemberTable
 from warpseal.errors import Verdict
 from warpseal.warp.ids import NodeID
 from warpseal.warp.validator_set import required_weight
@@ -114,7 +114,7 @@ class QuorumGoals:
 
     def verdict(self, goal: QuorumGoal) -> Verdict:
         """Return whether waiting can help a goal: not if the weight that is lost for good makes it impossible."""
-        is_impossible = self._table.total_weight - self._table.weight[ShareStatus.IMPOSSIBLE] < goal.required_weight
+        is_impossible = self._table.total_weight - self._table.weight[IMPOSSIBLE] < goal.required_weight
         return Verdict.NEVER if is_impossible else Verdict.WAIT
 
     def next_at(self, now: float) -> float:
@@ -132,9 +132,7 @@ class QuorumGoals:
     def disconnected_blockers(self, goal: QuorumGoal) -> list[NodeID]:
         """Return the nodes that are not connected, if the goal fails because their weight is missing."""
         table = self._table
-        blockers = [
-            member for member in table.members if member.status is ShareStatus.PENDING and not member.connections
-        ]
+        blockers = [member for member in table.members if member.status is PENDING and not member.connections]
         other_weight = table.available_weight - sum(member.weight for member in blockers)
         if other_weight >= goal.required_weight or self.verdict(goal) is Verdict.NEVER:
             return []
@@ -155,8 +153,8 @@ class QuorumGoals:
             return True
         if not table.inactive:
             return False
-        active_weight = table.signed_weight - table.inactive_weight(ShareStatus.SIGNED)
-        coming_weight = table.weight[ShareStatus.PENDING] - table.inactive_weight(ShareStatus.PENDING)
-        suspect_weight = table.weight[ShareStatus.SUSPECT] - table.inactive_weight(ShareStatus.SUSPECT)
+        active_weight = table.signed_weight - table.inactive_weight(SIGNED)
+        coming_weight = table.weight[PENDING] - table.inactive_weight(PENDING)
+        suspect_weight = table.weight[SUSPECT] - table.inactive_weight(SUSPECT)
         coming_weight += suspect_weight - table.unreachable_weight(goal.deadline)
         return active_weight < goal.required_weight <= active_weight + coming_weight

@@ -83,15 +83,6 @@ class ResolvedRequest:
 
 
 @dataclass(slots=True)
-class _Partial:
-    """What is resolved of a request when its time is over."""
-
-    subnet_id: SubnetID | None = None
-    height: int | None = None
-    is_empty: bool = False
-
-
-@dataclass(slots=True)
 class Resolver:
     """Resolves requests for one network."""
 
@@ -112,20 +103,22 @@ class Resolver:
         NoValidators, HeightTooOld, HeightTooNew, NodeUnavailable; QuorumNotReached if the time is over while
         the height or the subnet's first validator is still to come.
         """
-        partial = _Partial(height=request.height)
+        subnet_id, height, is_empty = None, request.height, False
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._resolve(request, partial)
+                message, subnet_id = await self._message_and_subnet(request)
+                if height is not None:
+                    validators = await self._named_set(request, subnet_id, height, message)
+                else:
+                    height = await self.heights.first()
+                    # While an existing subnet has no validators, ask again.
+                    while not (validators := await self.sets.at(subnet_id, height, named=False)).total_weight:
+                        await self.chains.subnet(subnet_id)
+                        is_empty = True
+                        await asyncio.sleep(self.empty_set_retry_s)
+                        height = await self.heights.first()
         except TimeoutError:
-            raise self._timeout_error(partial) from None
-
-    async def _resolve(self, request: AggregationRequest, partial: _Partial) -> ResolvedRequest:
-        message, subnet_id = await self._message_and_subnet(request)
-        partial.subnet_id = subnet_id
-        if request.height is None:
-            height, validators = await self._proposed_set(subnet_id, partial)
-        else:
-            height, validators = request.height, await self._named_set(request, subnet_id, request.height, message)
+            raise self._timeout_error(subnet_id, height, is_empty=is_empty) from None
         is_default = request.message is not None and request.signing_subnet_id is None
         hints = (L1_MAY_VERIFY_HINT,) if is_default and subnet_id == PRIMARY_NETWORK else ()
         return ResolvedRequest(message, request.justification, subnet_id, height, validators, hints)
@@ -138,17 +131,6 @@ class Resolver:
         if message.network_id != self.network_id:
             raise WrongNetwork(message.network_id, self.network_id)
         return message, request.signing_subnet_id or await self.chains.subnet_of(message.source_chain_id)
-
-    async def _proposed_set(self, subnet_id: SubnetID, partial: _Partial) -> tuple[int, CanonicalValidatorSet]:
-        """Return the set at the proposed height; while an existing subnet has none, ask again."""
-        while True:
-            height = partial.height = await self.heights.first()
-            validators = await self.sets.at(subnet_id, height, named=False)
-            if validators.total_weight:
-                return height, validators
-            await self.chains.subnet(subnet_id)
-            partial.is_empty = True
-            await asyncio.sleep(self.empty_set_retry_s)
 
     async def _named_set(
         self, request: AggregationRequest, subnet_id: SubnetID, height: int, message: UnsignedMessage
@@ -192,18 +174,22 @@ class Resolver:
             chain_ids = ()
         return await self.is_epoch_height(height, {message.source_chain_id, *chain_ids})
 
-    def _timeout_error(self, partial: _Partial) -> QuorumNotReached | NodeUnavailable:
-        if partial.subnet_id is None or partial.height is None:
+    def _timeout_error(
+        self, subnet_id: SubnetID | None, height: int | None, *, is_empty: bool
+    ) -> QuorumNotReached | NodeUnavailable:
+        """Return what was not resolved of a request when its time was over."""
+        if subnet_id is None or height is None:
             return NodeUnavailable("the signing subnet and the proposed height")
         try:
-            is_ahead = partial.height > self.heights.current()
+            is_ahead = height > self.heights.current()
         except NodeUnavailable:
             is_ahead = False
-        if not partial.is_empty and not is_ahead:
+        if not is_empty and not is_ahead:
             return NodeUnavailable("the validator set")
-        hint = _EMPTY_SET_HINT if partial.is_empty else _HEIGHT_AHEAD_HINT
-        subnet = id_text(partial.subnet_id)
-        shortfall = QuorumShortfall(Verdict.WAIT, 0, 0, 0, partial.height, subnet, counts={}, missing=(), hints=(hint,))
+        hint = _EMPTY_SET_HINT if is_empty else _HEIGHT_AHEAD_HINT
+        shortfall = QuorumShortfall(
+            Verdict.WAIT, 0, 0, 0, height, id_text(subnet_id), counts={}, missing=(), hints=(hint,)
+        )
         return QuorumNotReached(shortfall, at_deadline=True)
 
 

@@ -420,9 +420,8 @@ class PeerRequests:
     ) -> None:
         self.next_refresh_at = _NEVER
         self._loop = asyncio.get_running_loop()
+        self._request = request
         self._subnet_id = request.subnet_id
-        self._validators = request.validators
-        self._chain_id = request.message.source_chain_id
         self._app_bytes = encode_signature_request(request.message.raw, request.justification)
         self._round = round_
         self._ports = deps.ports
@@ -435,13 +434,13 @@ class PeerRequests:
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
         """Track the subnet inside the block, and report its connections and its inactive validators."""
         peers, activity = self._ports.peers, self._ports.activity
-        with self._ports.track(self._subnet_id, self._validators), activity.watch(self._subnet_id):
+        with self._ports.track(self._subnet_id, self._request.validators), activity.watch(self._subnet_id):
             unsubscribe = peers.subscribe(self._on_connection_change)
-            self._round.connected([node_id for node_id in self._round.table.nodes if peers.is_connected(node_id)])
-            self.next_refresh_at = 0.0
-            self.refresh()
             loading = tasks.create_task(self._load_inactive())
             try:
+                self._round.connected([node_id for node_id in self._round.table.nodes if peers.is_connected(node_id)])
+                self.next_refresh_at = 0.0
+                self.refresh()
                 yield
             finally:
                 loading.cancel()
@@ -463,7 +462,7 @@ class PeerRequests:
         """Send one request to the nodes of `ask`."""
         request = self._ports.peers.ask(
             ask.node_ids,
-            self._chain_id,
+            self._request.message.source_chain_id,
             self._app_bytes,
             deadline=max(self._round.goals.deadlines),
             is_reask=ask.is_reask,
