@@ -148,7 +148,7 @@ class RoundDriver:
         self.round.disconnected(node(number))
         self.round.unreachable(node(number), Unreachable(reason, retry_at))
 
-    def asked(self, since: float = 0.0) -> list[int]:
+    def asked_nodes(self, since: float = 0.0) -> list[int]:
         """Return the nodes that were asked from a time on, in order."""
         return [number for at, numbers, _ in self.asks if at >= since for number in numbers]
 

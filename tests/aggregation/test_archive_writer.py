@@ -234,9 +234,9 @@ def test_two_daemons_with_one_archive_see_each_other_s_shares_and_signatures() -
                 await first.service.aggregate(request(80, timeout_s=1.0))
             await second.service.aggregate(request(80))
             assert set(second.network.asked_numbers()) == {4, 5}
-            asked = len(first.network.asks)
+            asks_before = len(first.network.asks)
             await first.service.aggregate(request(80))
-            assert len(first.network.asks) == asked
+            assert len(first.network.asks) == asks_before
 
     run(main())
 

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.aggregation.verifier import Judged, assert_py_ecc_agrees, assert_valid
+from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
 from tests.aggregation.virtual_time import now, run
 from tests.aggregation.world import (
     Script,
@@ -49,21 +49,21 @@ LIE = b"something else"
 
 def twice(first: bytes, second: bytes) -> Script:
     """Answer twice, differently."""
-    return lambda asked: [
-        (0.0, asked.share(first or signature(asked.number, asked.message))),
-        (0.01, asked.share(second)),
+    return lambda ask: [
+        (0.0, ask.share(first or signature(ask.number, ask.message))),
+        (0.01, ask.share(second)),
     ]
 
 
-def duplicates(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def duplicates(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Answer the same three times."""
-    return [(0.0, asked.share(signature(asked.number, asked.message)))] * 3
+    return [(0.0, ask.share(signature(ask.number, ask.message)))] * 3
 
 
-def lies_first(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def lies_first(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Lie when asked for the first time, sign later."""
-    text = asked.message if asked.times else LIE
-    return [(0.0, asked.share(signature(asked.number, text)))]
+    text = ask.message if ask.times else LIE
+    return [(0.0, ask.share(signature(ask.number, text)))]
 
 
 def behaviour(random: Random, count: int, at: float) -> Script:
@@ -99,7 +99,7 @@ class Scenario:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.world = World(validator_set(self.random), seed=seed)
-        self.answered: list[tuple[Judged, CanonicalValidatorSet]] = []
+        self.answered: list[tuple[ParsedSignedMessage, CanonicalValidatorSet]] = []
         self.failed = 0
 
     async def play(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.aggregation.verifier import Judged, assert_valid
+from tests.aggregation.verifier import ParsedSignedMessage, assert_valid
 from tests.aggregation.virtual_time import now, run
 from tests.aggregation.world import (
     HEIGHT,
@@ -57,12 +57,12 @@ def play(world: World, scene: Scene) -> None:
     run(main())
 
 
-def signed(world: World, answer: Aggregation, wanted: AggregationRequest) -> Judged:
+def signed(world: World, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
     assert wanted.message is not None
     return assert_valid(answer.signed_message, wanted.message.raw, world.members, wanted.quorum)
 
 
-def signer_numbers(world: World, judged: Judged) -> set[int]:
+def signer_numbers(world: World, judged: ParsedSignedMessage) -> set[int]:
     count = len(world.members.validators)
     return {number for number in range(1, count + 1) if index_of(world.members, number) in judged.signers}
 
@@ -87,7 +87,7 @@ def test_a_message_is_signed_by_the_shortest_prefix() -> None:
         assert (answer.signers, answer.signed_weight, answer.total_weight) == (2, 70, 100)
         assert (answer.height, answer.signing_subnet_id, answer.cached) == (HEIGHT, SUBNET, False)
         assert set(answer.stages) == {"validators", "connect", "collect", "verify", "total"}
-        assert world.followed.used == [SUBNET]
+        assert world.tracked.used == [SUBNET]
 
     play(World(members([10, 20, 30, 40])), scene)
 
@@ -142,7 +142,7 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
 
 def test_a_validator_that_reconnects_is_asked_again() -> None:
     async def scene(world: World) -> None:
-        world.network.scripts[1] = lambda asked: [(0.0, asked.refusal(1))] if asked.at < begun + 3 else signs()(asked)
+        world.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < begun + 3 else signs()(ask)
         begun = now()
         asyncio.get_running_loop().call_later(1.0, world.network.disconnect, 1)
         asyncio.get_running_loop().call_later(3.0, world.network.connect, 1)
@@ -499,11 +499,11 @@ def test_no_refusal_outlives_its_round() -> None:
 def test_a_cached_result_asks_no_validator() -> None:
     async def scene(world: World) -> None:
         first = await world.service.aggregate(request(80))
-        asked = len(world.network.asks)
+        asks_before = len(world.network.asks)
         again = await world.service.aggregate(request(67))
         assert again.cached
         assert again.signed_message == first.signed_message
-        assert len(world.network.asks) == asked
+        assert len(world.network.asks) == asks_before
         shares, answers = world.service.caches()
         assert (answers.hits, answers.misses) == (1, 1)
         assert (shares.hits, shares.misses) == (0, 5)
@@ -672,9 +672,9 @@ def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None
     raw = public_key(1)
     pair = build_canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
 
-    def negative(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
-        share = signature(1, asked.message)
-        return [(0.0, asked.share(bytes([share[0] ^ 0x20]) + share[1:]))]
+    def negative(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+        share = signature(1, ask.message)
+        return [(0.0, ask.share(bytes([share[0] ^ 0x20]) + share[1:]))]
 
     async def scene(world: World) -> None:
         world.network.scripts = {2: negative}

@@ -73,7 +73,7 @@ def test_a_stored_signature_completes_the_goals_that_it_meets_and_asks_no_valida
     driver.advance(0.0)
     assert sorted(driver.completed[met]) == [1, 2, 3, 4]
     assert unmet not in driver.completed
-    assert driver.asked() == [5]
+    assert driver.asked_nodes() == [5]
     driver.sign(5)
     assert driver.outcome(unmet, 0.1) == "complete"
     assert sorted(driver.completed[unmet]) == [1, 2, 3, 4, 5]
@@ -335,7 +335,7 @@ def test_a_bad_share_from_the_cache_lets_its_validator_be_asked() -> None:
     goal = driver.join(100)
     driver.find(1, is_bad=True)
     driver.advance(0.0)
-    assert driver.asked() == [2]
+    assert driver.asked_nodes() == [2]
     driver.sign(2)
     assert driver.outcome(goal, 0.1) == "waiting"
     assert driver.asks[1:] == [(0.1, [1], False)]

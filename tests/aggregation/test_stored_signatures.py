@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.aggregation.memory_archive import MemoryArchive
-from tests.aggregation.verifier import Judged, assert_py_ecc_agrees, assert_valid
+from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
 from tests.aggregation.virtual_time import now, run
 from tests.aggregation.world import (
     SUBNET,
@@ -73,7 +73,7 @@ def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
     return build_canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
 
 
-def judged(world: World, answer: Aggregation, wanted: AggregationRequest) -> Judged:
+def judged(world: World, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
     """Assert that an answer is right and return what stands in it."""
     return assert_valid(answer.signed_message, MESSAGE.raw, world.members, wanted.quorum)
 
@@ -105,7 +105,7 @@ def test_a_stored_signature_is_served_without_asking_or_connecting_to_validators
         assert signers(world, answer, request(60)) == {1, 2, 3}
         assert seconds == 0.0
         assert world.network.asks == []
-        assert world.followed.used == []
+        assert world.tracked.used == []
         assert not answer.cached
 
     play(World(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
@@ -338,7 +338,7 @@ def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> 
         assert (error.shortfall.signed_weight, error.shortfall.required_weight) == (60, 80)
         assert {missing.public_key for missing in error.shortfall.missing} == {public_key(4), public_key(5)}
         assert error.shortfall.counts == {"not_asked": 2}
-        assert (seconds, world.network.asks, world.followed.used, world.network.redialled) == (0.0, [], [], [])
+        assert (seconds, world.network.asks, world.tracked.used, world.network.redialled) == (0.0, [], [], [])
 
     play(World(members([20] * 5), archive=archive), scene)
 
@@ -369,7 +369,7 @@ def test_a_stored_only_round_begins_to_ask_when_another_caller_joins() -> None:
         await asyncio.sleep(0.2)
         answer = await world.service.aggregate(request(60))
         assert judged(world, answer, request(60))
-        assert world.followed.used == [SUBNET]
+        assert world.tracked.used == [SUBNET]
         assert isinstance((await quiet)[1], QuorumNotReached)
 
     play(World(members([20] * 5), archive=archive), scene)

@@ -14,7 +14,7 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 
 
 @dataclass(frozen=True)
-class Judged:
+class ParsedSignedMessage:
     """What stands in a signed message. signers: canonical indices."""
 
     unsigned: bytes
@@ -22,7 +22,7 @@ class Judged:
     signature: bytes
 
 
-def parse(raw: bytes) -> Judged:
+def parse(raw: bytes) -> ParsedSignedMessage:
     """Take a signed message apart; every oddity is an assertion."""
     version, _network, _chain, length = struct.unpack_from(">HI32sI", raw)
     assert version == 0
@@ -35,10 +35,10 @@ def parse(raw: bytes) -> Judged:
     signature = raw[end + 8 + count :]
     assert len(signature) == 96
     number = int.from_bytes(bits, "big")
-    return Judged(raw[:end], tuple(i for i in range(8 * count) if number >> i & 1), signature)
+    return ParsedSignedMessage(raw[:end], tuple(i for i in range(8 * count) if number >> i & 1), signature)
 
 
-def assert_valid(raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, quorum: int) -> Judged:
+def assert_valid(raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, quorum: int) -> ParsedSignedMessage:
     """Assert that `raw` is `unsigned`, signed by at least `quorum` percent of the weight."""
     judged = parse(raw)
     assert judged.unsigned == unsigned
@@ -51,7 +51,7 @@ def assert_valid(raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, qu
     return judged
 
 
-def assert_py_ecc_agrees(judged: Judged, members: CanonicalValidatorSet) -> None:
+def assert_py_ecc_agrees(judged: ParsedSignedMessage, members: CanonicalValidatorSet) -> None:
     """Assert the same with an implementation that shares nothing with ours; takes a second."""
     keys = [BLSPubkey(members.validators[index].public_key) for index in judged.signers]
     assert G2ProofOfPossession.FastAggregateVerify(keys, judged.unsigned, BLSSignature(judged.signature))

@@ -112,48 +112,48 @@ class SentAsk:
 
 def signs(after_s: float = 0.0) -> Script:
     """Sign, after a while."""
-    return lambda asked: [(after_s, asked.share(signature(asked.number, asked.message)))]
+    return lambda ask: [(after_s, ask.share(signature(ask.number, ask.message)))]
 
 
 def signs_from(at: float, code: int = 1) -> Script:
     """Refuse until a moment, then sign."""
     good = signs()
-    return lambda asked: good(asked) if asked.at >= at else [(0.0, asked.refusal(code))]
+    return lambda ask: good(ask) if ask.at >= at else [(0.0, ask.refusal(code))]
 
 
 def refuses(code: int, text: str = "no", after_s: float = 0.0) -> Script:
     """Refuse with a code."""
-    return lambda asked: [(after_s, asked.refusal(code, text))]
+    return lambda ask: [(after_s, ask.refusal(code, text))]
 
 
-def silent(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def silent(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Never answer."""
     return []
 
 
-def empty(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def empty(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with nothing."""
-    return [(0.0, asked.body(b""))]
+    return [(0.0, ask.body(b""))]
 
 
-def garbage(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def garbage(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with bytes that are no share."""
-    return [(0.0, asked.body(b"\x0a\x05hello"))]
+    return [(0.0, ask.body(b"\x0a\x05hello"))]
 
 
-def off_curve(asked: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def off_curve(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with 96 bytes that are no point."""
-    return [(0.0, asked.share(b"\x80" + b"\xfe" * 95))]
+    return [(0.0, ask.share(b"\x80" + b"\xfe" * 95))]
 
 
 def wrong(after_s: float = 0.0) -> Script:
     """Sign something else."""
-    return lambda asked: [(after_s, asked.share(signature(asked.number, b"something else")))]
+    return lambda ask: [(after_s, ask.share(signature(ask.number, b"something else")))]
 
 
 def of_another(other: int) -> Script:
     """Answer with the share of another validator."""
-    return lambda asked: [(0.0, asked.share(signature(other, asked.message)))]
+    return lambda ask: [(0.0, ask.share(signature(other, ask.message)))]
 
 
 class _OpenAsk:
@@ -249,9 +249,9 @@ class Network:
         loop = asyncio.get_running_loop()
         raw = _message_in(app_bytes)
         key = (node(number), app_bytes)
-        asked = SentAsk(node(number), number, raw, self._times.get(key, 0), loop.time())
-        self._times[key] = asked.times + 1
-        for after_s, answer in self.scripts.get(number, signs())(asked):
+        ask = SentAsk(node(number), number, raw, self._times.get(key, 0), loop.time())
+        self._times[key] = ask.times + 1
+        for after_s, answer in self.scripts.get(number, signs())(ask):
             loop.call_later(after_s, opened.deliver, on_response, answer)
 
 
@@ -360,7 +360,7 @@ class Activity:
 
 
 @dataclass
-class Followed:
+class TrackedSubnets:
     """Which subnets are in use."""
 
     used: list[SubnetID] = field(default_factory=list)
@@ -432,7 +432,7 @@ class World:
         self.chains = Chains()
         self.epochs = Epochs()
         self.activity = Activity()
-        self.followed = Followed()
+        self.tracked = TrackedSubnets()
         self.metrics = Metrics()
         self.deps = AggregationDeps(
             peers=self.network,
@@ -441,7 +441,7 @@ class World:
             chains=self.chains,
             is_epoch_height=self.epochs.any_at,
             activity=self.activity,
-            track=self.followed.track,
+            track=self.tracked.track,
             metrics=self.metrics,
             archive=EmptyArchive() if archive is None else archive,
         )
@@ -463,7 +463,7 @@ async def tidy(world: World) -> AsyncIterator[World]:
         await asyncio.sleep(0)
     assert world.network.is_quiet
     assert world.activity.watched == 0
-    assert world.followed.in_use == 0
+    assert world.tracked.in_use == 0
 
 
 def request(
