@@ -30,7 +30,7 @@ from tests.evm_rpc.evm import (
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
 from warpseal.api.data.access import KEY_HEADERS
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.node.app import NodeInterfaces, PathSwitch
+from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.errors import ApiKeyRequired, RateLimited
 from warpseal.evm_rpc.build import ForwardedChain
@@ -110,7 +110,7 @@ async def served(
     async with forwarding(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
         interfaces = NodeInterfaces(SETTINGS, data or DataApiSettings(), NodeApiSettings(), Metrics())
         interfaces.add_evm(chain, admission or Admission(), settings)
-        app = PathSwitch(interfaces, PlainTextResponse("not under /ext"))
+        app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
         async with serving(app) as url, aiohttp.ClientSession() as session:
             yield ServedChain(url, session, interfaces, chain)
 

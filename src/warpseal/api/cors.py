@@ -30,8 +30,6 @@ _MAX_AGE_S: Final = 86_400
 _FIRST_FAILURE: Final = 400
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, \t-]{1,1024}")
 
-Headers = Mapping[bytes, bytes]
-
 
 class CorsMiddleware:
     """Answers preflights, and adds CORS headers and `response_headers` to every other answer.
@@ -63,7 +61,7 @@ class CorsMiddleware:
 
         await self._app(scope, receive, send_with_headers)
 
-    def _allow_headers(self, request: Headers) -> list[tuple[bytes, bytes]]:
+    def _allow_headers(self, request: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """Return the headers that allow a browser's page to read the answer; none if it may not."""
         origin = request.get(b"origin")
         if self._origins.is_any:
@@ -73,7 +71,7 @@ class CorsMiddleware:
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 
 
-async def _answer_preflight(request: Headers, allowed: list[tuple[bytes, bytes]], send: Send) -> None:
+async def _answer_preflight(request: Mapping[bytes, bytes], allowed: list[tuple[bytes, bytes]], send: Send) -> None:
     requested = request.get(b"access-control-request-headers", b"")
     allowed_headers = requested if _HEADER_NAMES.fullmatch(requested) else REQUEST_HEADERS.encode()
     headers = [

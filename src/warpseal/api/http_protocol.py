@@ -97,7 +97,10 @@ class LimitedHttp(HttpToolsProtocol):
             return
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
-                self._become_websocket()
+                # The WebSocket protocol has limits of its own.
+                self._closing = True
+                self._stop_receiving()
+                self.handle_websocket_upgrade()
             else:
                 self._decline_upgrade(data[upgrade.args[0] :])
             return
@@ -110,12 +113,6 @@ class LimitedHttp(HttpToolsProtocol):
         has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
         is_for_sockets = path.startswith(_SOCKET_START) and path.endswith(_SOCKET_END)
         return is_for_sockets and not has_body and self._answering is None and not self.pipeline
-
-    def _become_websocket(self) -> None:
-        """Hand the connection over to the WebSocket protocol, which has its own limits."""
-        self._closing = True
-        self._stop_receiving()
-        self.handle_websocket_upgrade()
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Continue in HTTP/1.1 after the header of a request that asked for another protocol.
@@ -190,14 +187,10 @@ class LimitedHttp(HttpToolsProtocol):
         self._raw_bytes += size
         if self._in_header and self._raw_bytes > self._settings.max_header_bytes:
             self._refuse(HeaderTooLarge(self._settings.max_header_bytes))
-        elif self._raw_bytes > self._max_bytes:
-            self._abort()
-
-    @property
-    def _max_bytes(self) -> int:
-        """The limit of bytes of one message."""
+            return
         is_for_node = dialect_of(self.url.decode("latin-1")) is Dialect.NODE
-        return max(self._max_message_bytes, MAX_NODE_MESSAGE_BYTES if is_for_node else 0)
+        if self._raw_bytes > max(self._max_message_bytes, MAX_NODE_MESSAGE_BYTES if is_for_node else 0):
+            self._abort()
 
     def _start_receiving(self) -> None:
         self._receive_by = self.loop.time() + self._settings.receive_timeout_s

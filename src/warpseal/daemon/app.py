@@ -11,7 +11,7 @@ from typing import Final
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
-from warpseal.api.node.app import PathSwitch
+from warpseal.api.node.app import switch_paths
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.routes import api_app, metrics_app
 from warpseal.api.server import HttpServer
@@ -72,7 +72,9 @@ async def _serve(
     evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
     aggregator = AggregatorEndpoints(signing, config.api, metrics)
     app = api_app(aggregator, probes, data_api, config.api, metrics)
-    api_server = HttpServer(PathSwitch(node_api.interfaces, app), config.api.api_host, config.api.api_port, config.api)
+    api_server = HttpServer(
+        switch_paths(node_api.interfaces, app), config.api.api_host, config.api.api_port, config.api
+    )
     metrics_page = metrics_app(MetricsPage(metrics), config.api, metrics)
     metrics_server = HttpServer(metrics_page, config.api.metrics_host, config.api.metrics_port, config.api)
     api_server.bind()

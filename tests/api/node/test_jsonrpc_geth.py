@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.api.node.test_recorded import recorded
+from warpseal.api.node.evm import http_refusal
 from warpseal.api.node.jsonrpc_geth import (
     MAX_BODY_BYTES,
     RequestBody,
     encode_responses,
-    is_accepted_type,
     parse_request_body,
-    too_long,
 )
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcError, RpcResponse, encode_calls
 
@@ -169,7 +168,9 @@ def test_a_body_of_the_largest_size_is_parsed() -> None:
 
 
 def test_the_error_about_a_long_body_has_the_recorded_text() -> None:
-    assert too_long(6_000_068) == "content length too large (6000068>5242880)"
+    response = http_refusal({"method": "POST", "headers": [(b"content-length", b"6000068")]})
+    assert response is not None
+    assert (response.status_code, response.body) == (413, b"content length too large (6000068>5242880)\n")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,8 @@ def test_the_error_about_a_long_body_has_the_recorded_text() -> None:
     ],
 )
 def test_content_types_of_json_are_accepted(content_type: str, accepted: bool) -> None:
-    assert is_accepted_type(content_type) is accepted
+    response = http_refusal({"method": "POST", "headers": [(b"content-type", content_type.encode())]})
+    assert (response is None) is accepted
 
 
 @given(st.binary(max_size=80) | st.text(alphabet='[]{}",:0123 abc\\', max_size=40).map(str.encode))

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.admin import AdminMethods
-from warpseal.api.node.app import NodeInterfaces, PathSwitch
+from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
@@ -140,7 +140,7 @@ async def world(
     interfaces.node_id = NODE_ID
     interfaces.add_health(registry)
     interfaces.add_admin(AdminMethods(interfaces.router, aliases, loggers, lambda: plugins.load(), profiler.take))
-    app = PathSwitch(interfaces, PlainTextResponse("not under /ext"))
+    app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
     async with serving(app, settings) as url, aiohttp.ClientSession() as session:
         yield World(interfaces, registry, aliases, loggers, plugins, profiler, url, session)
 

@@ -46,11 +46,6 @@ class ApiAccess:
         self._limiter = RateLimiter()
         self._keys: TTLCache[bytes, ApiKey | None] = TTLCache(MAX_CACHED_KEYS, KEY_TTL_S, timer=now)
 
-    @property
-    def is_private(self) -> bool:
-        """Whether answers are for callers with a key only."""
-        return self._settings.require_api_key
-
     def require_key(self, endpoint: Endpoint) -> Endpoint:
         """Return an endpoint that requires a key if the settings do, and costs no units.
 
@@ -58,7 +53,7 @@ class ApiAccess:
         """
 
         async def guarded(request: Request) -> Response:
-            if self.is_private:
+            if self._settings.require_api_key:
                 key = await self._key(request)
                 log_fields(request.scope)["api_key"] = key.name if key else None
             return await endpoint(request)

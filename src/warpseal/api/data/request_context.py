@@ -87,13 +87,10 @@ class RequestContext:
 
         Raises InvalidRequest, NotAPrimaryChain, and what `require_indexed` and `require_fresh` raise.
         """
-        name = self.request.path_params["blockchainId"]
-        chain = next((chain for chain in PrimaryChain if chain == name), None)
-        if chain is None:
-            chain = self.services.chains.of_id(self.chain_id())
+        chain = self.services.chains.of_id(self.chain_id())
         if chain is None:
             known = {chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain}
-            raise NotAPrimaryChain(name, known)
+            raise NotAPrimaryChain(self.request.path_params["blockchainId"], known)
         self.require_indexed(chain)
         self.require_fresh([chain])
         return chain
@@ -158,7 +155,7 @@ class ContextFactory:
         self._settings = settings
         self._data = data
         self._now = now
-        self._per_services: tuple[DataServices, NetworkText, PageTokens] | None = None
+        self._text_and_tokens: tuple[NetworkText, PageTokens] | None = None
 
     async def create(self, request: Request, operation: Operation) -> RequestContext:
         """Return the context, the index's freshness among the response headers.
@@ -168,7 +165,10 @@ class ContextFactory:
         services = await self._gate.wait()
         network = request.path_params["network"]
         self._settings.require_network(network, services.network_id)
-        text, tokens = self._text_and_tokens(services)
+        if self._text_and_tokens is None:
+            text = NetworkText(services.network_id, services.chains)
+            self._text_and_tokens = text, PageTokens(services.key_store, self._now)
+        text, tokens = self._text_and_tokens
         freshness = tuple(services.index.freshness()) if services.index is not None else ()
         now = self._now()
         if freshness:
@@ -193,20 +193,12 @@ class ContextFactory:
         response_headers(request.scope)["vary"] = "User-Agent"
         return request.headers.get("user-agent", "").startswith(_SDK_AGENT)
 
-    def _text_and_tokens(self, services: DataServices) -> tuple[NetworkText, PageTokens]:
-        if self._per_services is None or self._per_services[0] is not services:
-            text = NetworkText(services.network_id, services.chains)
-            self._per_services = services, text, PageTokens(services.key_store, self._now)
-        return self._per_services[1], self._per_services[2]
-
 
 def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
     """Return the header's value: `first` if the beginning is missing, `stale` if the node is behind."""
-    return ", ".join(_item(chain, now) for chain in chains)
-
-
-def _item(chain: ChainFreshness, now: float) -> str:
-    item = f"{chain.chain};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
-    if chain.first_height:
-        item += f";first={chain.first_height}"
-    return item + ";stale" if chain.is_node_behind else item
+    items = []
+    for chain in chains:
+        item = f"{chain.chain};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
+        first = f";first={chain.first_height}" if chain.first_height else ""
+        items.append(item + first + (";stale" if chain.is_node_behind else ""))
+    return ", ".join(items)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -21,6 +23,7 @@ FINAL_S: Final = 86_400
 _GZIP_LEVEL: Final = 1
 _IN_THREAD_FROM_BYTES: Final = 65_536
 _TAG_BYTES: Final = 12
+_ZERO_WEIGHT: Final = re.compile(r"\s*q\s*=\s*(?:0+\.?0*|\.0+)\s*")
 
 
 async def respond(request: Request, body: bytes, media_type: str, cache_control: str) -> Response:
@@ -31,14 +34,10 @@ async def respond(request: Request, body: bytes, media_type: str, cache_control:
         return Response(status_code=304, headers=headers)
     if len(body) >= COMPRESSED_FROM_BYTES and accepts_gzip(request.headers.get("accept-encoding", "")):
         headers["content-encoding"] = "gzip"
-        body = await _compressed(body)
+        in_thread = len(body) >= _IN_THREAD_FROM_BYTES
+        compress = partial(gzip.compress, body, _GZIP_LEVEL, mtime=0)
+        body = await asyncio.to_thread(compress) if in_thread else compress()
     return Response(body, 200, headers, media_type=media_type)
-
-
-async def _compressed(body: bytes) -> bytes:
-    if len(body) < _IN_THREAD_FROM_BYTES:
-        return gzip.compress(body, _GZIP_LEVEL, mtime=0)
-    return await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL, mtime=0)
 
 
 def _matches(if_none_match: str, tag: str) -> bool:
@@ -53,18 +52,8 @@ def accepts_gzip(accept_encoding: str) -> bool:
     accepted: dict[str, bool] = {}
     for item in accept_encoding.lower().split(","):
         coding, _, parameters = item.partition(";")
-        accepted[coding.strip()] = not _has_zero_weight(parameters)
+        accepted[coding.strip()] = _ZERO_WEIGHT.fullmatch(parameters) is None
     return accepted.get("gzip", accepted.get("*", False))
-
-
-def _has_zero_weight(parameters: str) -> bool:
-    name, _, value = parameters.strip().partition("=")
-    if name.strip() != "q":
-        return False
-    try:
-        return float(value) == 0
-    except ValueError:
-        return False
 
 
 _SCOPE_KEY: Final = "warpseal.headers"

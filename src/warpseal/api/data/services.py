@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
 from warpseal.store.api_key import ApiKey
-
-TOKEN_KEY_BYTES: Final = 32
 
 
 class KeyStore(Protocol):
@@ -34,7 +32,7 @@ class EphemeralKeys:
     """The keys of a daemon without a store: no API keys, and a token key that lasts as long as the process."""
 
     def __init__(self) -> None:
-        self._key = os.urandom(TOKEN_KEY_BYTES)
+        self._key = os.urandom(32)
 
     async def token_keys(self) -> Sequence[bytes]:
         """Return the one key."""

@@ -39,8 +39,11 @@ class AdminGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._token is None:
             app = self._app if _is_local(scope) else not_found_response()
+        elif _has_token(scope, self._token):
+            app = self._app
         else:
-            app = self._app if _has_token(scope, self._token) else _unauthorized()
+            app = denial = text_response(401, "unauthorized")
+            denial.headers["www-authenticate"] = "Bearer"
         await app(scope, receive, send)
 
 
@@ -67,12 +70,6 @@ def _has_token(scope: Scope, token: str) -> bool:
     if len(given) != 1 or given[0][: len(_SCHEME)].decode("latin-1").lower() != _SCHEME:
         return False
     return hmac.compare_digest(given[0][len(_SCHEME) :].strip(), token.encode())
-
-
-def _unauthorized() -> ASGIApp:
-    response = text_response(401, "unauthorized")
-    response.headers["www-authenticate"] = "Bearer"
-    return response
 
 
 def _without_port(host: str) -> str:

@@ -42,16 +42,13 @@ _WRONG_HOST: Final = "invalid host specified"
 _STARTS: Final = ("http.response.start", "websocket.http.response.start")
 
 
-class PathSwitch:
-    """Sends requests under `/ext/` to the node API and all others to the other app."""
+def switch_paths(ext: ASGIApp, others: ASGIApp) -> ASGIApp:
+    """Return an app that sends requests under `/ext/` to the node API and all others to the other app."""
 
-    def __init__(self, ext: ASGIApp, others: ASGIApp) -> None:
-        self._ext = ext
-        self._others = others
+    async def switch(scope: Scope, receive: Receive, send: Send) -> None:
+        await (ext if scope.get("path", "").startswith(PREFIX) else others)(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._ext if scope.get("path", "").startswith(PREFIX) else self._others
-        await app(scope, receive, send)
+    return switch
 
 
 class NodeInterfaces:

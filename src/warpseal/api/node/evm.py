@@ -17,16 +17,13 @@ from starlette.types import Receive, Scope, Send
 from warpseal.api.data.responses import response_headers
 from warpseal.api.middleware import log_fields
 from warpseal.api.node.jsonrpc_geth import (
+    ACCEPTED_TYPES,
     CONTENT_TYPE,
     MAX_BODY_BYTES,
     MAX_RESULT_BYTES,
-    WRONG_METHOD,
-    WRONG_TYPE,
     RequestBody,
     encode_responses,
-    is_accepted_type,
     parse_request_body,
-    too_long,
 )
 from warpseal.api.node.router import text_response
 from warpseal.api.request_body import declared_length, read_body
@@ -60,7 +57,7 @@ class EvmEndpoint:
         self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = _http_refusal(scope)
+        response = http_refusal(scope)
         if response is None:
             response = await self._handle(scope, await read_body(scope, receive, self._settings))
         await response(scope, receive, send)
@@ -168,16 +165,17 @@ def _json_response(body: bytes) -> Response:
     return Response(body, 200, {"content-type": CONTENT_TYPE})
 
 
-def _http_refusal(scope: Scope) -> Response | None:
+def http_refusal(scope: Scope) -> Response | None:
     """Return the response to a request whose method, length or content type is wrong, or that has no body to read."""
     method, length = scope["method"], declared_length(scope)
     if method == "GET" and not length and not scope.get("query_string"):
         return Response()
     if method in ("PUT", "DELETE"):
-        return text_response(405, WRONG_METHOD)
+        return text_response(405, "method not allowed")
     if length > MAX_BODY_BYTES:
-        return text_response(413, too_long(length))
+        return text_response(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
     if method == "OPTIONS":
         return Response()
     given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
-    return None if is_accepted_type(given) else text_response(415, WRONG_TYPE)
+    is_accepted = given.partition(";")[0].strip().lower() in ACCEPTED_TYPES
+    return None if is_accepted else text_response(415, "invalid content type, only application/json is supported")

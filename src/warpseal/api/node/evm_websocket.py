@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
@@ -41,6 +40,7 @@ log = logging.getLogger("warpseal.api")
 GONE: Final = 1012
 TRY_LATER: Final = 1013
 REFUSED: Final = 1008
+TOO_SLOW: Final = 1008
 # How long a client may read queued messages after its connection to the node has ended.
 _DRAIN_S: Final = 2.0
 _MAX_REASON_CHARACTERS: Final = 100
@@ -55,7 +55,7 @@ class EvmWebSocketEndpoint:
         self.forwarder = forwarder
         self.admission = admission
         self.settings = settings
-        self.queue_size = SharedQueueSize()
+        self.queued_bytes = 0
         self._sockets = sockets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +86,7 @@ class _ProxySession:
         self._node = node
         self._forwarder = endpoint.forwarder
         self._admission = endpoint.admission
-        self._queue = SendQueue(endpoint.settings, endpoint.queue_size)
+        self._queue = SendQueue(endpoint)
         self._calls = WebSocketCalls(endpoint.settings, self._count)
 
     async def run(self) -> None:
@@ -195,26 +195,15 @@ async def _close(client: WebSocket, code: int, reason: str) -> None:
         return
 
 
-TOO_SLOW: Final = 1008
-
-
-@dataclass(slots=True)
-class SharedQueueSize:
-    """The bytes that wait for all clients together."""
-
-    size_bytes: int = 0
-
-
 class SendQueue:
     """Messages for one client. A client that reads too slowly loses the connection; no message is ever skipped.
 
-    ended: the code and reason with which the connection closes.
+    ended: the code and reason with which the connection closes. The endpoint counts the queued bytes of all clients.
     """
 
-    def __init__(self, settings: EvmRpcSettings, total: SharedQueueSize) -> None:
+    def __init__(self, endpoint: EvmWebSocketEndpoint) -> None:
         self.ended: tuple[int, str] | None = None
-        self._settings = settings
-        self._total = total
+        self._endpoint = endpoint
         self._messages: deque[str] = deque()
         self._size_bytes = 0
         self._changed = asyncio.Event()
@@ -254,13 +243,13 @@ class SendQueue:
         self._add_bytes(-self._size_bytes)
 
     def _has_room(self, size_bytes: int) -> bool:
-        settings = self._settings
+        settings = self._endpoint.settings
         return (
             len(self._messages) < settings.max_queued
             and self._size_bytes + size_bytes <= settings.max_queued_bytes
-            and (not self._messages or self._total.size_bytes + size_bytes <= settings.max_total_queued_bytes)
+            and (not self._messages or self._endpoint.queued_bytes + size_bytes <= settings.max_total_queued_bytes)
         )
 
     def _add_bytes(self, size_bytes: int) -> None:
         self._size_bytes += size_bytes
-        self._total.size_bytes += size_bytes
+        self._endpoint.queued_bytes += size_bytes

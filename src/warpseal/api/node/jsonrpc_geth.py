@@ -30,8 +30,6 @@ MAX_BATCH_CALLS: Final = 1_000
 MAX_RESULT_BYTES: Final = 25_000_000
 CONTENT_TYPE: Final = "application/json"
 ACCEPTED_TYPES: Final = frozenset({"application/json", "application/json-rpc", "application/jsonrequest"})
-WRONG_TYPE: Final = "invalid content type, only application/json is supported"
-WRONG_METHOD: Final = "method not allowed"
 
 _EMPTY_BATCH: Final = RpcResponse(error=RpcError(INVALID_REQUEST, "empty batch"))
 _BATCH_TOO_LARGE: Final = RpcResponse(error=RpcError(INVALID_REQUEST, "batch too large"))
@@ -100,16 +98,6 @@ def encode_responses(request: RequestBody, responses: Mapping[int, RpcResponse])
     if not encoded:
         return b""
     return (encode_batch_response(encoded) if request.is_batch else encode_response(*encoded[0])) + b"\n"
-
-
-def too_long(declared_bytes: int) -> str:
-    """Return the text of the response with status 413 to a body that is too long."""
-    return f"content length too large ({declared_bytes}>{MAX_BODY_BYTES})"
-
-
-def is_accepted_type(content_type: str) -> bool:
-    """Return whether a Content-Type header is one of JSON."""
-    return content_type.partition(";")[0].strip().lower() in ACCEPTED_TYPES
 
 
 def _parse_plain(body: bytes) -> RequestBody | None:
