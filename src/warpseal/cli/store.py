@@ -21,12 +21,13 @@ from warpseal.cli.serve import add_config_arguments, load_config
 from warpseal.config.keys import default_data_dir
 from warpseal.config.load import ENVIRONMENT_PREFIX
 from warpseal.errors import StartupError
-from warpseal.store.access import find_users, open_exclusive, open_read_only, stores_below
+from warpseal.store.access import find_users, open_exclusive, open_read_only
 from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines
 from warpseal.store.integrity import IntegrityCheck, IntegrityReport
 from warpseal.store.jsonl import BadLine
 from warpseal.store.migrate import HEAD, check_version, read_version, upgrade_all
 from warpseal.store.stats import measure
+from warpseal.store.store import STORE_NAME
 from warpseal.store.url import MalformedStoreUrl, StoreUrl
 from warpseal.warp.ids import MalformedID, parse_id
 
@@ -71,7 +72,7 @@ def resolve_store(args: argparse.Namespace) -> StoreUrl:
 
 
 def _only_store(data_dir: Path, network: int | None) -> Path:
-    found = [path for path in stores_below(data_dir) if network is None or path.parent.name == str(network)]
+    found = sorted(data_dir.glob(f"{'*' if network is None else network}/{STORE_NAME}"))
     if len(found) == 1:
         return found[0]
     if not found:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event, text
@@ -15,7 +14,6 @@ from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.engine import reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.locks import NO_ANSWER, ServerLock, find_holder, locked_file
-from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
 
@@ -26,11 +24,6 @@ _USERS: Final = text(
     " WHERE datname = current_database() AND application_name LIKE 'warpseal %'"
     " AND application_name <> current_setting('application_name') ORDER BY 1"
 )
-
-
-def stores_below(data_dir: Path) -> list[Path]:
-    """Return the stores of all networks in a daemon's data folder."""
-    return sorted(data_dir.glob(f"*/{STORE_NAME}"))
 
 
 @contextmanager

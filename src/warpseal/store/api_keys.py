@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, select, update
 from warpseal.store.api_key import ApiKey, NameTaken
 from warpseal.store.database import Database
 from warpseal.store.schema import API_KEYS, SECRETS
-from warpseal.store.statements import insert_for
+from warpseal.store.statements import inserter
 
 _SECRET_BYTES: Final = 32
 _PAGE_TOKENS: Final = "page_tokens"
@@ -68,7 +68,7 @@ def _token_keys(connection: Connection) -> tuple[bytes, ...]:
 
 def _ensure_token_key(connection: Connection) -> tuple[bytes, ...]:
     """Create the first key, unless another daemon was faster."""
-    first = insert_for(connection)(SECRETS).values(
+    first = inserter(connection.dialect.name)(SECRETS).values(
         kind=_PAGE_TOKENS, number=1, value=os.urandom(_SECRET_BYTES), created_at=time.time()
     )
     connection.execute(first.on_conflict_do_nothing(index_elements=["kind", "number"]))

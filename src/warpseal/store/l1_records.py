@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, select
 from warpseal.store.database import Database
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.schema import BLOCK_RANGES, EAGER_TASKS, L1_TRANSACTIONS, ORIGINS
-from warpseal.store.statements import Prepared, insert_for, replacing
+from warpseal.store.statements import Prepared, inserter, replacing
 from warpseal.store.values import BlockRange, BootstrapOrigin, EagerTask, L1Transaction, Origin, RegistrationOrigin
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 
@@ -86,11 +86,7 @@ class L1Records:
         return tuple(map(_range, await self._database.fetch(_ranges_of(chain_id))))
 
     async def append(
-        self,
-        chain_id: ChainID,
-        read: BlockRange,
-        transactions: Iterable[L1Transaction],
-        origins: Iterable[Origin],
+        self, chain_id: ChainID, read: BlockRange, transactions: Iterable[L1Transaction], origins: Iterable[Origin]
     ) -> None:
         """Commit a range of blocks that were read, with the rows found in them, in one transaction.
 
@@ -115,7 +111,9 @@ class L1Records:
         """Schedule the aggregation of a transaction at `at_unix_s`, in place of its current task."""
 
         def write(connection: Connection) -> None:
-            task = insert_for(connection)(EAGER_TASKS).values(tx_id=tx_id, due_at=at_unix_s, attempts=attempts)
+            task = inserter(connection.dialect.name)(EAGER_TASKS).values(
+                tx_id=tx_id, due_at=at_unix_s, attempts=attempts
+            )
             connection.execute(replacing(task))
 
         await self._database.write(write)

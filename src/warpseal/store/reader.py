@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -31,14 +30,15 @@ class StoreReader:
         self._engine = engine
         self._on_failure = on_failure
         self._describe = describe
-        self._abandoned = 0
+        # Reads whose callers have left.
+        self._abandoned: list[Future[Any]] = []
         self._threads = WorkerThreads(settings.readers, "store-reader")
         self._slots = ThreadSemaphore(settings.max_queued_reads)
 
     @property
     def is_stuck(self) -> bool:
         """Whether a read takes longer than its caller waited; the next read would take as long."""
-        return self._abandoned > 0
+        return any(not read.done() for read in self._abandoned)
 
     async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
         """Return the result of `query`. Raises StoreDown after at most `wait_s`, and at once while a read is stuck."""
@@ -51,7 +51,8 @@ class StoreReader:
             async with asyncio.timeout(wait_s):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
-            self._abandon(future)
+            self._abandoned = [read for read in (*self._abandoned, future) if not read.done()]
+            self._on_failure()
             raise StoreDown(f"no answer within {wait_s:g} s") from None
         except SQLAlchemyError as error:
             self._on_failure()
@@ -61,21 +62,6 @@ class StoreReader:
         """Cancel the waiting reads, and close the idle connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._engine.dispose()
-
-    def _abandon(self, future: Future[T]) -> None:
-        """Count a read whose caller has left; until it ends, further reads fail at once."""
-        loop = asyncio.get_running_loop()
-
-        def ended() -> None:
-            self._abandoned -= 1
-
-        def done(_: Future[T]) -> None:
-            with suppress(RuntimeError):  # The loop is closed.
-                loop.call_soon_threadsafe(ended)
-
-        self._on_failure()
-        self._abandoned += 1
-        future.add_done_callback(done)
 
     def _submit(self, query: Callable[[Connection], T]) -> Future[T]:
         try:

@@ -37,9 +37,10 @@ def replacing(statement: Insert, *key: str, where: ColumnElement[bool] | None = 
     return statement.on_conflict_do_update(index_elements=names, set_=values or others, where=where)
 
 
-def insert_for(connection: Connection) -> InsertInto:
-    """Return the function that begins an INSERT for the database of a connection."""
-    return _inserter(connection.dialect.name)
+def inserter(database: str) -> InsertInto:
+    """Return the function that begins an INSERT for "sqlite" or "postgresql"."""
+    begin: Any = sqlite.insert if database == "sqlite" else postgresql_insert
+    return lambda table: begin(table).inline()
 
 
 class Prepared:
@@ -70,15 +71,10 @@ class Prepared:
         return self._texts[database]
 
     def _compile(self, database: str) -> str:
-        statement = self._build(_inserter(database))
+        statement = self._build(inserter(database))
         assert isinstance(statement, ClauseElement)
         is_plain_insert = isinstance(statement, sqlite.Insert | PostgresqlInsert) and statement.select is None
         columns = self._names if is_plain_insert else None
         compiled: Any = statement.compile(dialect=_POSITIONAL[database], column_keys=columns)
         assert tuple(compiled.positiontup) == self._names, compiled.positiontup
         return str(compiled)
-
-
-def _inserter(database: str) -> InsertInto:
-    begin: Any = sqlite.insert if database == "sqlite" else postgresql_insert
-    return lambda table: begin(table).inline()

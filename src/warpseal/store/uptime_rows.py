@@ -37,13 +37,7 @@ class UptimeRows:
 
     async def load(self, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
         """Return the uptime with which this observer starts: hours from `first_hour` on. Raises StoreDown."""
-        return await self._database.read(
-            lambda connection: StoredUptime(
-                _validations(connection, observer),
-                _hours_since(connection, observer, first_hour),
-                _recent_nodes(connection, observer, recent_since_hour),
-            )
-        )
+        return await self._database.read(lambda connection: _load(connection, observer, first_hour, recent_since_hour))
 
     async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
         """Write rows in several transactions; return when they are committed. Raises StoreDown."""
@@ -85,23 +79,22 @@ def _writes_of(
             yield partial(statement.run, rows=rows[begin : begin + _ROWS_PER_WRITE])
 
 
-def _validations(connection: Connection, observer: NodeID) -> tuple[ValidationRow, ...]:
-    table = OBSERVED_VALIDATIONS
-    rows = connection.execute(select(table).where(table.c.observer == observer))
-    return tuple(ValidationRow(validation_id, NodeID(node_id), *times) for _, validation_id, node_id, *times in rows)
-
-
-def _hours_since(connection: Connection, observer: NodeID, first_hour: int) -> tuple[HourRow, ...]:
-    table = OBSERVED_HOURS
-    rows = connection.execute(select(table).where(table.c.hour >= first_hour, table.c.observer == observer))
-    return tuple(HourRow(row.hour, NodeID(row.node_id), row.observed_ms, row.connected_ms) for row in rows)
-
-
-def _recent_nodes(connection: Connection, observer: NodeID, since_hour: int) -> frozenset[NodeID]:
-    table = OBSERVED_HOURS
-    which = (table.c.hour >= since_hour, table.c.observer == observer)
-    found = connection.execute(select(table.c.node_id).distinct().where(*which)).scalars()
-    return frozenset(NodeID(node_id) for node_id in found)
+def _load(connection: Connection, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
+    hours, validations = OBSERVED_HOURS, OBSERVED_VALIDATIONS
+    ours = select(validations).where(validations.c.observer == observer)
+    since = select(hours).where(hours.c.hour >= first_hour, hours.c.observer == observer)
+    recent = select(hours.c.node_id).distinct().where(hours.c.hour >= recent_since_hour, hours.c.observer == observer)
+    return StoredUptime(
+        tuple(
+            ValidationRow(validation_id, NodeID(node_id), *counts)
+            for _, validation_id, node_id, *counts in connection.execute(ours)
+        ),
+        tuple(
+            HourRow(row.hour, NodeID(row.node_id), row.observed_ms, row.connected_ms)
+            for row in connection.execute(since)
+        ),
+        frozenset(map(NodeID, connection.execute(recent).scalars())),
+    )
 
 
 def _hours_of(connection: Connection, observer: NodeID, node_id: NodeID, hours: range) -> list[HourRow]:

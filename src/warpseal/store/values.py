@@ -193,7 +193,7 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class ValidationRow:
-    """Counters of one validation (id of 32 bytes), in milliseconds. first_at, seen_at: unix seconds.
+    """Counters of one validation (id of 32 bytes), in milliseconds. Times are Unix seconds.
 
     first_at: when it was first observed; seen_at: when it was last known to be active.
     """
