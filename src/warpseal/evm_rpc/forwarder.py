@@ -212,13 +212,12 @@ class EvmForwarder:
             except EvmNodeError as error:
                 error_kind = error.kind
                 responses |= _final_errors(waiting, error)
+                waiting = {number: call for number, call in waiting.items() if number not in responses}
+                if not waiting or _now() >= until:
+                    break
             else:
-                responses |= self._decode_responses(waiting, reply, node)
-            waiting = {number: call for number, call in waiting.items() if number not in responses}
-            if not waiting or _now() >= until:
-                break
-        failed = {number: RpcResponse(error=error_for(error_kind, call)) for number, call in waiting.items()}
-        return {**responses, **failed}
+                return responses | self._decode_responses(waiting, reply, node)
+        return responses | {number: RpcResponse(error=error_for(error_kind, call)) for number, call in waiting.items()}
 
     async def _post(
         self, node: EvmNode, body: bytes, classes: Mapping[MethodClass, int], left_s: float
