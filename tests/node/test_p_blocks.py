@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.eventually import stopped_clock
 from tests.node.recorded_node import RecordedNode, RpcFault, connected, serving, settings_for, upstream_of
 from warpseal.errors import NodeUnavailable
-from warpseal.node.info import Upgrades, builtin_upgrades
+from warpseal.node.info import builtin_upgrades
 from warpseal.node.limits import CallOrigin
 from warpseal.node.rpc import open_session
 
@@ -163,9 +163,9 @@ async def test_a_429_is_no_response_of_the_node_regardless_of_its_body() -> None
 async def test_upgrade_times_come_from_the_node() -> None:
     async with upstream_of(RecordedNode()) as upstream:
         upgrades = await upstream.blocks.upgrades()
-    assert upgrades.etna_s == 1_607_144_400
-    assert upgrades.times_s["helicon"] == 253_399_622_400
-    assert "apricotPhase4MinPChainHeight" not in upgrades.times_s
+    assert upgrades["etna"] == 1_607_144_400
+    assert upgrades["helicon"] == 253_399_622_400
+    assert "apricotPhase4MinPChainHeight" not in upgrades
 
 
 async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -> None:
@@ -176,7 +176,7 @@ async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -
         node = RecordedNode({"info.upgrades": missing, "info.getNetworkID": {"networkID": str(network_id)}})
         async with upstream_of(node) as upstream:
             upgrades = await upstream.blocks.upgrades()
-        assert upgrades.etna_s == etna_s
+        assert upgrades.get("etna") == etna_s
         assert upgrades == builtin_upgrades(network_id)
 
 
@@ -188,4 +188,4 @@ async def test_a_malformed_upgrade_time_makes_the_response_unusable(time: Any) -
 
 
 def test_an_unknown_network_has_no_known_times() -> None:
-    assert builtin_upgrades(12_345) == Upgrades({})
+    assert builtin_upgrades(12_345) == {}

@@ -88,7 +88,7 @@ class EvmApi:
     async def _upgrade_times(self) -> Mapping[str, int] | None:
         if self._times is None and self._info is not None:
             with suppress(NodeUnavailable):
-                self._times = (await self._info.upgrades()).times_s
+                self._times = await self._info.upgrades()
         return self._times
 
 

@@ -179,9 +179,9 @@ def _rule_name(fork: str) -> str:
     return f"Is{fork[:1].upper()}{fork[1:]}".replace("Eip", "EIP")
 
 
-Genesis = Callable[[], Awaitable[bytes | None]]
+LoadGenesis = Callable[[], Awaitable[bytes | None]]
 """Returns the genesis in the chain's CreateChainTx; None if no node returns it now."""
-UpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
+LoadUpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
 """Returns Unix seconds by upgrade; None if no node returns them now."""
 
 
@@ -191,7 +191,7 @@ class ChainConfigLoader:
     Without an upgrade file there is no configuration: a chain's changes after its genesis are written only there.
     """
 
-    def __init__(self, upgrade_file: Path | None, genesis: Genesis, upgrade_times: UpgradeTimes) -> None:
+    def __init__(self, upgrade_file: Path | None, genesis: LoadGenesis, upgrade_times: LoadUpgradeTimes) -> None:
         self._upgrade_file = upgrade_file
         self._genesis = genesis
         self._upgrade_times = upgrade_times

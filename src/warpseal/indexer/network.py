@@ -15,7 +15,6 @@ from typing import Final
 import zstandard
 
 from warpseal.chains.codec import MalformedChainBytes
-from warpseal.chains.ids import AssetID
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
 from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.indexer.settings import IndexerSettings
@@ -57,12 +56,8 @@ async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis |
     if known is not None:
         return IndexedNetwork(known, genesis)
     node = await first_available_node(await upstream.state.nodes())
-    reported = await node.fee_config()
-    l1_fee = _DEFAULT_L1_FEE
-    if reported is not None:
-        l1_fee = L1FeeConfig(reported.target, reported.min_price, reported.excess_conversion, reported.capacity)
-    asset_id = AssetID(await node.staking_asset())
-    times_s = (await upstream.info.upgrades()).times_s
+    l1_fee = await node.fee_config() or _DEFAULT_L1_FEE
+    asset_id, times_s = await node.staking_asset(), await upstream.info.upgrades()
     if genesis is not None:
         return IndexedNetwork(parameters_from_node(network_id, asset_id, genesis, times_s, l1_fee), genesis)
     chain_ids = (await upstream.info.blockchain_id("X"), await upstream.info.blockchain_id("C"))

@@ -7,6 +7,7 @@ NodeUnavailable if no node answered.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +18,7 @@ import msgspec
 
 from warpseal.errors import NodeUnavailable
 from warpseal.node.errors import CallFailure, RpcRefusal
-from warpseal.node.info import InfoClient, Upgrades
+from warpseal.node.info import InfoClient
 from warpseal.node.json_values import decode_checked_hex, decode_hex, decode_quantity, field_decoder, list_decoder, u64
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
@@ -61,7 +62,7 @@ class PBlocksClient:
         """Return the distinct bytes that the nodes return for that block, in configured order; possibly none."""
         return await self._pool.distinct(_p_block(height))
 
-    async def upgrades(self) -> Upgrades:
+    async def upgrades(self) -> Mapping[str, int]:
         """Return the activation times of the network's upgrades, as far as they are known."""
         return await self._info.upgrades()
 

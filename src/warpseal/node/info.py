@@ -62,8 +62,11 @@ class InfoClient:
         """Return the network id from each configured node, or its failure; for the operator."""
         return await self._pool.call_all(NETWORK_ID)
 
-    async def upgrades(self) -> Upgrades:
-        """Return the upgrade times from a node, else the builtin ones of the network. Raises NodeUnavailable."""
+    async def upgrades(self) -> Mapping[str, int]:
+        """Return the upgrade times from a node, else the builtin ones of the network. Raises NodeUnavailable.
+
+        They are unix seconds, by the upgrade's name in the node's spelling, such as "etna"; empty if unknown.
+        """
         network_id = await self.network_id()
         try:
             return await self._pool.call(_UPGRADES)
@@ -151,30 +154,19 @@ _SUFFIX: Final = "Time"
 _MAX_NAMES: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrades:
-    """Activation times, unix seconds by the upgrade's name in the node's spelling, such as "etna"; empty if unknown."""
-
-    times_s: Mapping[str, int]
-
-    @property
-    def etna_s(self) -> int | None:
-        """The time from which L1 transactions are possible; None if it is unknown."""
-        return self.times_s.get("etna")
-
-
-def builtin_upgrades(network_id: int) -> Upgrades:
+def builtin_upgrades(network_id: int) -> Mapping[str, int]:
     """Return the upgrade times of a public network; none of any other."""
-    return _BUILTIN.get(network_id, Upgrades({}))
+    column = {1: 0, 5: 1}.get(network_id)
+    return {} if column is None else {name: times[column] for name, times in _BUILTIN_TIMES.items()}
 
 
-def decode_upgrades(result: bytes) -> Upgrades:
+def decode_upgrades(result: bytes) -> Mapping[str, int]:
     """Return the times in the result of info.upgrades. Raises ValueError."""
     fields = msgspec.json.decode(result, type=dict[str, Any])
     if len(fields) > _MAX_NAMES:
         raise ValueError(f"{len(fields)} upgrades are more than there are")
     named = {name.removesuffix(_SUFFIX): value for name, value in fields.items() if name.endswith(_SUFFIX)}
-    return Upgrades({name: _unix_s(value) for name, value in named.items()})
+    return {name: _unix_s(value) for name, value in named.items()}
 
 
 def _unix_s(value: Any) -> int:
@@ -197,12 +189,6 @@ _BUILTIN_TIMES: Final = {
     "fortuna": (_at(2025, 4, 8, 15), _at(2025, 3, 13, 15)),
     "granite": (_at(2025, 11, 19, 16), _at(2025, 10, 29, 15)),
 }
-_BUILTIN: Final = {
-    network_id: Upgrades({name: times[column] for name, times in _BUILTIN_TIMES.items()})
-    for column, network_id in enumerate((1, 5))
-}
-
-
 _decode_peers: Final = list_decoder("peers", _Peer, _hint)
 _decode_node_id: Final = field_decoder("nodeID", str, parse_node_id)
 _decode_node_ip: Final = field_decoder("ip", str, _address)

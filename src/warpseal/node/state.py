@@ -14,6 +14,7 @@ import msgspec
 
 from warpseal.chains.ids import AssetID
 from warpseal.errors import NodeUnavailable
+from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.blocks import X_CHAIN_PATHS
 from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
 from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
@@ -28,16 +29,6 @@ T = TypeVar("T")
 AVAX: Final = "AVAX"
 """The X-Chain's name for the staking asset, used instead of its id."""
 _Call = partial(NodeCall, origin=CallOrigin.FOLLOWER, large=True)
-
-
-@dataclass(frozen=True, slots=True)
-class ValidatorFeeConfig:
-    """The fee parameters of active L1 validators: prices in nAVAX a second, target and capacity in validators."""
-
-    target: int
-    min_price: int
-    excess_conversion: int
-    capacity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +58,7 @@ class NodeState:
         """Return the id of AVAX on this network."""
         return await self._call(_Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset))
 
-    async def fee_config(self) -> ValidatorFeeConfig | None:
+    async def fee_config(self) -> L1FeeConfig | None:
         """Return the fee parameters of active L1 validators; None from a node that is too old to have them."""
         return await self._find(_Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, _decode_fee_config))
 
@@ -136,9 +127,9 @@ class _XBalance(msgspec.Struct):
     balance: int | str
 
 
-def _decode_fee_config(result: bytes) -> ValidatorFeeConfig:
+def _decode_fee_config(result: bytes) -> L1FeeConfig:
     fields = msgspec.json.decode(result, type=_FeeConfig)
-    return ValidatorFeeConfig(
+    return L1FeeConfig(
         u64(fields.target), u64(fields.min_price), u64(fields.excess_conversion_constant), u64(fields.capacity)
     )
 

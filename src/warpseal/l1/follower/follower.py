@@ -244,10 +244,10 @@ class PChainFollower:
 
     async def _find_first(self, tip: int) -> int:
         """Return the height of the first block of Etna; 0 if the nodes do not report its activation."""
-        upgrades = await self._retrier.call(self._blocks.upgrades)
-        if upgrades.etna_s is None:
+        etna_s = (await self._retrier.call(self._blocks.upgrades)).get("etna")
+        if etna_s is None:
             return 0
-        first = await find_first_block(upgrades.etna_s, tip, self._time_of)
+        first = await find_first_block(etna_s, tip, self._time_of)
         log.info("found the first block of Etna", extra={"height": first})
         return first
 
