@@ -107,7 +107,7 @@ class MadeUpChain:
         }  # fmt: skip
         made |= more
         done = BlockEffects(
-            chain_id=P_CHAIN, block=block, size_bytes=len(block.raw), tx_count=len(txs), time_s=self._time,
+            block=block, time_s=self._time,
             supply=4 * 10**17 + self._height, l1_accrued_fees=self._height, l1_active=7, l1_excess=0,
             txs=tuple(effects), **made,
         )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chains.p_vectors import BLOCKS, transaction
+from tests.chains.p_vectors import BLOCKS, genesis_bytes, transaction
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
-from warpseal.chains.p_blocks import PBlock, genesis_block, parse_p_block
+from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import parse_p_tx
 
 PARENT = BlockID(bytes(range(32)))
@@ -104,5 +104,5 @@ def test_blocks_with_equal_bytes_are_equal() -> None:
 
 
 def test_block_zero_has_no_transactions() -> None:
-    block = genesis_block(PARENT)
+    block = parse_p_genesis(genesis_bytes("localnet")).block
     assert (block.kind, block.height, block.time, block.txs) == ("ApricotCommitBlock", 0, None, ())

@@ -93,11 +93,11 @@ class Model(StakingModel):
                 case XRecord():
                     self._block(
                         PrimaryChain.X, record.effects.block.height, record.effects.block.id,
-                        record.effects.block.parent_id, "StandardBlock", record.effects.time_s,
-                        record.effects.txs, record.effects.size_bytes, record,
+                        record.effects.block.parent_id, "StandardBlock", record.effects.block.time,
+                        record.effects.txs, len(record.effects.block.raw), record,
                     )  # fmt: skip
                     for tx in record.effects.txs:
-                        self._xc(tx, record.effects.time_s, False)
+                        self._xc(tx, record.effects.block.time, False)
                 case XPreLinearizationRecord():
                     for tx in record.txs:
                         self._xc(tx, record.time_s, record.vertex or True)
@@ -149,7 +149,7 @@ class Model(StakingModel):
                 self._p_tx(tx, time, time, block.height)
         self._block(
             PrimaryChain.P, block.height, block.id, block.parent_id, block.kind, time,
-            effects.txs if block.height else (), effects.size_bytes, record,
+            effects.txs if block.height else (), len(block.raw), record,
             accrued_fees=effects.l1_accrued_fees, active_l1_validators=effects.l1_active, supply=effects.supply,
         )  # fmt: skip
 

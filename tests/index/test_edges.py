@@ -55,9 +55,7 @@ def large(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
         )
         txs.append(TxEffects(tx, height, number, TxOutcome.ACCEPTED, emitted=outs))
     block = PBlock.build("BanffStandardBlock", parent, height, 1_700_000_000, tuple(item.tx for item in txs))
-    effects = BlockEffects(
-        P_CHAIN, block, len(block.raw), len(txs), 1_700_000_000, None, 0, 0, 0, tuple(txs), None, (), (), (), (), ()
-    )
+    effects = BlockEffects(block, 1_700_000_000, None, 0, 0, 0, tuple(txs), None, (), (), (), (), ())
     return PRecord(effects, block.raw)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.chains.exchanges import checked, lines, results
+from tests.chains.exchanges import lines, results
 from tests.chains.p_vectors import genesis_bytes, recorded
 from tests.ledger.recorded import p_blocks, x_blocks
 from warpseal.chains.p_blocks import parse_p_genesis
@@ -215,10 +215,3 @@ def _recorded_answer(method: str, params: Any) -> Any:
     if "error" in call:
         raise Refused(call["error"]["code"], call["error"]["message"])
     return call["result"]
-
-
-def recorded_utxos(method: str) -> Iterable[tuple[Answer, list[bytes]]]:
-    """Yield each recorded request for unspent outputs with the bytes in its response."""
-    for call in _exchanges().values():
-        if call.get("method") == method and "result" in call:
-            yield call["params"], [checked(text) for text in call["result"]["utxos"]]

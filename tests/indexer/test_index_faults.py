@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -117,7 +116,7 @@ async def test_a_node_below_the_height_of_another_node_is_reported_as_behind(tmp
     async with serving(slow), serving(fast):
         async with indexing(tmp_path, slow, fast, settings=only(PrimaryChain.P)) as indexer:
             await until(lambda: indexer.chains[PrimaryChain.P].height == 9)
-            await asyncio.sleep(0.1)
+            await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status") != [])
         status = read_status(tmp_path)
     assert (status.node_height, status.is_node_behind) == (19, True)
 

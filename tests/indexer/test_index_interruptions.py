@@ -85,12 +85,10 @@ async def test_new_blocks_are_indexed_while_the_indexer_runs(tmp_path: Path, sin
     node = ReplayNode(tips={"P": 3, "X": 2, "C": 1})
     async with serving(node), indexing(tmp_path, node) as indexer:
         await until_caught_up(indexer)
-        for _ in range(17):
-            for chain in "PXC":
-                node.tips[chain] += 1
-            node.tips = {"P": min(19, node.tips["P"]), "X": min(13, node.tips["X"]), "C": min(10, node.tips["C"])}
-            await asyncio.sleep(0.01)
-        await until(lambda: written_heights(indexer) == [19, 13, 10])
+        for more in range(1, 17):
+            node.tips = {"P": min(19, 3 + more), "X": min(13, 2 + more), "C": min(10, 1 + more)}
+            await until(lambda: written_heights(indexer) == list(node.tips.values()))
+    assert node.tips == {"P": 19, "X": 13, "C": 10}
     assert rows(tmp_path) == single_run_rows
 
 
@@ -99,7 +97,7 @@ async def test_requests_that_got_429_are_repeated(tmp_path: Path, single_run_row
     async with serving(node), indexing(tmp_path, node) as indexer:
         for _ in range(5):
             node.busy = 3
-            await asyncio.sleep(0.01)
+            await until(lambda: not node.busy)
         await until_caught_up(indexer)
     assert without_proposers(rows(tmp_path)) == without_proposers(single_run_rows)
 
@@ -110,7 +108,7 @@ async def test_the_indexer_waits_for_a_node_that_restarts(tmp_path: Path, single
         async with serving(node):
             indexer = await stack.enter_async_context(indexing(tmp_path, node))
             await until_caught_up(indexer)
-        await asyncio.sleep(0.1)
+        await until(lambda: all(chain.as_fields()["waiting_for"] == "nodes" for chain in indexer.chains.values()))
         node.tips.clear()
         await stack.enter_async_context(serving(node))
         await until(lambda: written_heights(indexer) == [19, 13, 10])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,12 +62,15 @@ async def test_an_interrupted_rebuild_continues_before_new_blocks_are_indexed(
             monkeypatch.setattr(RowRebuilder, "step", fails)
             return step(self, 0.0)
 
+        has_failed = threading.Event()
+
         def fails(self: RowRebuilder, _seconds: float) -> RebuildProgress | None:
+            has_failed.set()
             raise KeyError("the process ends here")
 
         monkeypatch.setattr(RowRebuilder, "step", once)
         async with indexing(tmp_path, node):
-            await asyncio.sleep(0.2)
+            await until(has_failed.is_set)
         monkeypatch.setattr(RowRebuilder, "step", step)
         assert query(tmp_path, "SELECT max(height) FROM chains") < [(12,)]
         node.tips.clear()

@@ -99,11 +99,6 @@ def parse_p_block(raw: bytes) -> PBlock:
     return PBlock(kind, parent_id, height, time, txs, raw)
 
 
-def genesis_block(genesis_id: BlockID) -> PBlock:
-    """Return block 0 of a P-Chain whose genesis has the SHA-256 `genesis_id`."""
-    return PBlock.build("ApricotCommitBlock", genesis_id, 0)
-
-
 def _read_form(reader: ChainReader) -> tuple[str, _Form]:
     reader.version()
     start = reader.offset
@@ -171,7 +166,7 @@ class PGenesis:
     @property
     def block(self) -> PBlock:
         """Block 0."""
-        return genesis_block(self.id)
+        return PBlock.build("ApricotCommitBlock", self.id, 0)
 
     def encode(self) -> bytes:
         """Return the bytes, encoded from the parts; equal to `raw`."""

@@ -257,15 +257,10 @@ class ConvertSubnetToL1Tx:
     subnet_auth: Authority
 
     @property
-    def conversion_data(self) -> ConversionData:
-        """The data that the conversion id commits to, its validators in the order of the transaction."""
-        validators = tuple(ConversionValidator(v.node_id, v.signer.public_key, v.weight) for v in self.validators)
-        return ConversionData(self.subnet_id, self.manager_chain_id, self.manager_address, validators)
-
-    @property
     def conversion_id(self) -> bytes:
-        """The 32 bytes that the P-Chain attests after the conversion."""
-        return self.conversion_data.conversion_id
+        """The 32 bytes that the P-Chain attests after the conversion; they commit to the validators in this order."""
+        validators = tuple(ConversionValidator(v.node_id, v.signer.public_key, v.weight) for v in self.validators)
+        return ConversionData(self.subnet_id, self.manager_chain_id, self.manager_address, validators).conversion_id
 
     @property
     def validation_ids(self) -> tuple[ValidationID, ...]:

@@ -57,18 +57,13 @@ def parse_x_block(raw: bytes) -> XBlock:
     """
     reader = ChainReader(raw)
     reader.version()
-    _read_type(reader)
+    start, type_id = reader.offset, reader.u32("type id of a block")
+    if type_id != _STANDARD_BLOCK:
+        raise X_TYPES.wrong_type(start, type_id, "a block")
     parent_id, height, time, merkle_root = reader.unpack(_HEADER, "block header")
     txs = _TXS.read(reader)
     reader.finish()
     return XBlock(parent_id, height, time, merkle_root, txs, raw)
-
-
-def _read_type(reader: ChainReader) -> None:
-    start = reader.offset
-    type_id = reader.u32("type id of a block")
-    if type_id != _STANDARD_BLOCK:
-        raise X_TYPES.wrong_type(start, type_id, "a block")
 
 
 def _encode(parent_id: BlockID, height: int, time: int, merkle_root: bytes, txs: tuple[XTx, ...]) -> bytes:

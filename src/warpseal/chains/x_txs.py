@@ -78,11 +78,6 @@ class MintOperation:
     mint_output: MintOutput
     transfer_output: TransferOutput
 
-    @property
-    def outputs(self) -> tuple[XOutput, ...]:
-        """The outputs it produces, in the order of their indices."""
-        return (self.mint_output, self.transfer_output)
-
 
 @dataclass(frozen=True, slots=True)
 class NftMintOperation:
@@ -93,11 +88,6 @@ class NftMintOperation:
     payload: bytes
     owners: tuple[OutputOwners, ...]
 
-    @property
-    def outputs(self) -> tuple[XOutput, ...]:
-        """The outputs it produces, in the order of their indices."""
-        return tuple(NftTransferOutput(self.group_id, self.payload, owners) for owners in self.owners)
-
 
 @dataclass(frozen=True, slots=True)
 class NftTransferOperation:
@@ -105,11 +95,6 @@ class NftTransferOperation:
 
     input: Input
     output: NftTransferOutput
-
-    @property
-    def outputs(self) -> tuple[XOutput, ...]:
-        """The outputs it produces, in the order of their indices."""
-        return (self.output,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +105,12 @@ class PropertyMintOperation:
     mint_output: PropertyMintOutput
     owned_output: PropertyOwnedOutput
 
-    @property
-    def outputs(self) -> tuple[XOutput, ...]:
-        """The outputs it produces, in the order of their indices."""
-        return (self.mint_output, self.owned_output)
-
 
 @dataclass(frozen=True, slots=True)
 class PropertyBurnOperation:
     """Burns a property; one signature index for each address that signs."""
 
     signature_indices: tuple[Uint32, ...]
-
-    @property
-    def outputs(self) -> tuple[XOutput, ...]:
-        """No outputs."""
-        return ()
 
 
 XOperation = MintOperation | NftMintOperation | NftTransferOperation | PropertyMintOperation | PropertyBurnOperation
@@ -255,7 +230,22 @@ def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
             # The new asset's id is that of its transaction.
             outputs += [(AssetID(tx.id), output) for state in states for output in state.outputs]
         case OperationTx(operations=operations):
-            outputs += [(item.asset_id, output) for item in operations for output in item.operation.outputs]
+            outputs += [(item.asset_id, output) for item in operations for output in operation_outputs(item.operation)]
         case ExportTx(exported_outputs=exported):
             outputs += [(out.asset_id, out.output) for out in exported]
     return tuple(Utxo(tx.id, index, asset_id, output) for index, (asset_id, output) in enumerate(outputs))
+
+
+def operation_outputs(operation: XOperation) -> tuple[XOutput, ...]:
+    """Return the outputs that an operation produces, in the order of their indices; burning produces none."""
+    match operation:
+        case MintOperation():
+            return (operation.mint_output, operation.transfer_output)
+        case NftMintOperation(group_id=group_id, payload=payload):
+            return tuple(NftTransferOutput(group_id, payload, owners) for owners in operation.owners)
+        case NftTransferOperation():
+            return (operation.output,)
+        case PropertyMintOperation():
+            return (operation.mint_output, operation.owned_output)
+        case PropertyBurnOperation():
+            return ()

@@ -106,7 +106,7 @@ class BlockWriter:
             batch.add(VALIDATION_STOPS, row)
         block_row = BlockRow(
             block.height, block.id, block.parent_id, time_s, type_codes.block_number(block.kind),
-            effects.size_bytes, effects.tx_count, record.proposer,
+            len(block.raw), len(block.txs), record.proposer,
         )  # fmt: skip
         write_block(batch, chain, block_row, first_tx, (effects.supply, effects.l1_accrued_fees, effects.l1_active))
 
@@ -142,13 +142,13 @@ def _x(batch: IndexBatch, chains: dict[int, ChainRow], record: XRecord) -> None:
     if not chain.block_id:
         _start_blocks(chain, block.height, block.parent_id)
     check_follows(chain, block.height, block.parent_id)
-    time_s = effects.time_s
+    time_s = block.time
     first_tx = chain.next_tx
     for tx in effects.txs:
         write_x(batch, tx, TxTime(chain.next_tx_key(), time_s, time_s), False)
     kind = type_codes.block_number("StandardBlock")
     block_row = BlockRow(
-        block.height, block.id, block.parent_id, time_s, kind, effects.size_bytes, effects.tx_count, record.proposer
+        block.height, block.id, block.parent_id, time_s, kind, len(block.raw), len(block.txs), record.proposer
     )
     write_block(batch, chain, block_row, first_tx, _NO_STATE)
 

@@ -34,7 +34,7 @@ from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRe
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from warpseal.ledger.genesis import state_before, state_from_genesis
+from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.p_state import PChainState
@@ -180,7 +180,7 @@ class _RecordReplay:
         outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_ids(tx.unsigned))
         for (block, proposer), raw in zip(blocks, entries, strict=True):
             if self._state is None:
-                self._state = state_before(block, self._params)
+                self._state = state_without_genesis(self._params, block)
             effects = apply_p_block(self._state, block, outputs)
             outputs.follow(effects.executed)
             yield PRecord(effects, raw, proposer)

@@ -24,14 +24,12 @@ from warpseal.indexer.blocks import (
 )
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
-from warpseal.ledger.genesis import state_before, state_from_genesis
+from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
 from warpseal.ledger.outputs import LedgerFault
-from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.p_chain import DECISIONS, apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import spent_ids
-
-_DECISIONS = frozenset({"ApricotCommitBlock", "ApricotAbortBlock", "BanffCommitBlock", "BanffAbortBlock"})
 
 
 class PChainProcessor:
@@ -72,9 +70,9 @@ class PChainProcessor:
         if height == 0:
             self._write_genesis(block)
             return True
-        if block.kind in _DECISIONS:
+        if block.kind in DECISIONS:
             return False
-        self._state = state_before(block, self._params)
+        self._state = state_without_genesis(self._params, block)
         self.write(height, (first,))
         return True
 
@@ -153,4 +151,4 @@ class PChainProcessor:
         if checkpoint.first_height == 0 and self._genesis is not None:
             return state_from_genesis(self._genesis, self._params)[0]
         raw = next(self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height))
-        return state_before(parse_p_block(inner_block(raw)), self._params)
+        return state_without_genesis(self._params, parse_p_block(inner_block(raw)))

@@ -6,30 +6,25 @@ outputs of a cycle have the id of the transaction that ends it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from warpseal.chains.p_txs import (
     AddAutoRenewedValidatorTx,
     RewardAutoRenewedValidatorTx,
-    RewardKind,
     SetAutoRenewedValidatorConfigTx,
 )
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod, TxEffects
 from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.p_state import Priority, Renewal, Staker
-from warpseal.ledger.rewards import burn_potential_reward, find_due_staker, pay_rewards, split_reward
+from warpseal.ledger.rewards import (
+    burn_potential_reward,
+    find_due_staker,
+    pay_rewards,
+    split_reward,
+    validator_payments,
+)
 from warpseal.ledger.staking import add_staker, check_not_validating, mint_potential_reward, signer_of
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
-
-
-@dataclass(frozen=True, slots=True)
-class _Cycle:
-    """A cycle that is over, and its rewards for validating and of delegations."""
-
-    staker: Staker
-    renewal: Renewal
-    validation: int
-    delegation: int
 
 
 def add_auto_renewed(builder: BlockEffectsBuilder, effects: TxEffects, tx: AddAutoRenewedValidatorTx) -> None:
@@ -87,19 +82,19 @@ def reward_auto_renewed(
         _end_unknown(builder, effects, tx, staker, is_committed)
         return
     renewal = state.renewals.pop(staker.tx_id)
-    cycle = _Cycle(staker, renewal, staker.potential_reward, state.delegation_rewards.pop(staker.tx_id, 0))
+    validation, delegation = staker.potential_reward, state.delegation_rewards.pop(staker.tx_id, 0)
     state.current.remove(staker)
     if is_committed and renewal.next_period_s:
-        _renew(builder, effects, cycle)
+        _renew(builder, effects, staker, renewal, (validation, delegation))
         return
     builder.release(effects, staker.stake)
     own = renewal.accrued_validation
     if is_committed:
-        own += cycle.validation
+        own += validation
     else:
         burn_potential_reward(builder, effects, staker)
-    delegation_rewards = cycle.delegation + renewal.accrued_delegation
-    _pay(builder, effects, staker, own, delegation_rewards)
+    delegation_rewards = delegation + renewal.accrued_delegation
+    _pay(builder, effects, staker.period, own, delegation_rewards)
     effects.closed = PeriodClosed(
         staker.tx_id,
         effects.tx.id,
@@ -110,15 +105,18 @@ def reward_auto_renewed(
     )
 
 
-def _renew(builder: BlockEffectsBuilder, effects: TxEffects, cycle: _Cycle) -> None:
-    state, renewal, period = builder.state, cycle.renewal, cycle.staker.period
-    kept_validation, kept_delegation = _kept(cycle, state.params.max_validator_stake - period.weight)
-    _pay(builder, effects, cycle.staker, cycle.validation - kept_validation, cycle.delegation - kept_delegation)
+def _renew(
+    builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, renewal: Renewal, rewards: tuple[int, int]
+) -> None:
+    """Begin the next cycle. rewards: of the cycle that is over, for validating and of delegations."""
+    state, period = builder.state, staker.period
+    kept_validation, kept_delegation = _kept(renewal, rewards, state.params.max_validator_stake - period.weight)
+    _pay(builder, effects, period, rewards[0] - kept_validation, rewards[1] - kept_delegation)
     start_s, weight = period.end_s, period.weight + kept_validation + kept_delegation
     end_s = start_s + renewal.next_period_s
     renewed = replace(period, start_s=start_s, end_s=end_s, weight=weight)
     renewed = replace(renewed, potential_reward=mint_potential_reward(builder, renewed))
-    state.current.add(replace(cycle.staker, period=renewed, next_s=end_s))
+    state.current.add(replace(staker, period=renewed, next_s=end_s))
     state.renewals[period.tx_id] = replace(
         renewal,
         accrued_validation=renewal.accrued_validation + kept_validation,
@@ -127,10 +125,9 @@ def _renew(builder: BlockEffectsBuilder, effects: TxEffects, cycle: _Cycle) -> N
     effects.renewed = PeriodRenewed(period.tx_id, effects.tx.id, start_s, end_s, weight, renewed.potential_reward or 0)
 
 
-def _kept(cycle: _Cycle, capacity: int) -> tuple[int, int]:
+def _kept(renewal: Renewal, rewards: tuple[int, int], capacity: int) -> tuple[int, int]:
     """Return the rewards that become weight, validation then delegation; scaled down to fit `capacity`."""
-    validation = split_reward(cycle.validation, cycle.renewal.compound_shares)[0]
-    delegation = split_reward(cycle.delegation, cycle.renewal.compound_shares)[0]
+    validation, delegation = (split_reward(reward, renewal.compound_shares)[0] for reward in rewards)
     total = validation + delegation
     capacity = max(0, capacity)
     if total > capacity:
@@ -139,12 +136,10 @@ def _kept(cycle: _Cycle, capacity: int) -> tuple[int, int]:
     return validation, delegation
 
 
-def _pay(builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, own: int, delegation_rewards: int) -> None:
-    period = staker.period
-    payments = (
-        (own, period.validation_owner, RewardKind.VALIDATOR),
-        (delegation_rewards, period.delegation_owner, RewardKind.VALIDATOR_FEE),
-    )
+def _pay(
+    builder: BlockEffectsBuilder, effects: TxEffects, period: StakingPeriod, own: int, delegation_rewards: int
+) -> None:
+    payments = validator_payments(period, own, delegation_rewards)
     pay_rewards(builder, effects, period, (effects.tx.id, len(effects.emitted)), payments)
 
 

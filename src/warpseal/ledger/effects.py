@@ -242,10 +242,7 @@ class BlockEffects:
     been pending; ended: permissioned validators whose period is over. l1_deactivated, supplies: all changes.
     """
 
-    chain_id: ChainID
     block: PBlock
-    size_bytes: int
-    tx_count: int
     time_s: int
     supply: int | None
     l1_accrued_fees: int

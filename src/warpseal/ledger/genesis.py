@@ -6,10 +6,8 @@ Source of truth: avalanchego `vms/platformvm/state/state.go` (syncGenesis).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
-from warpseal.chains.components import Output, TransferableOutput, Utxo
-from warpseal.chains.ids import BlockID
+from warpseal.chains.components import TransferableOutput
 from warpseal.chains.p_blocks import PBlock, PGenesis
 from warpseal.chains.p_txs import (
     AddPermissionlessValidatorTx,
@@ -19,15 +17,12 @@ from warpseal.chains.p_txs import (
 )
 from warpseal.ledger.effects import BlockEffects, ChainCreated, TxEffects, TxOutcome
 from warpseal.ledger.effects_builder import BlockEffectsBuilder
-from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.p_chain import build_block_effects
 from warpseal.ledger.p_state import PChainState, Priority, Staker
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.staking import add_staker, describe_staking, mint_potential_reward
 from warpseal.ledger.utxo_flow import build_transfer_output
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID
-
-_NO_BLOCK: Final = BlockID(bytes(32))
 
 
 def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainState, BlockEffects]:
@@ -44,23 +39,22 @@ def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainSta
     txs = [_validator(builder, tx, position) for position, tx in enumerate(genesis.validators)]
     txs += [_chain(builder, tx, position) for position, tx in enumerate(genesis.chains, len(txs))]
     effects = build_block_effects(builder, block, tuple(txs), None)
-    made = tuple(_output(genesis_utxo.utxo) for genesis_utxo in genesis.utxos)
+    utxos = (entry.utxo for entry in genesis.utxos)
+    made = tuple(
+        build_transfer_output(
+            utxo.tx_id, utxo.output_index, TransferableOutput(utxo.asset_id, utxo.output), P_CHAIN, P_CHAIN
+        )
+        for utxo in utxos
+    )
     return state, replace(effects, emitted=made)
 
 
-def state_without_genesis(params: Parameters, time_s: int, first_height: int) -> PChainState:
-    """Return a state before block `first_height` in which only chain time is known.
+def state_without_genesis(params: Parameters, first: PBlock) -> PChainState:
+    """Return a state before block `first` in which only chain time is known.
 
     Earlier stakers, subnets, L1s and outputs are unknown; effects that depend on them are left out and marked.
     """
-    return PChainState(params, time_s, first_height - 1, _NO_BLOCK, {}, is_complete=False)
-
-
-def state_before(block: PBlock, params: Parameters) -> PChainState:
-    """Return the state before the first block of an index that does not begin with the genesis."""
-    state = state_without_genesis(params, block.time or 0, block.height)
-    state.block_id = block.parent_id
-    return state
+    return PChainState(params, first.time or 0, first.height - 1, first.parent_id, {}, is_complete=False)
 
 
 def _validator(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
@@ -85,9 +79,3 @@ def _chain(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffe
     builder.state.chains[chain_id] = unsigned.subnet_id
     created = ChainCreated(chain_id, unsigned.subnet_id, unsigned.chain_name, unsigned.vm_id)
     return TxEffects(tx, 0, position, TxOutcome.ACCEPTED, chain=created)
-
-
-def _output(utxo: Utxo[Output]) -> LedgerOutput:
-    return build_transfer_output(
-        utxo.tx_id, utxo.output_index, TransferableOutput(utxo.asset_id, utxo.output), P_CHAIN, P_CHAIN
-    )

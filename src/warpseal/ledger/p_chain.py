@@ -19,10 +19,9 @@ from warpseal.ledger.effects import BlockEffects, SupplyChange, TxEffects, TxOut
 from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.outputs import LedgerFault, UtxoSource
 from warpseal.ledger.p_state import PChainState, Proposal
-from warpseal.warp.ids import P_CHAIN
 
 _COMMITS: Final = frozenset({"ApricotCommitBlock", "BanffCommitBlock"})
-_ABORTS: Final = frozenset({"ApricotAbortBlock", "BanffAbortBlock"})
+DECISIONS: Final = _COMMITS | {"ApricotAbortBlock", "BanffAbortBlock"}
 _PROPOSALS: Final = frozenset({"ApricotProposalBlock", "BanffProposalBlock"})
 
 _Rule = Callable[[BlockEffectsBuilder, TxEffects, Any], None]
@@ -41,7 +40,7 @@ def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) 
     builder = BlockEffectsBuilder(state, block.height, source)
     settled: TxEffects | None = None
     txs: tuple[TxEffects, ...] = ()
-    if block.kind in _COMMITS or block.kind in _ABORTS:
+    if block.kind in DECISIONS:
         settled = _settle(builder, block)
     else:
         txs = _execute(builder, block)
@@ -57,10 +56,7 @@ def build_block_effects(
     state = builder.state
     supplies = state.supplies
     return BlockEffects(
-        chain_id=P_CHAIN,
         block=block,
-        size_bytes=len(block.raw),
-        tx_count=len(block.txs),
         time_s=state.time_s,
         supply=state.supply,
         l1_accrued_fees=state.l1_accrued_fees,

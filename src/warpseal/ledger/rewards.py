@@ -58,12 +58,21 @@ def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> Rewa
     return replace(config, min_rate=config.min_rate + towards)
 
 
+Payment = tuple[int, OutputOwners | None, RewardKind]
+
+
+def validator_payments(period: StakingPeriod, own: int, delegation_rewards: int) -> tuple[Payment, ...]:
+    """Return the payments of a validator's own reward and of its part of delegations."""
+    fee = (delegation_rewards, period.delegation_owner, RewardKind.VALIDATOR_FEE)
+    return (own, period.validation_owner, RewardKind.VALIDATOR), fee
+
+
 def pay_rewards(
     builder: BlockEffectsBuilder,
     effects: TxEffects,
     period: StakingPeriod,
     first_output: tuple[TxID, int],
-    payments: Iterable[tuple[int, OutputOwners | None, RewardKind]],
+    payments: Iterable[Payment],
 ) -> None:
     """Emit an output for each amount above 0. first_output: transaction and index of the first one."""
     tx_id, index = first_output
@@ -127,10 +136,7 @@ def _end_validation(builder: BlockEffectsBuilder, effects: TxEffects, staker: St
     own = staker.potential_reward if is_committed else 0
     delegation_rewards = builder.state.delegation_rewards.pop(staker.tx_id, 0)
     # The delegations were rewarded, so their part is paid even if the validation is not.
-    payments = (
-        (own, period.validation_owner, RewardKind.VALIDATOR),
-        (delegation_rewards, period.delegation_owner, RewardKind.VALIDATOR_FEE),
-    )
+    payments = validator_payments(period, own, delegation_rewards)
     pay_rewards(builder, effects, period, (staker.tx_id, staker.first_free_index), payments)
     effects.closed = PeriodClosed(
         staker.tx_id,

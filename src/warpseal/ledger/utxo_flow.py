@@ -53,7 +53,20 @@ class UtxoFlow:
             if self.spend(tx, key, spending.asset_id, amount, created_on):
                 digest = digest or hash_unsigned_tx(tx.encode_unsigned())
                 addresses = recover_signers(digest, signatures_of(tx, credential))
-                reconstructed = _reconstruct(spending, addresses, created_on, self.chain_id)
+                reconstructed = LedgerOutput(
+                    id=key,
+                    tx_id=spending.tx_id,
+                    output_index=spending.output_index,
+                    asset_id=spending.asset_id,
+                    amount=amount,
+                    addresses=addresses,
+                    threshold=len(spending.input.signature_indices),
+                    locktime=0,
+                    stakeable_locktime=spending.input.locktime if isinstance(spending.input, LockIn) else 0,
+                    created_on=created_on,
+                    held_on=self.chain_id,
+                    is_complete=False,
+                )
             consumed.append(Consumed(key, created_on, spending.asset_id, amount, credential, reconstructed))
         return tuple(consumed)
 
@@ -145,26 +158,6 @@ def signatures_of(tx: SignedTx[Any, Any], credential: int) -> tuple[bytes, ...]:
         return ()
     signatures: tuple[bytes, ...] = tx.credentials[credential].signatures
     return signatures
-
-
-def _reconstruct(
-    spending: TransferableInput, addresses: tuple[Address, ...], created_on: ChainID, held_on: ChainID
-) -> LedgerOutput:
-    spent = spending.input
-    return LedgerOutput(
-        id=spending.utxo_id,
-        tx_id=spending.tx_id,
-        output_index=spending.output_index,
-        asset_id=spending.asset_id,
-        amount=spent.amount,
-        addresses=addresses,
-        threshold=len(spent.signature_indices),
-        locktime=0,
-        stakeable_locktime=spent.locktime if isinstance(spent, LockIn) else 0,
-        created_on=created_on,
-        held_on=held_on,
-        is_complete=False,
-    )
 
 
 @lru_cache(maxsize=1024)

@@ -23,7 +23,6 @@ from warpseal.chains.x_blocks import XBlock, XGenesis
 from warpseal.chains.x_txs import (
     AssetOperation,
     CreateAssetTx,
-    InitialState,
     MintOperation,
     MintOutput,
     NftMintOperation,
@@ -184,9 +183,6 @@ class XBlockEffects:
 
     chain_id: ChainID
     block: XBlock
-    size_bytes: int
-    tx_count: int
-    time_s: int
     txs: tuple[XTxEffects, ...]
 
 
@@ -198,7 +194,7 @@ def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *
     """
     flow = UtxoFlow(chain_id, block.height, source, is_complete)
     txs = tuple(build_x_tx_effects(flow, tx, position, block.height) for position, tx in enumerate(block.txs))
-    return XBlockEffects(chain_id, block, len(block.raw), len(block.txs), block.time, txs)
+    return XBlockEffects(chain_id, block, txs)
 
 
 def build_x_tx_effects(flow: UtxoFlow, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
@@ -236,16 +232,13 @@ def build_x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEf
 
 
 def _asset(tx: XTx, creation: CreateAssetTx, alias: str = "") -> AssetCreation:
+    fungible = [output for state in creation.states if state.fx_index == _FUNGIBLE_FX for output in state.outputs]
     return AssetCreation(
         AssetID(tx.id),
         creation.name,
         creation.symbol,
         creation.denomination,
-        Cap.VARIABLE if any(map(_mints_more, creation.states)) else Cap.FIXED,
+        Cap.VARIABLE if any(isinstance(output, MintOutput) for output in fungible) else Cap.FIXED,
         any(state.fx_index == _NFT_FX for state in creation.states),
         alias,
     )
-
-
-def _mints_more(state: InitialState) -> bool:
-    return state.fx_index == _FUNGIBLE_FX and any(isinstance(output, MintOutput) for output in state.outputs)
