@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.api.world import KEBAB, MESSAGE, SETTINGS, World, serving
+from tests.eventually import TIMEOUT_S
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 
@@ -69,7 +70,7 @@ async def trickle(port: int, pieces: list[bytes], pause_s: float) -> tuple[bytes
 
     sending = asyncio.create_task(send())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             received = b""
             while chunk := await reader.read(65536):
                 received += chunk

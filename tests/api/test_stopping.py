@@ -11,70 +11,73 @@ import pytest
 
 from tests.api.raw_http import BODY, post
 from tests.api.world import KEBAB, SETTINGS, V1, ScriptedAggregator, World, aggregation, exchange, serving
+from tests.eventually import finish
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.server import HttpServer
 from warpseal.errors import StartupError
 
+LONG_S = 1000.0
 
-class SlowAggregation:
-    """An aggregation that takes its time."""
 
-    def __init__(self, takes_s: float) -> None:
+class HeldAggregation:
+    """An aggregation that ends when the test releases it."""
+
+    def __init__(self) -> None:
         self.started = asyncio.Event()
-        self._takes_s = takes_s
+        self.released = asyncio.Event()
 
     async def act(self, request: AggregationRequest) -> Aggregation:
         self.started.set()
-        await asyncio.sleep(self._takes_s)
+        await self.released.wait()
         return aggregation()
 
 
 async def test_stopping_finishes_what_is_in_flight() -> None:
-    slow = SlowAggregation(0.5)
-    server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, SETTINGS)
+    held = HeldAggregation()
+    settings = replace(SETTINGS, grace_period_s=LONG_S)
+    server = HttpServer(World(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
     running = asyncio.create_task(server.run())
     server.bind()
     async with aiohttp.ClientSession(server.url) as client:
         asking = asyncio.create_task(client.post(KEBAB, data=BODY))
         idle = await asyncio.open_connection("127.0.0.1", server.port)
-        await slow.started.wait()
+        await held.started.wait()
         port = server.port
         server.stop()
-        await asyncio.sleep(0.05)
-        assert await idle[0].read() == b""
+        assert await finish(idle[0].read()) == b""
         with pytest.raises(OSError, match=r"."):
             await asyncio.open_connection("127.0.0.1", port)
+        assert not asking.done()
+        held.released.set()
         assert (await asking).status == 200
-        async with asyncio.timeout(3):
-            await running
+        await finish(running)
         idle[1].close()
 
 
 @pytest.mark.parametrize("path", [KEBAB, V1])
 async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) -> None:
-    slow = SlowAggregation(60)
+    held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=0.2)
-    server = HttpServer(World(aggregator=ScriptedAggregator(slow.act)).app(), "127.0.0.1", 0, settings)
+    server = HttpServer(World(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
     server.bind()
     running = asyncio.create_task(server.run())
     async with aiohttp.ClientSession(server.url) as client:
         asking = asyncio.create_task(client.post(path, data=BODY))
-        await slow.started.wait()
+        await held.started.wait()
         server.stop()
         answer = await asking
         assert (answer.status, (await answer.json())["code"]) == (503, "shutting_down")
         assert "Retry-After" in answer.headers
-    async with asyncio.timeout(3):
-        await running
+    await finish(running)
 
 
 async def test_cancelling_the_server_ends_everything_at_once() -> None:
-    slow = SlowAggregation(60)
-    async with serving(World(aggregator=ScriptedAggregator(slow.act)).app()) as server:
-        asking = asyncio.create_task(exchange(server.port, post()))
-        await slow.started.wait()
-    async with asyncio.timeout(2):
-        await asyncio.wait([asking])
+    held = HeldAggregation()
+    settings = replace(SETTINGS, grace_period_s=LONG_S)
+    async with serving(World(aggregator=ScriptedAggregator(held.act)).app(), settings) as server:
+        asking = asyncio.create_task(exchange(server.port, post(), within_s=LONG_S))
+        await held.started.wait()
+    await finish(asyncio.wait([asking]))
 
 
 async def test_a_taken_port_is_a_startup_error() -> None:

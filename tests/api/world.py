@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 from starlette.types import ASGIApp
 
+from tests.eventually import TIMEOUT_S
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
@@ -161,7 +162,7 @@ async def client_of(world: World) -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def exchange(port: int, request: bytes, *, until_closed: bool = True, within_s: float = 10.0) -> bytes:
+async def exchange(port: int, request: bytes, *, until_closed: bool = True, within_s: float = TIMEOUT_S) -> bytes:
     """Send raw bytes on a connection of its own; return what comes until the server closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:

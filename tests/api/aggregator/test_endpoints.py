@@ -25,6 +25,7 @@ from tests.api.world import (
     serving,
     shortfall,
 )
+from tests.eventually import finish
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.errors import (
     HeightTooNew,
@@ -266,8 +267,7 @@ async def test_a_disconnected_client_cancels_only_its_own_wait(caplog: pytest.Lo
         leaving = asyncio.create_task(client.post(KEBAB, json=BODY))
         await started.wait()
         leaving.cancel()
-        async with asyncio.timeout(5):
-            await cancelled.wait()
+        await finish(cancelled.wait())
     assert [record.status for record in caplog.records if record.message == "request"] == [499]  # type: ignore[attr-defined]
 
 
@@ -284,9 +284,8 @@ class Gate:
         return aggregation()
 
     async def until_waiting(self, count: int) -> None:
-        async with asyncio.timeout(5):
-            for _ in range(count):
-                await self._arrivals.get()
+        for _ in range(count):
+            await finish(self._arrivals.get())
 
 
 async def _post(client: aiohttp.ClientSession, path: str) -> tuple[int, dict[str, Any]]:
