@@ -95,7 +95,7 @@ async def run_service(
         )
         claim = stack.enter_context(lock_identity(config.peers, network.network_id))
         executor = stack.enter_context(ThreadPoolExecutor(1, "verify"))
-        peers = PeerNetwork(config.peers, claim, network.network_id)
+        peers = PeerNetwork(config.peers, claim, network.network_id, store.addresses)
         evm_logs = {chain.chain_id: EvmLogClient(chain.forwarder, timeout_s=5.0) for chain in forwarded}
         built = _build(config, upstream, evm_logs, store, peers, executor, settings or L1Settings())
         tasks = await stack.enter_async_context(_background())

@@ -60,7 +60,8 @@ async def test_stalls_and_dropped_pongs_close_no_connection(tmp_path: Path, monk
 async def test_stalls_make_no_extra_pong(tmp_path: Path) -> None:
     nodes = NodeSettings(ping_interval_s=0.1, read_timeout_s=NEVER_S)
     made = plan(4, "0-1:lost-pongs=1", settings=nodes)
-    async with world(tmp_path, made, ping_interval_s=0.09, silence_timeout_s=NEVER_S) as (network, peers):
+    timeouts = {"ping_interval_s": 0.09, "silence_timeout_s": NEVER_S}
+    async with world(tmp_path, made, allow_violations=True, **timeouts) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         for _ in range(6):
@@ -68,6 +69,8 @@ async def test_stalls_make_no_extra_pong(tmp_path: Path) -> None:
             time.sleep(0.15)  # noqa: ASYNC251 (a stall of the loop is what is tested)
         assert peers.totals.disconnects == {}
         assert peers.totals.dials == 4
+    # Pings that may have waited for long stay unanswered, on a busy machine several in a row.
+    assert set(network.violations.by_kind()) <= {"unanswered_pings"}
 
 
 async def test_two_pings_that_arrive_together_get_one_pong(tmp_path: Path) -> None:

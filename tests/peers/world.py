@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimValidator
 from warpseal.store.addresses import Addresses
+from warpseal.store.values import AddressRow
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 STARTUP_TIMEOUT_S = 20.0
@@ -37,6 +38,18 @@ def plan(validators: int, *rules: str, **changes: Any) -> Plan:
     )
 
 
+class ForgettingAddresses(Addresses):
+    """Storage that keeps nothing."""
+
+    def __init__(self) -> None: ...
+
+    async def load(self) -> list[AddressRow]:
+        return []
+
+    async def keep(self, rows: Iterable[AddressRow]) -> bool:
+        return True
+
+
 @asynccontextmanager
 async def client(
     network_id: int, data_dir: Path, storage: Addresses | None = None, **changes: Any
@@ -44,7 +57,7 @@ async def client(
     """Run a peer network; changes: of its settings."""
     settings = PeerSettings(data_dir, **{"allow_private_ips": True, **changes})
     with lock_identity(settings, network_id) as locked:
-        peers = PeerNetwork(settings, locked, network_id, address_storage=storage)
+        peers = PeerNetwork(settings, locked, network_id, storage or ForgettingAddresses())
         running = asyncio.create_task(peers.run())
         try:
             yield peers

@@ -135,7 +135,7 @@ async def build_services(
         sets = ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding)
         chains = ChainLookup(platform)
         epochs = EpochHeights(upstream.proposervm)
-        network = PeerNetwork(config.peers, identity, network_id, address_storage=store.addresses)
+        network = PeerNetwork(config.peers, identity, network_id, store.addresses)
         observed = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
         followed = SubnetTracker(heights, sets, platform, upstream.info, network, settings)
         aggregation_deps = AggregationDeps(

@@ -56,10 +56,9 @@ _TICKS_PER_TIMEOUT: Final = 8
 class PeerNetwork:
     """The connections to validators. It belongs to one event loop; times are on the loop's clock.
 
-    address_storage: persists addresses across restarts; None for a network that forgets them. unix_clock: the wall
-    clock, in seconds. random: for jitter, the choice of peers and the first request ID.
-    connected: the nodes that may be asked now, a live view. totals: counters since the start. file_limit: the limit of
-    open files in force since then.
+    address_storage: persists addresses across restarts. unix_clock: the wall clock, in seconds. random: for jitter, the
+    choice of peers and the first request ID. connected: the nodes that may be asked now, a live view. totals: counters
+    since the start. file_limit: the limit of open files in force since then.
     """
 
     def __init__(
@@ -67,8 +66,8 @@ class PeerNetwork:
         settings: PeerSettings,
         locked: LockedIdentity,
         network_id: int,
+        address_storage: Addresses,
         *,
-        address_storage: Addresses | None = None,
         random: Random | None = None,
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -81,11 +80,7 @@ class PeerNetwork:
         self._book = AddressBook(
             self._tracked, allow_private=settings.allow_private_ips, max_nodes=settings.max_stored_nodes
         )
-        self._persister: AddressPersister | None = None
-        if address_storage is not None:
-            self._persister = AddressPersister(
-                self._book, address_storage, locked.folder, settings.address_save_interval_s
-            )
+        self._persister = AddressPersister(self._book, address_storage, locked.folder, settings.address_save_interval_s)
         self._schedule = DialSchedule(_dial_limits(settings), self._random)
         self.totals = NetworkStatistics()
         self._gossip = Gossip(self._book, self.totals, os.urandom)
@@ -218,8 +213,7 @@ class PeerNetwork:
         self.file_limit = raise_file_limit()
         connections = self.file_limit.connections
         self._registry.max_connections = min(self._settings.max_connections or connections, connections)
-        if self._persister is not None:
-            await self._persister.load()
+        await self._persister.load()
         self._started_at = self._now()
         manual = [peer.node_id for peer in self._settings.manual_peers if peer.node_id in self._tracked]
         self._add_nodes(manual, self._now())
@@ -228,13 +222,11 @@ class PeerNetwork:
                 tasks.create_task(self._dialer.run())
                 tasks.create_task(self._keep_ticking())
                 tasks.create_task(self._keep_gossiping())
-                if self._persister is not None:
-                    tasks.create_task(self._persister.run())
+                tasks.create_task(self._persister.run())
         finally:
             self._requests.stop()
             self._registry.stop()
-            if self._persister is not None:
-                await self._persister.save()
+            await self._persister.save()
 
     async def _keep_ticking(self) -> None:
         settings = self._settings
