@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from tests import paths
-from tests.node.recorded_node import L1, RecordedNode, RpcFault, refusing_uri, serving
+from tests.node.recorded_node import L1, RecordedNode, RpcFault, refusing_uri, serve_nodes
 from tests.warp import fuji
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.cli.main import main
@@ -86,7 +86,7 @@ async def test_a_message_may_come_on_standard_input(
 async def test_a_signature_is_verified_at_a_height_and_its_signers_are_listed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async with serving(RecordedNode()) as (uri,):
+    async with serve_nodes(RecordedNode()) as (uri,):
         shown = await decode_message(capsys, REGISTRATION, "--node", uri, "--height", "18")
         assert shown["verification"]["signatureValid"]
         assert shown["verification"]["signedPercentage"] == "99.90"
@@ -101,7 +101,7 @@ async def test_a_signature_is_verified_at_a_height_and_its_signers_are_listed(
 
 
 async def test_a_signature_of_another_height_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
-    async with serving(RecordedNode()) as (uri,):
+    async with serve_nodes(RecordedNode()) as (uri,):
         shown = await decode_message(capsys, REGISTRATION, "--node", uri, code=1)
     assert shown["verification"]["pChainHeight"] == "19"
     assert "another validator set" in shown["verification"]["fault"]
@@ -110,7 +110,7 @@ async def test_a_signature_of_another_height_exits_with_1(capsys: pytest.Capture
 async def test_a_message_without_a_signing_subnet_needs_the_subnet_flag(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async with serving(RecordedNode()) as (uri,):
+    async with serve_nodes(RecordedNode()) as (uri,):
         code, out, err = await decoded(capsys, REMOVAL, "--node", uri)
     assert code == 1
     assert "--signing-subnet" in err
@@ -128,7 +128,7 @@ async def test_a_message_without_a_signing_subnet_needs_the_subnet_flag(
 async def test_a_transaction_is_decoded_with_the_message_that_it_causes(
     kind: str, call: str, asked_for: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with serving(node_with(kind)) as (uri,):
+    async with serve_nodes(node_with(kind)) as (uri,):
         shown = await decode_message(capsys, TRANSACTIONS[kind]["id"], "--node", uri)
     delivered = {
         "ConvertSubnetToL1Tx": CONVERSION,
@@ -155,7 +155,7 @@ async def test_transaction_bytes_are_decoded_without_a_node(capsys: pytest.Captu
 async def test_a_transaction_needs_a_node_that_has_it(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = await decoded(capsys, TRANSACTIONS["BaseTx"]["id"])
     assert (code, "--node" in err) == (1, True)
-    async with serving(node_with("BaseTx")) as (uri,):
+    async with serve_nodes(node_with("BaseTx")) as (uri,):
         code, _, err = await decoded(capsys, id_text(b"\x01" * 32), "--node", uri)
     assert (code, "knows no transaction" in err) == (1, True)
     code, _, err = await decoded(capsys, TRANSACTIONS["BaseTx"]["id"], "--node", refusing_uri())

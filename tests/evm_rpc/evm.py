@@ -202,7 +202,7 @@ def capture_all_logs() -> Iterator[StringIO]:
 
 
 @asynccontextmanager
-async def running(node: Node) -> AsyncIterator[Node]:
+async def serve_node(node: Node) -> AsyncIterator[Node]:
     """Serve a node: HTTP at /rpc, WebSockets at /ws."""
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/rpc", node.serve_http)
@@ -280,7 +280,7 @@ async def open_proxy(port: int) -> AsyncIterator[TcpProxy]:
 
 
 @asynccontextmanager
-async def forwarding(
+async def open_chain(
     *urls: str,
     config: ChainConfig | None = None,
     settings: EvmRpcSettings = SETTINGS,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.eventually import until
 from tests.evm_rpc.evm import CHAIN, Node, open_proxy
-from tests.evm_rpc.evm import running as serving
+from tests.evm_rpc.evm import serve_node as serving
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
@@ -22,14 +22,14 @@ async def rpc(daemon: Daemon, path: str, method: str) -> Any:
 
 
 async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(tmp_path: Path) -> None:
-    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, open_proxy(node.port) as front:
-        front.is_cut = True
-        chain = {"blockchain-id": NAME, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, open_proxy(node.port) as proxy:
+        proxy.is_cut = True
+        chain = {"blockchain-id": NAME, "rpc": [proxy.url], "ws": [f"ws://127.0.0.1:{proxy.port}/ws"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True, "health-check-frequency": "1s"}
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             down = await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId")
             assert down["error"] == {"code": -32000, "message": "no node of this chain can be reached"}
-            front.is_cut = False
+            proxy.is_cut = False
             assert (await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId"))["result"] == "0x7a69"
             assert (await daemon.post("/ext/admin", ADMIN)).body["result"] == {}
             assert (await rpc(daemon, "/ext/bc/mine/rpc", "eth_blockNumber"))["result"] == "0x10"
@@ -49,15 +49,15 @@ async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(
 
 
 async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_returns_it(tmp_path: Path) -> None:
-    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, open_proxy(node.port) as front:
-        front.is_cut = True
-        chain = {"blockchain-id": NAME, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, open_proxy(node.port) as proxy:
+        proxy.is_cut = True
+        chain = {"blockchain-id": NAME, "rpc": [proxy.url], "ws": [f"ws://127.0.0.1:{proxy.port}/ws"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True}
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             path = "/ext/bc/31337"
             assert (await status_of(daemon, f"{path}/rpc")) == 404
             assert await admin(daemon, "alias", endpoint="bc/31337", alias="short") == {}
-            front.is_cut = False
+            proxy.is_cut = False
 
             async def is_named() -> bool:
                 return (await status_of(daemon, f"{path}/rpc")) == 200

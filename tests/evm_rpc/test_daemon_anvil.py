@@ -81,17 +81,17 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_requested_block(tmp_pat
 
 
 async def test_an_evm_chain_fails_over_between_two_nodes_and_health_reports_it(tmp_path: Path) -> None:
-    async with anvil() as node, open_proxy(node.port) as one, open_proxy(node.port) as two:
-        urls = tuple(front.url.removesuffix("/rpc") for front in (one, two))
+    async with anvil() as node, open_proxy(node.port) as first_proxy, open_proxy(node.port) as second_proxy:
+        urls = tuple(proxy.url.removesuffix("/rpc") for proxy in (first_proxy, second_proxy))
         async with fronting(node, tmp_path, *urls, health_check_frequency="1s") as daemon:
             assert await result(daemon, "eth_blockNumber") == "0x0"
-            one.cut()
+            first_proxy.cut()
             for _ in range(5):
                 assert await result(daemon, "eth_blockNumber") == "0x0"
-            two.cuts_answers = True
+            second_proxy.cuts_answers = True
             unsure = (-32000, "the node did not answer; it may have done what it was asked")
             assert await result(daemon, "evm_mine") == unsure
-            two.cut()
+            second_proxy.cut()
 
             async def is_unhealthy() -> bool:
                 check = (await daemon.get("/ext/health")).body["checks"].get(f"evm-{CHAIN}", {})

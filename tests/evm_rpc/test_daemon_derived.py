@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests.evm_rpc.evm import CHAIN, Node, capture_all_logs, exchanges, missing, recorded, replay
-from tests.evm_rpc.evm import running as serving
+from tests.evm_rpc.evm import serve_node as serving
 from tests.evm_rpc.test_subnet_evm import L1S, expected, rows
 from tests.integration.daemon import Daemon, build_config, run_daemon
 from tests.recorded.recording import RECORDING

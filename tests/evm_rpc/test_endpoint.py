@@ -1,4 +1,4 @@
-"""`/ext/bc/<id>/rpc` and `/ws` over HTTP, on the real server, in front of nodes of the tests."""
+"""`/ext/bc/<id>/rpc` and `/ws` over HTTP, on the real server, in endpoint of nodes of the tests."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.evm_rpc.evm import (
     CHAIN,
     Node,
     exchanges,
-    forwarding,
     missing,
+    open_chain,
     open_proxy,
     recorded_config,
     replay,
-    running,
+    serve_node,
 )
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
 from warpseal.api.data.access import KEY_HEADERS
@@ -98,7 +98,7 @@ class ServedChain:
 
 
 @asynccontextmanager
-async def served(
+async def serve_chain(
     *urls: str,
     admission: Admission | None = None,
     config: ChainConfig | None = None,
@@ -107,7 +107,7 @@ async def served(
     data: DataApiSettings | None = None,
     observer: ForwardingObserver | None = None,
 ) -> AsyncIterator[ServedChain]:
-    async with forwarding(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
+    async with open_chain(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
         interfaces = NodeInterfaces(SETTINGS, data or DataApiSettings(), NodeApiSettings(), Metrics())
         interfaces.add_evm(chain, admission or Admission(), settings)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
@@ -125,10 +125,10 @@ def recorded_http() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("row", recorded_http(), ids=lambda row: str(row["request"])[:40])
 async def test_recorded_exchanges_are_answered_as_the_node_did(row: dict[str, Any]) -> None:
-    async with running(Node(rule=replay("l1-0"))) as node, served(node.url) as front:
+    async with serve_node(Node(rule=replay("l1-0"))) as node, serve_chain(node.url) as endpoint:
         given = None if row["request"] is None else row["request"].encode()
         headers = {name.replace("-", "_"): value for name, value in row["headers"].items()}
-        answer = await front.send(row["http"], given, **headers)
+        answer = await endpoint.send(row["http"], given, **headers)
         assert answer.status == row["status"]
         assert answer.headers.get("content-type") == row["content_type"]
         if answer.body[:1] in (b"{", b"["):
@@ -138,7 +138,7 @@ async def test_recorded_exchanges_are_answered_as_the_node_did(row: dict[str, An
 
 
 async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
-    async with running(Node(answers={"eth_gasPrice": "0x2"})) as node, served(node.url) as front:
+    async with serve_node(Node(answers={"eth_gasPrice": "0x2"})) as node, serve_chain(node.url) as endpoint:
         call = {"jsonrpc": "2.0", "method": "eth_gasPrice"}
         batch = [
             {**call, "id": "a"},
@@ -148,7 +148,7 @@ async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
             5,
             {**call, "id": None},
         ]
-        answer = await front.send("POST", json.dumps(batch).encode(), content_type="application/json")
+        answer = await endpoint.send("POST", json.dumps(batch).encode(), content_type="application/json")
         assert [
             (response["id"], response.get("result", response.get("error", {}).get("code"))) for response in answer.json
         ] == [
@@ -161,42 +161,45 @@ async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
 
 
 async def test_a_batch_of_notifications_is_forwarded_and_gets_an_empty_response() -> None:
-    async with running(Node(answers={"eth_gasPrice": "0x2"})) as node, served(node.url) as front:
+    async with serve_node(Node(answers={"eth_gasPrice": "0x2"})) as node, serve_chain(node.url) as endpoint:
         body = b'[{"jsonrpc":"2.0","method":"eth_gasPrice"},{"jsonrpc":"2.0","method":"eth_gasPrice"}]'
-        answer = await front.send("POST", body, content_type="application/json")
+        answer = await endpoint.send("POST", body, content_type="application/json")
         assert (answer.status, answer.body) == (200, b"")
         assert node.count("eth_gasPrice") == 2
 
 
 async def test_batch_results_beyond_25_megabytes_become_errors() -> None:
-    async with running(Node(answers={"eth_call": "0x" + "0" * 6_000_000})) as node, served(node.url) as front:
-        answer = await front.rpc(*[("eth_call", [])] * 6)
+    async with (
+        serve_node(Node(answers={"eth_call": "0x" + "0" * 6_000_000})) as node,
+        serve_chain(node.url) as endpoint,
+    ):
+        answer = await endpoint.rpc(*[("eth_call", [])] * 6)
         assert [response.get("error", {}).get("code") for response in answer.json] == [None] * 5 + [-32003]
 
 
 async def test_each_call_of_a_batch_counts_and_a_batch_over_the_limit_is_refused() -> None:
-    async with running(Node()) as node, served(node.url, admission=Admission(units=3)) as front:
-        assert (await front.rpc(*[("eth_chainId", [])] * 3)).status == 200
-        answer = await front.rpc(("eth_chainId", []), ("eth_blockNumber", []))
+    async with serve_node(Node()) as node, serve_chain(node.url, admission=Admission(units=3)) as endpoint:
+        assert (await endpoint.rpc(*[("eth_chainId", [])] * 3)).status == 200
+        answer = await endpoint.rpc(("eth_chainId", []), ("eth_blockNumber", []))
         assert (answer.status, answer.headers["retry-after"]) == (429, "7")
         assert [(response["id"], response["error"]["code"]) for response in answer.json] == [(0, -32005), (1, -32005)]
-        assert (await front.rpc(("eth_chainId", []))).json["error"]["code"] == -32005
+        assert (await endpoint.rpc(("eth_chainId", []))).json["error"]["code"] == -32005
 
 
 async def test_a_key_in_the_query_is_accepted_and_not_forwarded(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    async with running(Node()) as node, served(node.url, admission=Admission(key="secret-key")) as front:
-        assert (await front.rpc(("eth_chainId", []))).status == 401
-        assert (await front.rpc(("eth_chainId", []), path=PATH + "/rpc?apikey=secret-key")).status == 200
-        assert (await front.rpc(("eth_chainId", []), x_service_api_key="secret-key")).status == 200
+    async with serve_node(Node()) as node, serve_chain(node.url, admission=Admission(key="secret-key")) as endpoint:
+        assert (await endpoint.rpc(("eth_chainId", []))).status == 401
+        assert (await endpoint.rpc(("eth_chainId", []), path=PATH + "/rpc?apikey=secret-key")).status == 200
+        assert (await endpoint.rpc(("eth_chainId", []), x_service_api_key="secret-key")).status == 200
         assert not any("secret-key" in str(headers) for headers in node.headers)
     assert "secret-key" not in caplog.text
     assert not any("secret-key" in str(record.__dict__) for record in caplog.records)
 
 
 async def test_only_status_body_and_content_type_of_the_node_are_returned() -> None:
-    async with running(Node()) as node, served(node.url) as front:
-        answer = await front.rpc(("eth_chainId", []), authorization="Bearer mine", cookie="a=b")
+    async with serve_node(Node()) as node, serve_chain(node.url) as endpoint:
+        answer = await endpoint.rpc(("eth_chainId", []), authorization="Bearer mine", cookie="a=b")
         assert answer.json["result"] == "0x7a69"
         assert "server" not in answer.headers
         assert not {"Authorization", "Cookie"} & set(node.headers[-1])
@@ -205,39 +208,42 @@ async def test_only_status_body_and_content_type_of_the_node_are_returned() -> N
 @pytest.mark.parametrize(("derives", "source"), [(False, "node"), (True, "derived")])
 async def test_a_header_names_the_source_of_a_subnet_evm_response(derives: bool, source: str) -> None:
     node = Node(rule=replay("l1-0", *(("eth_feeConfig",) if derives else ())))
-    async with running(node), served(node.url, config=recorded_config("l1-0")) as front:
+    async with serve_node(node), serve_chain(node.url, config=recorded_config("l1-0")) as endpoint:
         wanted = exchanges("l1-0", "eth_feeConfig")[0]["result"]
-        answer = await front.rpc(("eth_feeConfig", ["latest"]))
+        answer = await endpoint.rpc(("eth_feeConfig", ["latest"]))
         assert (answer.json["result"], answer.headers["x-warpseal-source"]) == (wanted, source)
-        batch = await front.rpc(("eth_chainId", []), ("eth_feeConfig", []))
+        batch = await endpoint.rpc(("eth_chainId", []), ("eth_feeConfig", []))
         assert (batch.json[1]["result"], batch.headers["x-warpseal-source"]) == (wanted, source)
-        assert "x-warpseal-source" not in (await front.rpc(("eth_chainId", []))).headers
+        assert "x-warpseal-source" not in (await endpoint.rpc(("eth_chainId", []))).headers
 
 
 async def test_without_a_chain_configuration_the_refusal_of_the_node_is_returned() -> None:
-    async with running(Node(answers={"eth_feeConfig": missing("eth_feeConfig")})) as node, served(node.url) as front:
-        answer = await front.rpc(("eth_feeConfig", []))
+    async with (
+        serve_node(Node(answers={"eth_feeConfig": missing("eth_feeConfig")})) as node,
+        serve_chain(node.url) as endpoint,
+    ):
+        answer = await endpoint.rpc(("eth_feeConfig", []))
         assert answer.json["error"]["code"] == -32601
         assert answer.headers["x-warpseal-source"] == "node"
 
 
 @pytest.mark.parametrize("path", ["/avax", "/admin", "/rpc/", "/ws", ""])
 async def test_no_other_path_of_a_node_is_served(path: str) -> None:
-    async with running(Node()) as node, served(node.url) as front:
-        assert (await front.rpc(("eth_chainId", []), path=PATH + path)).status == 404
+    async with serve_node(Node()) as node, serve_chain(node.url) as endpoint:
+        assert (await endpoint.rpc(("eth_chainId", []), path=PATH + path)).status == 404
 
 
 async def test_an_alias_of_the_chain_reaches_it() -> None:
-    async with running(Node()) as node, served(node.url) as front:
-        front.interfaces.router.alias(f"bc/{id_text(CHAIN)}", "bc/mine")
-        assert (await front.rpc(("eth_chainId", []), path="/ext/bc/mine/rpc")).json["result"] == "0x7a69"
+    async with serve_node(Node()) as node, serve_chain(node.url) as endpoint:
+        endpoint.interfaces.router.alias(f"bc/{id_text(CHAIN)}", "bc/mine")
+        assert (await endpoint.rpc(("eth_chainId", []), path="/ext/bc/mine/rpc")).json["result"] == "0x7a69"
 
 
 @asynccontextmanager
 async def socket(node: Node, *urls: str, **more: Any) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """Serve a node, and open a WebSocket to the chain."""
-    async with running(node), served(node.url, ws=urls or (ws_of(node),), **more) as front:  # noqa: SIM117
-        async with front.session.ws_connect(front.url + PATH + "/ws", max_msg_size=0) as client:
+    async with serve_node(node), serve_chain(node.url, ws=urls or (ws_of(node),), **more) as endpoint:  # noqa: SIM117
+        async with endpoint.session.ws_connect(endpoint.url + PATH + "/ws", max_msg_size=0) as client:
             yield client
 
 
@@ -272,22 +278,22 @@ async def test_denied_and_derived_methods_are_the_same_on_a_websocket() -> None:
 async def test_when_the_node_dies_its_websockets_are_closed_with_1012() -> None:
     node = Node()
     async with (
-        running(node),
-        open_proxy(node.port) as one,
-        served(node.url, ws=(f"ws://127.0.0.1:{one.port}/ws",)) as front,
-        front.session.ws_connect(front.url + PATH + "/ws") as client,
+        serve_node(node),
+        open_proxy(node.port) as proxy,
+        serve_chain(node.url, ws=(f"ws://127.0.0.1:{proxy.port}/ws",)) as endpoint,
+        endpoint.session.ws_connect(endpoint.url + PATH + "/ws") as client,
     ):
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []})
         assert (await client.receive_json())["result"] == "0x7a69"
-        one.cut()
+        proxy.cut()
         message = await client.receive(timeout=10)
         assert (message.type, client.close_code) == (aiohttp.WSMsgType.CLOSE, 1012)
 
 
 async def test_a_websocket_uses_the_next_node_if_the_first_is_of_another_chain() -> None:
     node, other = Node(answers={"eth_gasPrice": "0x2"}), Node(answers={"eth_chainId": "0x5", "eth_gasPrice": "0x666"})
-    async with running(node), running(other), served(node.url, ws=(ws_of(other), ws_of(node))) as front:
-        client = await front.session.ws_connect(front.url + PATH + "/ws")
+    async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(other), ws_of(node))) as endpoint:
+        client = await endpoint.session.ws_connect(endpoint.url + PATH + "/ws")
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_gasPrice"})
         assert (await client.receive_json())["result"] == "0x2"
         await client.close()
@@ -295,24 +301,32 @@ async def test_a_websocket_uses_the_next_node_if_the_first_is_of_another_chain()
 
 async def test_subscriptions_and_sockets_are_capped() -> None:
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_subscriptions=1, max_sockets=1)
-    async with running(node), served(node.url, ws=(ws_of(node),), settings=few) as front, AsyncExitStack() as stack:
-        client = await stack.enter_async_context(front.socket())
+    async with (
+        serve_node(node),
+        serve_chain(node.url, ws=(ws_of(node),), settings=few) as endpoint,
+        AsyncExitStack() as stack,
+    ):
+        client = await stack.enter_async_context(endpoint.socket())
         for wanted in (None, -32005):
             await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
             assert (await client.receive_json()).get("error", {}).get("code") == wanted
-        second = await stack.enter_async_context(front.socket())
+        second = await stack.enter_async_context(endpoint.socket())
         await second.receive(timeout=10)
         assert second.close_code == 1013
 
 
 async def test_websockets_do_not_use_up_connections_for_calls() -> None:
     node, few = Node(), replace(FORWARDING, connections_per_node=1)
-    async with running(node), served(node.url, ws=(ws_of(node),), settings=few) as front, AsyncExitStack() as stack:
+    async with (
+        serve_node(node),
+        serve_chain(node.url, ws=(ws_of(node),), settings=few) as endpoint,
+        AsyncExitStack() as stack,
+    ):
         for _ in range(3):
-            client = await stack.enter_async_context(front.socket())
+            client = await stack.enter_async_context(endpoint.socket())
             await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId"})
             assert (await client.receive_json())["result"] == "0x7a69"
-        assert (await front.rpc(("eth_chainId", []))).json["result"] == "0x7a69"
+        assert (await endpoint.rpc(("eth_chainId", []))).json["result"] == "0x7a69"
 
 
 async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
@@ -334,42 +348,42 @@ async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
 
 async def test_web_pages_of_other_origins_get_no_websocket() -> None:
     node, data = Node(), DataApiSettings(http_allowed_origins=("https://good.example",))
-    async with running(node), served(node.url, ws=(ws_of(node),), data=data) as front:
+    async with serve_node(node), serve_chain(node.url, ws=(ws_of(node),), data=data) as endpoint:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await front.session.ws_connect(front.url + PATH + "/ws", headers={"origin": "https://bad.example"})
+            await endpoint.session.ws_connect(endpoint.url + PATH + "/ws", headers={"origin": "https://bad.example"})
         assert refused.value.status == 403
-        async with front.session.ws_connect(front.url + PATH + "/ws", headers={"origin": "https://good.example"}):
+        async with endpoint.session.ws_connect(endpoint.url + PATH + "/ws", headers={"origin": "https://good.example"}):
             pass
         with pytest.raises(aiohttp.WSServerHandshakeError) as unknown:
-            await front.session.ws_connect(front.url + "/ext/bc/nope/ws")
+            await endpoint.session.ws_connect(endpoint.url + "/ext/bc/nope/ws")
         assert unknown.value.status == 404
 
 
 async def test_a_large_body_is_refused_with_and_without_content_length() -> None:
-    async with running(Node()) as node, served(node.url) as front:
+    async with serve_node(Node()) as node, serve_chain(node.url) as endpoint:
         call = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": ["0" * 5_242_700]}
         fits = json.dumps(call).encode()
         assert len(fits) < 5_242_880 < len(fits) + 200
-        assert (await front.send("POST", fits, content_type="application/json")).status == 200
+        assert (await endpoint.send("POST", fits, content_type="application/json")).status == 200
         large = fits.replace(b"eth_call", b"eth_call" + b"x" * 200)
-        answer = await front.send("POST", large, content_type="application/json")
+        answer = await endpoint.send("POST", large, content_type="application/json")
         assert (answer.status, answer.body) == (413, f"content length too large ({len(large)}>5242880)\n".encode())
 
         async def chunks() -> AsyncIterator[bytes]:
             yield large
 
-        async with front.session.post(front.url + PATH + "/rpc", data=chunks(), headers=JSON) as reply:
+        async with endpoint.session.post(endpoint.url + PATH + "/rpc", data=chunks(), headers=JSON) as reply:
             assert reply.status == 413
         assert node.count("eth_call") == 1
 
 
 async def test_calls_share_connections_to_a_node_and_writes_have_their_own() -> None:
     node = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
-    async with running(node), open_proxy(node.port) as one, served(one.url) as front:
+    async with serve_node(node), open_proxy(node.port) as proxy, serve_chain(proxy.url) as endpoint:
         for _ in range(10):
-            await front.rpc(("eth_gasPrice", []))
-            await front.rpc(("eth_gasPrice", []), ("eth_chainId", []))
-        assert one.accepted == 1
+            await endpoint.rpc(("eth_gasPrice", []))
+            await endpoint.rpc(("eth_gasPrice", []), ("eth_chainId", []))
+        assert proxy.accepted == 1
         for _ in range(3):
-            await front.rpc(("eth_sendRawTransaction", ["0x00"]))
-        assert one.accepted == 4
+            await endpoint.rpc(("eth_sendRawTransaction", ["0x00"]))
+        assert proxy.accepted == 4

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from tests.eventually import stopped_clock
-from tests.evm_rpc.evm import GENESIS_HASH, SETTINGS, Node, call, call_in_batch, forwarding, open_proxy, running
+from tests.evm_rpc.evm import GENESIS_HASH, SETTINGS, Node, call, call_in_batch, open_chain, open_proxy, serve_node
 from tests.evm_rpc.test_forwarder import single
 from warpseal.evm_rpc.methods import head_in, reveals_head
 
@@ -36,18 +36,23 @@ def node_at(height: int, name: str) -> Node:
 
 async def test_a_node_that_returns_with_fewer_blocks_is_behind() -> None:
     first, second = node_at(0x20, "first"), node_at(0x10, "second")
-    async with running(first), running(second), open_proxy(first.port) as one, forwarding(one.url, second.url) as front:
-        await front.pool.check()
-        assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
-        one.cut()
+    async with (
+        serve_node(first),
+        serve_node(second),
+        open_proxy(first.port) as proxy,
+        open_chain(proxy.url, second.url) as chain,
+    ):
+        await chain.pool.check()
+        assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "first"
+        proxy.cut()
         with stopped_clock() as clock:
-            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
+            assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "second"
             first.rule = node_at(0x5, "first").rule
-            one.is_cut = False
+            proxy.is_cut = False
             clock.advance(SETTINGS.retry_after_s)
-            await front.pool.check()
-            assert front.pool.faults() == {}
-            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second"
+            await chain.pool.check()
+            assert chain.pool.faults() == {}
+            assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "second"
 
 
 @pytest.mark.parametrize(
@@ -64,23 +69,23 @@ async def test_a_block_that_a_client_has_seen_stays_available_to_it(
     method: str, params: tuple[Any, ...], in_a_batch: bool
 ) -> None:
     first, second = node_at(0x10, "first"), node_at(0x10, "second")
-    async with running(first), running(second), forwarding(first.url, second.url) as front:
-        await front.pool.check()
+    async with serve_node(first), serve_node(second), open_chain(first.url, second.url) as chain:
+        await chain.pool.check()
         with stopped_clock() as clock:
             first.status = 503
             second.rule = node_at(0x15, "second").rule
             if in_a_batch:
-                await front.forwarder.forward_batch([call(method, *params), call("eth_gasPrice")])
+                await chain.forwarder.forward_batch([call(method, *params), call("eth_gasPrice")])
             else:
-                await single(front.forwarder, method, *params)
+                await single(chain.forwarder, method, *params)
             first.status = 200
             clock.advance(SETTINGS.retry_after_s)
-            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "second", "the first may not have that block"
-            await front.pool.check()
+            assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "second", "the first may not have that block"
+            await chain.pool.check()
             first.rule = node_at(0x16, "first").rule
-            await call_in_batch(front.forwarder, "eth_blockNumber")
-            front.pool.note_head(front.pool.nodes[0], 0x16)
-            assert await call_in_batch(front.forwarder, "eth_gasPrice") == "first"
+            await call_in_batch(chain.forwarder, "eth_blockNumber")
+            chain.pool.note_head(chain.pool.nodes[0], 0x16)
+            assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "first"
 
 
 def test_a_pending_block_does_not_reveal_a_head() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
 from tests.evm_rpc.evm import Node
-from tests.evm_rpc.test_sockets import HANDSHAKE, SUBSCRIBE, call, fronted, masked, say
+from tests.evm_rpc.test_sockets import HANDSHAKE, SUBSCRIBE, call, masked, open_endpoint, say
 
 MASK = bytes(4)
 
@@ -42,8 +42,8 @@ MASK = bytes(4)
 async def test_frames_that_break_the_rules_end_their_connection(
     frames: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fronted(Node()) as front, front.socket() as other:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(front.url.rpartition(":")[2]))
+    async with open_endpoint(Node()) as endpoint, endpoint.socket() as other:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(endpoint.url.rpartition(":")[2]))
         writer.write(HANDSHAKE)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         writer.write(frames)
@@ -59,7 +59,7 @@ async def test_frames_that_break_the_rules_end_their_connection(
     "message", ["", "[", "{}", "[]", "null", "[" * 5_000, '{"jsonrpc":"2.0","id":{},"method":"x"}', "\x00", "[1,2]"]
 )
 async def test_malformed_messages_keep_the_connection_open(message: str) -> None:
-    async with fronted(Node()) as front, front.socket() as client:
+    async with open_endpoint(Node()) as endpoint, endpoint.socket() as client:
         await client.send_str(message)
         await client.send_bytes(message.encode())
         await client.send_json(call("last", "eth_chainId"))
@@ -71,7 +71,7 @@ async def test_malformed_messages_keep_the_connection_open(message: str) -> None
 
 async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012() -> None:
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
-    async with fronted(node, settings=few) as front, front.socket() as client:
+    async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         await say(client, SUBSCRIBE)
         await node.event("0x1", "x" * 20_000)
         assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
@@ -82,7 +82,7 @@ async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012(
 async def test_malformed_messages_of_a_node_are_passed_on_unchanged(answer: str) -> None:
     """answer: what comes in place of an event; it is for the client to judge."""
     node = Node(answers={"eth_subscribe": "0x1"})
-    async with fronted(node) as front, front.socket() as client:
+    async with open_endpoint(node) as endpoint, endpoint.socket() as client:
         await say(client, SUBSCRIBE)
         await client.send_json(call(2, "eth_unsubscribe", "0x1"))
         await node.sockets[-1].send_str(answer)

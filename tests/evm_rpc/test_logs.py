@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests import paths
-from tests.evm_rpc.evm import HALTS, HANGS, Node, Refusal, forwarding, running
+from tests.evm_rpc.evm import HALTS, HANGS, Node, Refusal, open_chain, serve_node
 from tests.node.recorded_node import refusing_uri
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLogClient, LogFilter, LogsRefused
@@ -50,8 +50,8 @@ def node_with(**answers: Any) -> Node:
 @asynccontextmanager
 async def log_client(*nodes: Node, dead: tuple[str, ...] = (), timeout_s: float = 5.0) -> AsyncIterator[EvmLogClient]:
     async with AsyncExitStack() as stack:
-        urls = [(await stack.enter_async_context(running(node))).url for node in nodes]
-        chain = await stack.enter_async_context(forwarding(*dead, *urls))
+        urls = [(await stack.enter_async_context(serve_node(node))).url for node in nodes]
+        chain = await stack.enter_async_context(open_chain(*dead, *urls))
         yield EvmLogClient(chain.forwarder, timeout_s)
 
 
@@ -123,7 +123,7 @@ async def test_malformed_heights_are_a_bad_response() -> None:
 
 async def test_logs_and_forwarded_calls_share_the_state_of_the_nodes() -> None:
     first, second = node_with(eth_getLogs=HALTS), node_with()
-    async with running(first), running(second), forwarding(first.url, second.url) as chain:
+    async with serve_node(first), serve_node(second), open_chain(first.url, second.url) as chain:
         client = EvmLogClient(chain.forwarder, 5.0)
         assert len(await client.logs(ALL)) == 8
         assert len(await client.logs(ALL)) == 8

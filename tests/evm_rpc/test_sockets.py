@@ -16,8 +16,8 @@ from starlette.requests import Request
 
 from tests.eventually import until
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
-from tests.evm_rpc.evm import Node, capture_all_logs, missing, open_proxy, recorded_config, replay, running
-from tests.evm_rpc.test_endpoint import PATH, Admission, ServedChain, served, ws_of
+from tests.evm_rpc.evm import Node, capture_all_logs, missing, open_proxy, recorded_config, replay, serve_node
+from tests.evm_rpc.test_endpoint import PATH, Admission, ServedChain, serve_chain, ws_of
 from tests.evm_rpc.test_forwarder import RecordingObserver
 from warpseal.errors import ApiKeyRefused
 from warpseal.ops.health.chains import evm_check
@@ -27,9 +27,9 @@ SUBSCRIBE = {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["n
 
 
 @asynccontextmanager
-async def fronted(node: Node, **more: Any) -> AsyncIterator[ServedChain]:
-    async with running(node), served(node.url, ws=(ws_of(node),), **more) as front:
-        yield front
+async def open_endpoint(node: Node, **more: Any) -> AsyncIterator[ServedChain]:
+    async with serve_node(node), serve_chain(node.url, ws=(ws_of(node),), **more) as endpoint:
+        yield endpoint
 
 
 async def say(client: aiohttp.ClientWebSocketResponse, message: Any) -> Any:
@@ -42,30 +42,30 @@ def call(number: Any, method: str, *params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": list(params)}
 
 
-async def refused(front: ServedChain, query: str = "", **headers: str) -> aiohttp.WSServerHandshakeError:
+async def refused(endpoint: ServedChain, query: str = "", **headers: str) -> aiohttp.WSServerHandshakeError:
     with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
-        async with front.socket(query, **headers):
+        async with endpoint.socket(query, **headers):
             pass
     return refusal.value
 
 
 async def test_a_handshake_without_a_key_is_refused_like_a_call() -> None:
-    async with fronted(Node(), admission=Admission(key="k")) as front:
-        assert (await refused(front)).status == 401
-        async with front.socket("?apikey=k") as client:
+    async with open_endpoint(Node(), admission=Admission(key="k")) as endpoint:
+        assert (await refused(endpoint)).status == 401
+        async with endpoint.socket("?apikey=k") as client:
             assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
 
 
 async def test_a_handshake_over_the_limit_gets_a_retry_after() -> None:
-    async with fronted(Node(), admission=Admission(units=0)) as front:
-        refusal = await refused(front)
+    async with open_endpoint(Node(), admission=Admission(units=0)) as endpoint:
+        refusal = await refused(endpoint)
         assert refusal.status == 429
         assert refusal.headers is not None
         assert refusal.headers["retry-after"] == "7"
 
 
 async def test_every_call_over_the_limit_gets_an_error() -> None:
-    async with fronted(Node(), admission=Admission(units=3)) as front, front.socket() as client:
+    async with open_endpoint(Node(), admission=Admission(units=3)) as endpoint, endpoint.socket() as client:
         assert len(await say(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2
         responses = await say(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
         assert [(response["id"], response["error"]["code"]) for response in responses] == [("a", -32005), ("b", -32005)]
@@ -83,7 +83,7 @@ class RevokingAdmission(Admission):
 
 
 async def test_a_revoked_key_ends_the_connection() -> None:
-    async with fronted(Node(), admission=RevokingAdmission(units=1)) as front, front.socket() as client:
+    async with open_endpoint(Node(), admission=RevokingAdmission(units=1)) as endpoint, endpoint.socket() as client:
         await client.send_json(call(1, "eth_chainId"))
         assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1008
@@ -92,8 +92,8 @@ async def test_a_revoked_key_ends_the_connection() -> None:
 async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() -> None:
     node = Node()
     with capture_all_logs() as written:
-        async with fronted(node, admission=Admission(key="secret-key")) as front:  # noqa: SIM117
-            async with front.socket("?apikey=secret-key") as client:
+        async with open_endpoint(node, admission=Admission(key="secret-key")) as endpoint:  # noqa: SIM117
+            async with endpoint.socket("?apikey=secret-key") as client:
                 assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
     assert "WebSocket ended" in written.getvalue()
     assert "secret-key" not in written.getvalue()
@@ -103,11 +103,11 @@ async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() ->
 async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> None:
     counted, node = RecordingObserver(), Node(rule=replay("l1-0", "eth_feeConfig"), answers={"eth_subscribe": "0x1"})
     node.answers["eth_sendRawTransaction"] = "0xabc"
-    async with running(node), AsyncExitStack() as stack:
+    async with serve_node(node), AsyncExitStack() as stack:
         ws = ("ws://127.0.0.1:1/ws", ws_of(node))
-        chain = served(node.url, ws=ws, observer=counted, config=recorded_config("l1-0"))
-        front = await stack.enter_async_context(chain)
-        async with front.socket() as client:
+        chain = serve_chain(node.url, ws=ws, observer=counted, config=recorded_config("l1-0"))
+        endpoint = await stack.enter_async_context(chain)
+        async with endpoint.socket() as client:
             await say(client, call(1, "eth_chainId"))
             await say(client, [call(1, "eth_chainId"), call("b", "eth_sendRawTransaction", "0x00")])
             await say(client, SUBSCRIBE)
@@ -126,11 +126,11 @@ async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> No
 
 async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
     counted, node = RecordingObserver(), Node()
-    async with running(node), open_proxy(node.port) as one:
-        ws = (f"ws://127.0.0.1:{one.port}/ws",)
-        async with served(node.url, ws=ws, observer=counted) as front, front.socket() as client:
+    async with serve_node(node), open_proxy(node.port) as proxy:
+        ws = (f"ws://127.0.0.1:{proxy.port}/ws",)
+        async with serve_chain(node.url, ws=ws, observer=counted) as endpoint, endpoint.socket() as client:
             await say(client, call(1, "eth_chainId"))
-            one.cuts_answers = True
+            proxy.cuts_answers = True
             await client.send_json(call(2, "eth_chainId"))
             assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
             assert client.close_code == 1012
@@ -143,7 +143,7 @@ async def test_the_subscription_limit_cannot_be_bypassed() -> None:
         Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
         replace(FORWARDING, max_subscriptions=2),
     )
-    async with fronted(node, settings=few) as front, front.socket() as client:
+    async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         batch = [call(number, "eth_subscribe", "logs") for number in range(3)]
         assert [response["error"]["code"] for response in await say(client, batch)] == [-32005] * 3
         for _ in range(4):
@@ -160,7 +160,7 @@ async def test_an_ended_subscription_makes_room() -> None:
         Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
         replace(FORWARDING, max_subscriptions=1),
     )
-    async with fronted(node, settings=few) as front, front.socket() as client:
+    async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         for _ in range(3):
             assert (await say(client, SUBSCRIBE))["result"] == "0x1"
             assert "error" in await say(client, SUBSCRIBE)
@@ -173,7 +173,7 @@ async def test_an_ended_subscription_makes_room() -> None:
 
 async def test_pending_calls_are_bounded() -> None:
     node, few = Node(), replace(FORWARDING, max_in_flight=2)
-    async with fronted(node, settings=few) as front, front.socket() as client:
+    async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         responses = await say(client, [call(number, "eth_chainId") for number in range(3)])
         assert {response["error"]["message"] for response in responses} == {"too many calls wait for an answer"}
         for number in ("é", 1.5, None, 2):
@@ -181,7 +181,7 @@ async def test_pending_calls_are_bounded() -> None:
 
 
 async def test_a_message_that_is_too_large_ends_the_connection() -> None:
-    async with fronted(Node()) as front, front.socket() as client:
+    async with open_endpoint(Node()) as endpoint, endpoint.socket() as client:
         await client.send_str(json.dumps(call(1, "eth_call", "0" * 9_000_000)))
         assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1009
@@ -189,20 +189,20 @@ async def test_a_message_that_is_too_large_ends_the_connection() -> None:
 
 async def test_a_filter_created_by_http_is_found_on_a_websocket() -> None:
     made, other = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
-    async with running(made), running(other), served(made.url, ws=(ws_of(other),)) as front:
-        assert (await front.rpc(("eth_newBlockFilter", []))).json["result"] == "0xf1"
-        async with front.socket() as client:
+    async with serve_node(made), serve_node(other), serve_chain(made.url, ws=(ws_of(other),)) as endpoint:
+        assert (await endpoint.rpc(("eth_newBlockFilter", []))).json["result"] == "0xf1"
+        async with endpoint.socket() as client:
             assert (await say(client, call(1, "eth_getFilterChanges", "0xf1")))["result"] == ["mine"]
         assert other.count("eth_getFilterChanges") == 0
 
 
 async def test_health_reports_a_websocket_of_another_chain() -> None:
     node, other = Node(), Node(answers={"eth_chainId": "0x5"})
-    async with running(node), running(other), served(node.url, ws=(ws_of(node), ws_of(other))) as front:
-        await front.chain.pool.check()
-        watching = asyncio.create_task(front.chain.sockets.run())
-        await until(lambda: 1 in front.chain.sockets.refused)
-        found = evm_check(front.chain).run()
+    async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(node), ws_of(other))) as endpoint:
+        await endpoint.chain.pool.check()
+        watching = asyncio.create_task(endpoint.chain.sockets.run())
+        await until(lambda: 1 in endpoint.chain.sockets.refused)
+        found = evm_check(endpoint.chain).run()
         assert isinstance(found, CheckOutcome)
         assert found.error is not None
         assert found.error.startswith("ws[1] is of another chain: chain id 5")
@@ -212,15 +212,19 @@ async def test_health_reports_a_websocket_of_another_chain() -> None:
 
 async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
     behind, ahead = Node(answers={"eth_blockNumber": "0xf"}), Node(answers={"eth_blockNumber": "0x11"})
-    async with running(behind), running(ahead), served(ahead.url, ws=(ws_of(behind), ws_of(ahead))) as front:
-        async with front.socket() as client:
+    async with (
+        serve_node(behind),
+        serve_node(ahead),
+        serve_chain(ahead.url, ws=(ws_of(behind), ws_of(ahead))) as endpoint,
+    ):
+        async with endpoint.socket() as client:
             assert (await say(client, call(1, "eth_blockNumber")))["result"] == "0xf", "no client has seen more yet"
-        front.chain.pool.note_head(front.chain.pool.nodes[0], 0x10)
+        endpoint.chain.pool.note_head(endpoint.chain.pool.nodes[0], 0x10)
         for head in ("0x11", "0x11"):
-            async with front.socket() as client:
+            async with endpoint.socket() as client:
                 assert (await say(client, call(1, "eth_blockNumber")))["result"] == head
         behind.answers["eth_blockNumber"] = "0x11"
-        async with front.socket() as client:
+        async with endpoint.socket() as client:
             await say(client, call(1, "eth_gasPrice"))
         assert behind.count("eth_gasPrice") == 1
 
@@ -228,7 +232,7 @@ async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
 async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:
     node = Node()
     headers = {"authorization": "Bearer mine", "cookie": "a=b", "origin": "https://a.example", "x-forwarded-for": "::"}
-    async with fronted(node) as front, front.socket("?x=y", **headers) as client:
+    async with open_endpoint(node) as endpoint, endpoint.socket("?x=y", **headers) as client:
         await say(client, call(1, "eth_chainId"))
         sent = {name.lower() for name in node.headers[-1]}
         assert not sent & set(headers)
@@ -236,10 +240,15 @@ async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:
 
 async def test_without_a_node_a_client_is_asked_to_try_again_later() -> None:
     node, other = Node(), Node(answers={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
-    async with running(node), running(other), served(node.url, ws=(ws_of(other),)) as front, front.socket() as client:
+    async with (
+        serve_node(node),
+        serve_node(other),
+        serve_chain(node.url, ws=(ws_of(other),)) as endpoint,
+        endpoint.socket() as client,
+    ):
         assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1013
-        assert front.chain.sockets.refused == {0: "returns no chain id or no block 0"}
+        assert endpoint.chain.sockets.refused == {0: "returns no chain id or no block 0"}
 
 
 HANDSHAKE = (
@@ -271,12 +280,12 @@ async def end_of(raw: sockets.socket) -> str:
 async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
     """floods: it is its own answers that the client does not read."""
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
-    async with fronted(node, settings=few) as front, AsyncExitStack() as stack:
+    async with open_endpoint(node, settings=few) as endpoint, AsyncExitStack() as stack:
         raw = stack.enter_context(sockets.socket())
         raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)
         raw.setblocking(False)
         loop = asyncio.get_running_loop()
-        host, _, port = front.url.removeprefix("http://").partition(":")
+        host, _, port = endpoint.url.removeprefix("http://").partition(":")
         await loop.sock_connect(raw, (host, int(port)))
         await loop.sock_sendall(raw, HANDSHAKE)
         assert (await loop.sock_recv(raw, 12)).startswith(b"HTTP/1.1 101")
@@ -291,5 +300,5 @@ async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
                     await asyncio.wait_for(node.event("0x1", "x" * 1_000_000), 0.5)
                 except (TimeoutError, ConnectionError):
                     break
-        await until(lambda: front.chain.sockets.clients == 0)
+        await until(lambda: endpoint.chain.sockets.clients == 0)
         assert await asyncio.wait_for(end_of(raw), 20) in ("closed", "reset", "closed with 1008")

@@ -15,12 +15,12 @@ from tests.evm_rpc.evm import (
     call_in_batch,
     call_outcome,
     exchanges,
-    forwarding,
     missing,
+    open_chain,
     recorded_config,
     recorded_genesis,
     replay,
-    running,
+    serve_node,
 )
 from warpseal.evm_rpc.chain_config import UNSCHEDULED, NotSubnetEvm, chain_config
 from warpseal.evm_rpc.methods import SUBNET_EVM
@@ -44,17 +44,17 @@ def expected(row: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("chain", L1S)
 async def test_the_nodes_response_is_passed_on(chain: str) -> None:
-    async with running(Node(rule=replay(chain))) as node, forwarding(node.url) as front:
+    async with serve_node(Node(rule=replay(chain))) as node, open_chain(node.url) as forwarded:
         for row in rows(chain):
-            assert await call_in_batch(front.forwarder, row["method"], *row["params"]) == expected(row), row
+            assert await call_in_batch(forwarded.forwarder, row["method"], *row["params"]) == expected(row), row
 
 
 @pytest.mark.parametrize("chain", L1S)
 async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
     node = Node(rule=replay(chain, *SUBNET_EVM))
-    async with running(node), forwarding(node.url, config=recorded_config(chain)) as front:
+    async with serve_node(node), open_chain(node.url, config=recorded_config(chain)) as forwarded:
         for row in rows(chain):
-            answer = (await front.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
+            answer = (await forwarded.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
             assert answer.is_derived
             assert call_outcome(answer) == expected(row), row
 
@@ -63,26 +63,26 @@ async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
 async def test_timestamps_may_be_text_in_node_and_derived_responses(derives: bool) -> None:
     node = Node(rule=replay("l1-0", *(SUBNET_EVM if derives else ())))
     config = recorded_config("l1-0") if derives else None
-    async with running(node), forwarding(node.url, config=config) as front:
+    async with serve_node(node), open_chain(node.url, config=config) as forwarded:
         for method in ("eth_getActiveRulesAt", "eth_getActivePrecompilesAt"):
             now, then = (
-                await call_in_batch(front.forwarder, method),
-                await call_in_batch(front.forwarder, method, 1795226806),
+                await call_in_batch(forwarded.forwarder, method),
+                await call_in_batch(forwarded.forwarder, method, 1795226806),
             )
-            assert await call_in_batch(front.forwarder, method, "latest") == now
-            assert await call_in_batch(front.forwarder, method, "1795226806") == then
-            assert await call_in_batch(front.forwarder, method, hex(1795226806)) == then
+            assert await call_in_batch(forwarded.forwarder, method, "latest") == now
+            assert await call_in_batch(forwarded.forwarder, method, "1795226806") == then
+            assert await call_in_batch(forwarded.forwarder, method, hex(1795226806)) == then
             for text in ("nope", "", "0x", "-1", "1e3", str(1 << 64), "0x1" + "0" * 16):
-                assert await call_in_batch(front.forwarder, method, text) == (
+                assert await call_in_batch(forwarded.forwarder, method, text) == (
                     -32602,
                     "invalid argument 0: json: cannot unmarshal string into Go value of type uint64",
                 )
 
 
 async def test_a_chain_of_another_vm_keeps_the_refusal_of_its_node() -> None:
-    async with running(Node(rule=replay("c-chain"))) as node, forwarding(node.url) as front:
+    async with serve_node(Node(rule=replay("c-chain"))) as node, open_chain(node.url) as forwarded:
         for row in exchanges("c-chain", "eth_feeConfig"):
-            assert await call_in_batch(front.forwarder, "eth_feeConfig", *row["params"]) == expected(row)
+            assert await call_in_batch(forwarded.forwarder, "eth_feeConfig", *row["params"]) == expected(row)
 
 
 async def test_chain_configuration_keys_have_the_order_of_the_node() -> None:
@@ -118,8 +118,8 @@ async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None
 
     node = Node(rule=rule, answers={"eth_feeConfig": missing("eth_feeConfig")})
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
-    async with running(node), forwarding(node.url, config=config) as front:
-        assert await call_in_batch(front.forwarder, "eth_feeConfig", "0x3") == {
+    async with serve_node(node), open_chain(node.url, config=config) as forwarded:
+        assert await call_in_batch(forwarded.forwarder, "eth_feeConfig", "0x3") == {
             "feeConfig": {
                 "gasLimit": 1,
                 "minBaseFee": 1 << 200,
@@ -131,7 +131,7 @@ async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None
             },
             "lastChangedAt": 2,
         }
-        before = await call_in_batch(front.forwarder, "eth_feeConfig", "earliest")
+        before = await call_in_batch(forwarded.forwarder, "eth_feeConfig", "earliest")
         assert before["feeConfig"]["gasLimit"] == 20_000_000
         assert before["lastChangedAt"] == 0
 
@@ -140,8 +140,8 @@ async def test_missing_state_is_reported_with_the_error_of_the_node() -> None:
     pruned = Refusal(-32000, "missing trie node")
     answers = {"eth_feeConfig": missing("eth_feeConfig"), "eth_call": pruned}
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
-    async with running(Node(answers=answers)) as node, forwarding(node.url, config=config) as front:
-        assert await call_in_batch(front.forwarder, "eth_feeConfig") == (-32000, "missing trie node")
+    async with serve_node(Node(answers=answers)) as node, open_chain(node.url, config=config) as forwarded:
+        assert await call_in_batch(forwarded.forwarder, "eth_feeConfig") == (-32000, "missing trie node")
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,11 @@ async def test_missing_state_is_reported_with_the_error_of_the_node() -> None:
 )
 async def test_malformed_arguments_get_the_errors_of_geth(argument: Any, refusal: str) -> None:
     config = recorded_config("l1-0")
-    async with running(Node(rule=replay("l1-0", *SUBNET_EVM))) as node, forwarding(node.url, config=config) as front:
-        assert await call_in_batch(front.forwarder, "eth_feeConfig", argument) == (
+    async with (
+        serve_node(Node(rule=replay("l1-0", *SUBNET_EVM))) as node,
+        open_chain(node.url, config=config) as forwarded,
+    ):
+        assert await call_in_batch(forwarded.forwarder, "eth_feeConfig", argument) == (
             -32602,
             f"invalid argument 0: {refusal}",
         )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import paths
-from tests.node.recorded_node import C_CHAIN, L1, RecordedNode, recorded_result, upstream_of
+from tests.node.recorded_node import C_CHAIN, L1, RecordedNode, open_upstream, recorded_result
 from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.l1.describe import unwrap
 from warpseal.l1.verification import percentage_text, verify_at, verify_signed
@@ -44,7 +44,7 @@ def members_at(height: int, subnet_id: bytes = L1) -> CanonicalValidatorSet:
 async def verify(
     message: SignedMessage, subnet_id: SubnetID | None = None, height: int | None = None, **answers: Any
 ) -> dict[str, Any]:
-    async with upstream_of(RecordedNode(answers)) as upstream:
+    async with open_upstream(RecordedNode(answers)) as upstream:
         return await verify_at(upstream.platform, message, subnet_id, height)
 
 

@@ -68,8 +68,8 @@ class RecordedNode:
 
     async def _answer(self, path: str, method: str, params: Params) -> web.StreamResponse:
         try:
-            wanted = self.answers.get(method, lambda params: _recorded(path, method, params))
-            result = wanted(params) if callable(wanted) else wanted
+            answer = self.answers.get(method, lambda params: _recorded(path, method, params))
+            result = answer(params) if callable(answer) else answer
             if isinstance(result, Awaitable):
                 result = await result
         except RpcFault as fault:
@@ -135,7 +135,7 @@ def node_id(text: str) -> NodeID:
 
 
 @asynccontextmanager
-async def serving(*nodes: RecordedNode) -> AsyncIterator[list[str]]:
+async def serve_nodes(*nodes: RecordedNode) -> AsyncIterator[list[str]]:
     """Serve each node on a loopback port of its own; yields their base URLs, in `uri` of each too."""
     async with AsyncExitStack() as stack:
         for node in nodes:
@@ -150,22 +150,22 @@ async def serving(*nodes: RecordedNode) -> AsyncIterator[list[str]]:
         yield [node.uri for node in nodes]
 
 
-def settings_for(*uris: str, **changes: Any) -> NodeSettings:
+def build_settings(*uris: str, **changes: Any) -> NodeSettings:
     """Return settings whose P-Chain and info nodes are the same."""
     endpoints = tuple(NodeEndpoint(uri) for uri in uris)
     return NodeSettings(**{"p_chain_api": endpoints, "info_api": endpoints, **changes})
 
 
 @asynccontextmanager
-async def upstream_of(
+async def open_upstream(
     *nodes: RecordedNode, observer: CallObserver | None = None, **changes: Any
 ) -> AsyncIterator[Upstream]:
     """Serve the nodes and yield clients of them."""
-    async with serving(*nodes) as uris, open_session() as session:
-        yield connected(session, settings_for(*uris, **changes), observer)
+    async with serve_nodes(*nodes) as uris, open_session() as session:
+        yield connect(session, build_settings(*uris, **changes), observer)
 
 
-def connected(session: aiohttp.ClientSession, settings: NodeSettings, observer: CallObserver | None = None) -> Upstream:
+def connect(session: aiohttp.ClientSession, settings: NodeSettings, observer: CallObserver | None = None) -> Upstream:
     """Return clients with the given settings."""
     return connect_upstream(settings, session, observer=observer)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, recorded_result, upstream_of
+from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, open_upstream, recorded_result
 from warpseal.errors import NodeUnavailable
 from warpseal.node.p_chain import CurrentValidation, decode_current_validations
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text, parse_id
@@ -18,7 +18,7 @@ LEGACY: dict[str, Any] = recorded_result(METHOD, subnetID=id_text(PERMISSIONED))
 
 
 async def test_validations_of_an_l1_have_their_own_ids_and_are_inactive_without_balance() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         current = await upstream.platform.current_validations(L1)
     assert current[0] == CurrentValidation(
         parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"),
@@ -32,7 +32,7 @@ async def test_validations_of_an_l1_have_their_own_ids_and_are_inactive_without_
 
 
 async def test_a_permissioned_validation_has_its_transactions_id_and_is_always_active() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         (one,) = await upstream.platform.current_validations(PERMISSIONED)
         of_primary = await upstream.platform.current_validations(PRIMARY_NETWORK)
     assert one.validation_id == parse_id("X2hDqLb8ktrjRYVsWASrnoa8viHnrjBf3THGc5HaZNWAS7g58")
@@ -57,7 +57,7 @@ def test_a_list_without_validators_may_be_null() -> None:
     [{"validationID": None}, {"validationID": "x"}, {"nodeID": "x"}, {"weight": "-1"}, {"startTime": str(2**64)}],
 )
 async def test_a_malformed_entry_makes_the_response_unusable(change: dict[str, Any]) -> None:
-    async with upstream_of(RecordedNode({METHOD: {"validators": [{**LISTED, **change}]}})) as upstream:
+    async with open_upstream(RecordedNode({METHOD: {"validators": [{**LISTED, **change}]}})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.current_validations(L1)
 
@@ -67,6 +67,6 @@ async def test_an_error_response_is_a_failed_call(text: str) -> None:
     def refuse(_: object) -> object:
         raise RpcFault(text)
 
-    async with upstream_of(RecordedNode({METHOD: refuse})) as upstream:
+    async with open_upstream(RecordedNode({METHOD: refuse})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.current_validations(L1)

@@ -8,13 +8,13 @@ from tests.node.recorded_node import (
     NETWORK_ID,
     RecordedNode,
     RpcFault,
-    connected,
+    build_settings,
+    connect,
     node_id,
+    open_upstream,
     recorded_result,
     refusing_uri,
-    serving,
-    settings_for,
-    upstream_of,
+    serve_nodes,
 )
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.info import PeerHint
@@ -23,7 +23,7 @@ from warpseal.node.rpc import open_session
 
 async def test_the_first_node_that_answers_decides_the_network_once() -> None:
     node = RecordedNode()
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         assert await upstream.info.network_id() == NETWORK_ID
         assert await upstream.info.network_id() == NETWORK_ID
     assert node.calls["info.getNetworkID"] == 1
@@ -32,12 +32,12 @@ async def test_the_first_node_that_answers_decides_the_network_once() -> None:
 async def test_without_an_info_node_the_network_is_unknown() -> None:
     async with open_session() as session:
         with pytest.raises(NodeUnavailable) as caught:
-            await connected(session, settings_for(refusing_uri())).info.network_id()
+            await connect(session, build_settings(refusing_uri())).info.network_id()
     assert caught.value.attempts == (NodeAttempt(0, NodeFailure.REFUSED),)
 
 
 async def test_peers_are_listed_with_the_address_they_claim_together_with_the_node_itself() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         hints = (await upstream.info.peers()).hints
     recorded = recorded_result("info.peers")["peers"]
     assert len(hints) == len(recorded) + 1
@@ -52,7 +52,7 @@ async def test_unusable_peers_are_left_out_and_ipv6_is_parsed() -> None:
     ]
     peers += [{"nodeID": "NodeID-x", "publicIP": "1.2.3.4:9651"}, {"nodeID": "NodeID-x"}]
     node = RecordedNode({"info.peers": {"numPeers": "1", "peers": peers}, "info.getNodeIP": {"ip": ""}})
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         hints = (await upstream.info.peers()).hints
     assert [(hint.host, hint.port, len(hint.version)) for hint in hints] == [("2001:db8::1", 9_651, 64)]
 
@@ -63,8 +63,8 @@ async def test_all_info_nodes_are_called_and_a_single_answer_suffices() -> None:
 
     other = {"nodeID": "NodeID-F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF", "publicIP": "203.0.113.7:9651"}
     nodes = RecordedNode(), RecordedNode({"info.peers": {"peers": [other]}}), RecordedNode({"info.peers": refuse})
-    async with serving(*nodes) as uris, open_session() as session:
-        info = connected(session, settings_for(refusing_uri(), *uris)).info
+    async with serve_nodes(*nodes) as uris, open_session() as session:
+        info = connect(session, build_settings(refusing_uri(), *uris)).info
         peers = await info.peers()
         assert not peers.complete
         assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in peers.hints
@@ -74,16 +74,16 @@ async def test_all_info_nodes_are_called_and_a_single_answer_suffices() -> None:
 
 async def test_peers_are_unavailable_when_no_node_answers() -> None:
     node = RecordedNode({"info.peers": {"peers": "all of them"}})
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.info.peers()
     assert caught.value.attempts == (NodeAttempt(0, NodeFailure.BAD_ANSWER),)
 
 
 async def test_each_node_can_be_probed_for_the_operator() -> None:
-    async with serving(RecordedNode()) as uris, open_session() as session:
+    async with serve_nodes(RecordedNode()) as uris, open_session() as session:
         dead = refusing_uri()
-        upstream = connected(session, settings_for(uris[0], dead))
+        upstream = connect(session, build_settings(uris[0], dead))
         networks, heights = await upstream.info.probe(), await upstream.platform.probe()
     assert [(result.position, result.display, result.value, result.failure) for result in networks] == [
         (0, uris[0], NETWORK_ID, None),
@@ -102,10 +102,10 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
     ],
 )
 async def test_the_plugin_protocol_is_that_of_the_node(fields: dict[str, object], expected: int | None) -> None:
-    async with upstream_of(RecordedNode({"info.getNodeVersion": fields})) as upstream:
+    async with open_upstream(RecordedNode({"info.getNodeVersion": fields})) as upstream:
         assert await upstream.info.rpc_protocol_version() == expected
 
 
 async def test_without_an_info_node_the_plugin_protocol_is_unknown() -> None:
     async with open_session() as session:
-        assert await connected(session, settings_for(refusing_uri())).info.rpc_protocol_version() is None
+        assert await connect(session, build_settings(refusing_uri())).info.rpc_protocol_version() is None

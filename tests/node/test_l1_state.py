@@ -13,11 +13,11 @@ from tests.node.recorded_node import (
     Params,
     RecordedNode,
     RpcFault,
+    build_settings,
+    open_upstream,
     recorded_result,
     refusing_uri,
-    serving,
-    settings_for,
-    upstream_of,
+    serve_nodes,
 )
 from warpseal.errors import NodeUnavailable
 from warpseal.node.json_values import decode_checked_hex
@@ -47,23 +47,23 @@ def no_validator(params: Params) -> Any:
 
 
 async def test_a_recorded_transaction_comes_with_its_status_and_the_nodes_height() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         found = await upstream.platform.transaction(REGISTER)
         assert found is not None
         assert sha256(found.raw).digest() == REGISTER
         assert (found.status, found.height) == (TxStatus.COMMITTED, 19)
-    async with upstream_of(RecordedNode({"platform.getTx": nowhere})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getTx": nowhere})) as upstream:
         assert await upstream.platform.transaction(MISSING) is None
 
 
 async def test_a_transaction_is_read_from_a_node_that_knows_its_final_status() -> None:
     behind = lagging(5, **{"platform.getTx": nowhere})
     undecided = lagging(6, **{"platform.getTxStatus": {"status": "Processing"}})
-    async with upstream_of(behind, undecided, RecordedNode()) as upstream:
+    async with open_upstream(behind, undecided, RecordedNode()) as upstream:
         found = await upstream.platform.transaction(REGISTER)
     assert found is not None
     assert (found.status, found.height) == (TxStatus.COMMITTED, 19)
-    async with upstream_of(behind, undecided) as upstream:
+    async with open_upstream(behind, undecided) as upstream:
         found = await upstream.platform.transaction(REGISTER)
     assert found is not None
     assert (found.status, found.height) == (TxStatus.PROCESSING, 6)
@@ -72,7 +72,7 @@ async def test_a_transaction_is_read_from_a_node_that_knows_its_final_status() -
 async def test_status_and_height_come_from_the_node_that_returned_the_bytes() -> None:
     first = RecordedNode({"platform.getTxStatus": {"status": "Nonsense"}})
     second = RecordedNode()
-    async with upstream_of(first, second) as upstream:
+    async with open_upstream(first, second) as upstream:
         assert await upstream.platform.transaction(REGISTER) is not None
     assert first.calls["platform.getHeight"] == 0
     assert [second.calls[m] for m in ("platform.getTx", "platform.getTxStatus", "platform.getHeight")] == [1, 1, 1]
@@ -80,14 +80,14 @@ async def test_status_and_height_come_from_the_node_that_returned_the_bytes() ->
 
 async def test_a_node_that_returns_another_transaction_is_skipped() -> None:
     other = recorded_result("platform.getTx", txID="2uWKV78N6HQFT4YB4nqptYDe6Mzhu7VyfWooYh2xJ7TjPcmvG9", encoding="hex")
-    async with upstream_of(RecordedNode({"platform.getTx": other})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getTx": other})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.transaction(REGISTER)
 
 
 async def test_a_transaction_is_unavailable_if_no_node_answers() -> None:
     async with open_session() as session:
-        platform = connect_upstream(settings_for(refusing_uri()), session).platform
+        platform = connect_upstream(build_settings(refusing_uri()), session).platform
         with pytest.raises(NodeUnavailable):
             await platform.transaction(REGISTER)
         with pytest.raises(NodeUnavailable):
@@ -98,7 +98,7 @@ async def test_a_transaction_is_unavailable_if_no_node_answers() -> None:
 
 
 async def test_recorded_validations_are_read() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         assert await upstream.platform.l1_validator(REGISTERED) == ValidationAt(
             19, L1ValidatorState(L1, weight=49_463, min_nonce=0, balance=99_999_999_949)
         )
@@ -107,25 +107,25 @@ async def test_recorded_validations_are_read() -> None:
 
 async def test_a_missing_validation_is_missing_at_a_height_that_the_node_returned_before() -> None:
     node = RecordedNode()
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         await upstream.platform.l1_validator(REMOVED)
-    asked = [method for _, method, _ in node.seen if method != "info.getNetworkID"]
-    assert asked == ["platform.getL1Validator", "platform.getHeight", "platform.getL1Validator"]
+    called = [method for _, method, _ in node.seen if method != "info.getNetworkID"]
+    assert called == ["platform.getL1Validator", "platform.getHeight", "platform.getL1Validator"]
 
 
 async def test_nodes_below_the_height_prove_nothing() -> None:
     behind = lagging(10, **{"platform.getL1Validator": no_validator})
-    async with upstream_of(behind, RecordedNode()) as upstream:
+    async with open_upstream(behind, RecordedNode()) as upstream:
         validation = await upstream.platform.l1_validator(REGISTERED, 12)
         assert validation is not None
         assert validation.state is not None
         assert {validation.height for validation in await upstream.platform.l1_validator_each(REGISTERED)} == {10, 19}
-    async with upstream_of(behind) as upstream:
+    async with open_upstream(behind) as upstream:
         assert await upstream.platform.l1_validator(REGISTERED, 12) is None
 
 
 async def test_recorded_subnets_are_listed() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         listed = await upstream.platform.subnets()
     assert {L1, PERMISSIONED, bytes(32)} < set(listed)
     assert len(listed) == 4
@@ -133,9 +133,9 @@ async def test_recorded_subnets_are_listed() -> None:
 
 async def test_x_chain_transactions_are_found_if_a_node_serves_the_chain() -> None:
     bare = RecordedNode(paths=("/ext/P", "/ext/info"))
-    async with upstream_of(bare) as upstream:
+    async with open_upstream(bare) as upstream:
         assert await upstream.x_chain.transaction(X_TX) is None
-    async with upstream_of(bare, RecordedNode({"avm.getTx": x_or_none})) as upstream:
+    async with open_upstream(bare, RecordedNode({"avm.getTx": x_or_none})) as upstream:
         raw = await upstream.x_chain.transaction(X_TX)
         assert raw is not None
         assert id_text(sha256(raw).digest()) == id_text(X_TX)
@@ -162,13 +162,13 @@ async def test_hostile_responses_are_refused() -> None:
         ("platform.getTx", {"tx": {"unsignedTx": {}}}),
         ("platform.getSubnets", {"subnets": [{"id": "nonsense"}]}),
     ):
-        async with serving(RecordedNode({method: answer})) as uris, open_session() as session:
-            platform = connect_upstream(settings_for(*uris), session).platform
+        async with serve_nodes(RecordedNode({method: answer})) as uris, open_session() as session:
+            platform = connect_upstream(build_settings(*uris), session).platform
             with pytest.raises(NodeUnavailable):
-                await asked(platform, method)
+                await call_method(platform, method)
 
 
-async def asked(platform: PlatformClient, method: str) -> object:
+async def call_method(platform: PlatformClient, method: str) -> object:
     if method == "platform.getTx":
         return await platform.transaction(REGISTER)
     if method == "platform.getL1Validator":

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.aggregation.virtual_time import now, run
-from tests.node.recorded_node import RecordedNode, upstream_of
+from tests.node.recorded_node import RecordedNode, open_upstream
 from warpseal.errors import NodeFailure
 from warpseal.node.errors import CallFailure
 from warpseal.node.limits import CallOrigin, UpstreamLimit
@@ -139,7 +139,7 @@ async def test_callers_wait_for_a_slot_and_daemon_calls_do_not() -> None:
         return {"height": "1"}
 
     node = RecordedNode({"platform.getHeight": answer})
-    async with upstream_of(node, upstream_max_concurrency=1) as upstream:
+    async with open_upstream(node, upstream_max_concurrency=1) as upstream:
         calls = [asyncio.create_task(upstream.platform.height()) for _ in range(2)]
         await started.wait()
         assert await upstream.platform.proposed_height(origin=CallOrigin.DAEMON) == 19

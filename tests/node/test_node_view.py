@@ -18,8 +18,8 @@ from tests.node.recorded_node import (
     RecordedNode,
     RpcFault,
     node_id,
+    open_upstream,
     recorded_result,
-    upstream_of,
 )
 from tests.node.test_l1_state import REGISTER, nowhere
 from warpseal.errors import NodeUnavailable
@@ -61,7 +61,7 @@ def node(peers: Any = (), **changes: Any) -> RecordedNode:
 
 
 async def test_a_recorded_validator_is_returned_as_the_node_lists_it() -> None:
-    async with upstream_of(node()) as upstream:
+    async with open_upstream(node()) as upstream:
         (validation,) = await upstream.view.validations(NODE)
     assert validation.tx_id == parse_id("2NGSoZJR3Tnt5pzucRMqL3cFXEUxcqiHxpkx2vTZYvnPmef3vx")
     assert (validation.node_id, validation.subnet_id, validation.staked) == (NODE, PRIMARY_NETWORK, 10**15)
@@ -76,7 +76,7 @@ async def test_a_recorded_validator_is_returned_as_the_node_lists_it() -> None:
 
 async def test_delegation_fees_are_rounded_in_favour_of_the_validator() -> None:
     delegators = [{"potentialReward": "100"}, {"potentialReward": "101"}]
-    served = node(
+    recorded = node(
         delegationFee="2.5000",
         accruedDelegateeReward="7",
         delegators=delegators,
@@ -84,7 +84,7 @@ async def test_delegation_fees_are_rounded_in_favour_of_the_validator() -> None:
         delegatorWeight="50",
         signer=None,
     )
-    async with upstream_of(served) as upstream:
+    async with open_upstream(recorded) as upstream:
         (validation,) = await upstream.view.validations(NODE)
     assert isinstance(validation.state, ActiveState)
     assert validation.state.potential == Rewards(672_391_806_538_052, 7 + 3 + 3, validation.state.potential.addresses)
@@ -113,8 +113,8 @@ def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
 
 
 async def test_validations_of_subnets_are_returned_beside_that_of_the_primary_network() -> None:
-    asked = of_all_subnets(node_id_text(OWNED))
-    async with upstream_of(asked) as upstream:
+    recorded = of_all_subnets(node_id_text(OWNED))
+    async with open_upstream(recorded) as upstream:
         primary, of_subnet = await upstream.view.validations(OWNED)
         await upstream.view.validations(NODE)
     assert (primary.subnet_id, primary.fee_shares) == (PRIMARY_NETWORK, 10_000)
@@ -122,56 +122,58 @@ async def test_validations_of_subnets_are_returned_beside_that_of_the_primary_ne
     assert (of_subnet.start, of_subnet.end) == (1_795_226_562, 1_826_757_159)
     assert of_subnet.state == ActiveState(delegator_count=0, total_stake=49_463, potential=Rewards(0, 0))
     # The L1 was asked about, too, and nothing is staked there.
-    subnets = [params.get("subnetID") for _, method, params in asked.seen if method == "platform.getCurrentValidators"]
+    subnets = [
+        params.get("subnetID") for _, method, params in recorded.seen if method == "platform.getCurrentValidators"
+    ]
     assert subnets == [None, *sorted(map(id_text, (L1, PERMISSIONED)), key=parse_id), None]
-    assert asked.calls["platform.getAllValidatorsAt"] == 1
+    assert recorded.calls["platform.getAllValidatorsAt"] == 1
 
 
 async def test_a_validator_of_an_l1_alone_has_no_validation() -> None:
     of_l1 = node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK")
-    asked = of_all_subnets()
-    async with upstream_of(asked) as upstream:
+    recorded = of_all_subnets()
+    async with open_upstream(recorded) as upstream:
         assert await upstream.view.validations(of_l1) == ()
-    assert asked.calls["platform.getAllValidatorsAt"] == 0
+    assert recorded.calls["platform.getAllValidatorsAt"] == 0
 
 
 async def test_an_older_node_returns_only_the_primary_network() -> None:
     def unknown(_: Params) -> Any:
         raise RpcFault('rpc: can\'t find method "platform.getAllValidatorsAt"')
 
-    async with upstream_of(of_all_subnets(members=unknown)) as upstream:
+    async with open_upstream(of_all_subnets(members=unknown)) as upstream:
         (validation,) = await upstream.view.validations(OWNED)
     assert validation.subnet_id == PRIMARY_NETWORK
 
 
 async def test_a_node_that_does_not_validate_costs_no_second_call() -> None:
-    asked = node()
-    async with upstream_of(asked) as upstream:
+    recorded = node()
+    async with open_upstream(recorded) as upstream:
         assert await upstream.view.validations(node_id("111111111111111111116DBWJs")) == ()
-    assert asked.calls["platform.getTotalStake"] == 0
+    assert recorded.calls["platform.getTotalStake"] == 0
 
 
 async def test_connectivity_is_the_observation_of_the_node() -> None:
-    async with upstream_of(node([{**PEER, "benched": ["P", "C"]}], uptime="99.0683")) as upstream:
+    async with open_upstream(node([{**PEER, "benched": ["P", "C"]}], uptime="99.0683")) as upstream:
         seen = await upstream.view.connectivity(NODE)
     assert seen == Connectivity(99.0683, 99.0683, 100.0, 0.0, 100.0, "1.14.1")
 
 
 async def test_a_node_that_does_not_validate_the_primary_network_is_judged_by_its_connection() -> None:
     stranger = node_id("111111111111111111116DBWJs")
-    async with upstream_of(node([PEER])) as upstream:
+    async with open_upstream(node([PEER])) as upstream:
         assert await upstream.view.connectivity(stranger) == Connectivity(100.0, 100.0, version="1.14.1")
-    async with upstream_of(node()) as upstream:
+    async with open_upstream(node()) as upstream:
         assert await upstream.view.connectivity(stranger) == Connectivity(0.0, 0.0)
 
 
 async def test_validations_and_connectivity_share_one_cached_call() -> None:
-    asked = node([PEER])
-    async with upstream_of(asked) as upstream:
+    recorded = node([PEER])
+    async with open_upstream(recorded) as upstream:
         await upstream.view.validations(NODE)
         await upstream.view.connectivity(NODE)
-    assert asked.calls["platform.getCurrentValidators"] == 1
-    (params,) = [params for _, method, params in asked.seen if method == "platform.getCurrentValidators"]
+    assert recorded.calls["platform.getCurrentValidators"] == 1
+    (params,) = [params for _, method, params in recorded.seen if method == "platform.getCurrentValidators"]
     assert params == {"nodeIDs": [node_id_text(NODE)]}
 
 
@@ -188,7 +190,7 @@ def failing_after_the_first_call() -> RecordedNode:
 
 async def test_the_connectivity_of_a_validator_is_cached() -> None:
     recorded = failing_after_the_first_call()
-    async with upstream_of(recorded) as upstream:
+    async with open_upstream(recorded) as upstream:
         connectivity = await upstream.view.connectivity(NODE)
         assert await upstream.view.connectivity(NODE) == connectivity
         assert recorded.calls["info.peers"] == 1
@@ -197,7 +199,7 @@ async def test_the_connectivity_of_a_validator_is_cached() -> None:
 async def test_the_last_connectivity_is_returned_while_no_node_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_view, "CACHE_TTL_S", 0.0)
     recorded = failing_after_the_first_call()
-    async with upstream_of(recorded) as upstream:
+    async with open_upstream(recorded) as upstream:
         connectivity = await upstream.view.connectivity(NODE)
         assert await upstream.view.connectivity(NODE) == connectivity
         assert recorded.calls["info.peers"] == 2
@@ -206,14 +208,14 @@ async def test_the_last_connectivity_is_returned_while_no_node_answers(monkeypat
 async def test_connectivity_that_is_too_old_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_view, "CACHE_TTL_S", 0.0)
     monkeypatch.setattr(node_view, "STALE_CONNECTIVITY_S", 0.0)
-    async with upstream_of(failing_after_the_first_call()) as upstream:
+    async with open_upstream(failing_after_the_first_call()) as upstream:
         await upstream.view.connectivity(NODE)
         with pytest.raises(NodeUnavailable):
             await upstream.view.connectivity(NODE)
 
 
 async def test_a_recorded_blockchain_is_read_from_its_creation() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         chain = await upstream.view.blockchain(L1_CHAIN)
     assert chain is not None
     assert (chain.chain_id, chain.subnet_id, chain.height, chain.time) == (L1_CHAIN, L1, None, None)
@@ -223,7 +225,7 @@ async def test_a_recorded_blockchain_is_read_from_its_creation() -> None:
 
 
 async def test_a_blockchain_without_a_transaction_is_returned_as_it_is_listed() -> None:
-    async with upstream_of(RecordedNode({"platform.getTx": nowhere})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getTx": nowhere})) as upstream:
         chain = await upstream.view.blockchain(C_CHAIN)
         assert chain is not None
         assert (chain.name, chain.subnet_id, chain.genesis) == ("C-Chain", PRIMARY_NETWORK, None)
@@ -234,22 +236,22 @@ async def test_a_blockchain_without_a_transaction_is_returned_as_it_is_listed() 
 
 
 async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_listed() -> None:
-    asked = RecordedNode()
-    async with upstream_of(asked) as upstream:
+    recorded = RecordedNode()
+    async with open_upstream(recorded) as upstream:
         assert await upstream.view.primary_chains(1) == PUBLIC_CHAINS[1]
-        assert not asked.calls
+        assert not recorded.calls
         chains = await upstream.view.primary_chains(NETWORK_ID)
     assert chains.of_id(C_CHAIN) is PrimaryChain.C
     assert chains.of_id(P_CHAIN) is PrimaryChain.P
     assert id_text(chains.x) == "g7dijKMsQFeQu2cEHwQC3rRxBQHLeCnokt9CWko3RbcrV5252"
     assert chains.of_id(L1_CHAIN) is None
-    async with upstream_of(RecordedNode({"platform.getBlockchains": {"blockchains": None}})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getBlockchains": {"blockchains": None}})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.view.primary_chains(NETWORK_ID)
 
 
 async def test_a_transaction_of_another_type_is_no_blockchain() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         assert await upstream.view.blockchain(ChainID(REGISTER)) is None
 
 
@@ -257,7 +259,7 @@ async def test_an_error_response_is_a_failed_call() -> None:
     def refuse(_: Params) -> Any:
         raise RpcFault("no")
 
-    async with upstream_of(RecordedNode({"platform.getCurrentValidators": refuse})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getCurrentValidators": refuse})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.view.validations(NODE)
 
@@ -275,7 +277,7 @@ async def test_an_error_response_is_a_failed_call() -> None:
     ],
 )
 async def test_a_malformed_response_is_a_failed_call(change: dict[str, Any]) -> None:
-    async with upstream_of(node(**change)) as upstream:
+    async with open_upstream(node(**change)) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.view.validations(NODE)
 

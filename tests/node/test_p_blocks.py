@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.eventually import stopped_clock
-from tests.node.recorded_node import RecordedNode, RpcFault, connected, serving, settings_for, upstream_of
+from tests.node.recorded_node import RecordedNode, RpcFault, build_settings, connect, open_upstream, serve_nodes
 from warpseal.errors import NodeUnavailable
 from warpseal.node.info import builtin_upgrades
 from warpseal.node.limits import CallOrigin
@@ -35,7 +35,7 @@ def refuse(_: object) -> None:
 
 async def test_a_block_comes_without_its_checksum() -> None:
     node = blocks_node()
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         assert await upstream.blocks.tip() == 19
         assert await upstream.blocks.block_at(7) == b"7"
     assert node.seen[-1][2] == {"height": "7", "encoding": "hex"}
@@ -57,18 +57,18 @@ async def test_a_block_comes_without_its_checksum() -> None:
 )
 async def test_the_next_node_is_called_after_a_malformed_block(answer: Any) -> None:
     bad, good = blocks_node(**{METHOD: answer}), blocks_node()
-    async with upstream_of(bad, good) as upstream:
+    async with open_upstream(bad, good) as upstream:
         assert await upstream.blocks.block_at(7) == b"7"
-    async with upstream_of(bad) as upstream:
+    async with open_upstream(bad) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.blocks.block_at(7)
 
 
 async def test_a_node_without_the_block_is_skipped() -> None:
     lagging = blocks_node(**{METHOD: refuse})
-    async with upstream_of(lagging, blocks_node()) as upstream:
+    async with open_upstream(lagging, blocks_node()) as upstream:
         assert await upstream.blocks.block_at(7) == b"7"
-    async with upstream_of(lagging) as upstream:
+    async with open_upstream(lagging) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.blocks.block_at(7)
 
@@ -80,7 +80,7 @@ async def test_distinct_blocks_of_all_nodes_can_be_read() -> None:
         blocks_node(**{METHOD: block_answer(b"x")}),
         blocks_node(),
     )
-    async with upstream_of(*nodes) as upstream:
+    async with open_upstream(*nodes) as upstream:
         await upstream.info.network_id()
         assert await upstream.blocks.block_at_each(7) == (b"7", b"x")
 
@@ -100,22 +100,22 @@ async def test_concurrent_calls_and_calls_per_second_are_bounded() -> None:
 
     node = blocks_node(**{METHOD: slow})
     async with (
-        upstream_of(node, follow_max_concurrency=3, upstream_max_concurrency=1) as upstream,
+        open_upstream(node, follow_max_concurrency=3, upstream_max_concurrency=1) as upstream,
         asyncio.TaskGroup() as tasks,
     ):
-        asked = [tasks.create_task(upstream.blocks.block_at(height)) for height in range(8)]
+        calls = [tasks.create_task(upstream.blocks.block_at(height)) for height in range(8)]
         async with asyncio.timeout(5):
             await full.wait()
             # The follower's calls hang; a caller's goes through.
             assert await upstream.platform.height() == 19
         release.set()
-    assert [task.result() for task in asked] == [str(height).encode() for height in range(8)]
+    assert [task.result() for task in calls] == [str(height).encode() for height in range(8)]
     assert most == 3
 
 
 async def test_requests_per_second_are_bounded() -> None:
     node = blocks_node()
-    async with upstream_of(node, follow_calls_per_s=5, follow_max_concurrency=20) as upstream:
+    async with open_upstream(node, follow_calls_per_s=5, follow_max_concurrency=20) as upstream:
         await upstream.info.network_id()
         with stopped_clock() as clock:
             calls = [asyncio.create_task(upstream.blocks.block_at(height)) for height in range(11)]
@@ -135,7 +135,7 @@ async def test_only_the_follower_respects_retry_after(status: int) -> None:
         return limited.pop() if limited else block_answer(params["height"].encode())
 
     node = blocks_node(**{METHOD: answer})
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         with stopped_clock() as clock:
             calls_after = []
             for _ in range(5):
@@ -154,14 +154,14 @@ async def test_only_the_follower_respects_retry_after(status: int) -> None:
 async def test_a_429_is_no_response_of_the_node_regardless_of_its_body() -> None:
     body = '{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"not found"}}'
     limited = blocks_node(**{METHOD: lambda _: web.Response(status=429, text=body)})
-    async with upstream_of(limited, blocks_node()) as upstream:
+    async with open_upstream(limited, blocks_node()) as upstream:
         assert await upstream.blocks.block_at(7) == b"7"
         assert await upstream.blocks.block_at(8) == b"8"
     assert limited.calls[METHOD] == 1
 
 
 async def test_upgrade_times_come_from_the_node() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         upgrades = await upstream.blocks.upgrades()
     assert upgrades["etna"] == 1_607_144_400
     assert upgrades["helicon"] == 253_399_622_400
@@ -174,7 +174,7 @@ async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -
 
     for network_id, etna_s in ((1, 1_734_368_400), (5, 1_732_550_400), (88_888, None)):
         node = RecordedNode({"info.upgrades": missing, "info.getNetworkID": {"networkID": str(network_id)}})
-        async with upstream_of(node) as upstream:
+        async with open_upstream(node) as upstream:
             upgrades = await upstream.blocks.upgrades()
         assert upgrades.get("etna") == etna_s
         assert upgrades == builtin_upgrades(network_id)
@@ -182,9 +182,9 @@ async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -
 
 @pytest.mark.parametrize("time", ["tomorrow", 7, None, "2020-12-05T05:00:00"])
 async def test_a_malformed_upgrade_time_makes_the_response_unusable(time: Any) -> None:
-    async with serving(RecordedNode({"info.upgrades": {ETNA: time}})) as uris, open_session() as session:
+    async with serve_nodes(RecordedNode({"info.upgrades": {ETNA: time}})) as uris, open_session() as session:
         with pytest.raises(NodeUnavailable):
-            await connected(session, settings_for(*uris)).blocks.upgrades()
+            await connect(session, build_settings(*uris)).blocks.upgrades()
 
 
 def test_an_unknown_network_has_no_known_times() -> None:

@@ -18,8 +18,8 @@ from tests.node.recorded_node import (
     RecordedNode,
     RpcFault,
     node_id,
+    open_upstream,
     recorded_result,
-    upstream_of,
 )
 from warpseal.bls import parse_public_key
 from warpseal.errors import NodeFailure, NodeUnavailable
@@ -34,13 +34,13 @@ L1_TEXT = id_text(L1)
 
 
 async def test_heights_are_read_from_decimal_strings() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         assert await upstream.platform.proposed_height() == 19
         assert await upstream.platform.height() == 19
 
 
 async def test_a_set_holds_keys_weights_and_the_keyless_weight_of_inactive_validators() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         entries = await upstream.platform.validators_at(L1, 19)
     assert len(entries) == 4
     assert KEYLESS in entries
@@ -48,26 +48,26 @@ async def test_a_set_holds_keys_weights_and_the_keyless_weight_of_inactive_valid
 
 
 async def test_an_unknown_subnet_has_an_empty_set() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         assert await upstream.platform.validators_at(L1, 0) == ()
 
 
 async def test_the_same_answer_again_gives_the_same_tuple() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         before = await upstream.platform.validators_at(PRIMARY_NETWORK, 3)
         assert await upstream.platform.validators_at(PRIMARY_NETWORK, 4) is before
         assert await upstream.platform.validators_at(L1, 9) is not before
 
 
 async def test_the_error_for_a_height_beyond_the_tip_names_the_tip() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         with pytest.raises(HeightAhead) as caught:
             await upstream.platform.validators_at(L1, 1_019)
     assert (caught.value.height, caught.value.tip) == (1_019, 19)
 
 
 async def test_sets_of_all_subnets_equal_the_sets_of_single_subnets() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         everything = await upstream.platform.all_validators_at(19)
         assert set(everything) == {PRIMARY_NETWORK, L1, PERMISSIONED}
         for subnet_id, entries in everything.items():
@@ -93,7 +93,7 @@ async def test_nodes_that_share_a_key_carry_its_weight_once() -> None:
             }
         }
     }
-    async with upstream_of(RecordedNode({"platform.getAllValidatorsAt": merged})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getAllValidatorsAt": merged})) as upstream:
         entries = (await upstream.platform.all_validators_at(19))[L1]
     members = build_canonical_set(entries)
     assert [len(entry.node_ids) for entry in members.validators] == [2]
@@ -114,14 +114,14 @@ async def test_an_older_or_restricted_node_lacks_the_method(answer: Any) -> None
             raise answer
         return web.Response(status=403, text="forbidden")
 
-    async with upstream_of(RecordedNode({"platform.getAllValidatorsAt": refuse})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getAllValidatorsAt": refuse})) as upstream:
         with pytest.raises(MethodMissing):
             await upstream.platform.all_validators_at(19)
         assert await upstream.platform.height() == 19
 
 
 async def test_a_chain_is_validated_by_its_subnet() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         assert await upstream.platform.validated_by(L1_CHAIN) == L1
         assert await upstream.platform.validated_by(C_CHAIN) == PRIMARY_NETWORK
         assert await upstream.platform.validated_by(NO_CHAIN) is None
@@ -131,18 +131,18 @@ async def test_an_id_that_is_no_blockchain_is_an_unknown_chain() -> None:
     def refuse(params: Any) -> None:
         raise RpcFault(f'"{params["blockchainID"]}" is not a blockchain')
 
-    async with upstream_of(RecordedNode({"platform.validatedBy": refuse})) as upstream:
+    async with open_upstream(RecordedNode({"platform.validatedBy": refuse})) as upstream:
         assert await upstream.platform.validated_by(NO_CHAIN) is None
 
 
 async def test_the_chains_of_a_subnet_are_listed() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         assert await upstream.platform.blockchains_of(L1) == (L1_CHAIN,)
         assert C_CHAIN in await upstream.platform.blockchains_of(PRIMARY_NETWORK)
 
 
 async def test_a_converted_subnet_has_its_conversion_and_manager() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         subnet = await upstream.platform.subnet(L1)
     assert subnet == Subnet(
         L1,
@@ -158,7 +158,7 @@ async def test_a_permissioned_subnet_is_no_l1_and_an_unknown_subnet_is_not_found
         raise RpcFault("not found")
 
     node = RecordedNode()
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         assert await upstream.platform.subnet(PERMISSIONED) == Subnet(PERMISSIONED)
         node.answers["platform.getSubnet"] = missing
         assert await upstream.platform.subnet(L1) is None
@@ -167,7 +167,7 @@ async def test_a_permissioned_subnet_is_no_l1_and_an_unknown_subnet_is_not_found
 @pytest.mark.parametrize("address", [None, "0x"])
 async def test_a_converted_subnet_may_have_an_empty_manager_address(address: str | None) -> None:
     record = {**recorded_result("platform.getSubnet", subnetID=L1_TEXT), "managerAddress": address}
-    async with upstream_of(RecordedNode({"platform.getSubnet": record})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getSubnet": record})) as upstream:
         subnet = await upstream.platform.subnet(L1)
     assert subnet is not None
     assert subnet.manager_address == b""
@@ -212,7 +212,7 @@ async def test_hostile_sets_are_bad_responses(shape: str) -> None:
             body = '{"jsonrpc":"2.0","id":1,"result":' + "[" * 100_000 + "]" * 100_000 + "}"
         return web.Response(text=body, content_type="application/json")
 
-    async with upstream_of(RecordedNode({"platform.getValidatorsAt": answer})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getValidatorsAt": answer})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.validators_at(L1, 19)
     assert [entry.failure for entry in caught.value.attempts] == [NodeFailure.BAD_ANSWER]
@@ -221,7 +221,7 @@ async def test_hostile_sets_are_bad_responses(shape: str) -> None:
 @pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])
 async def test_responses_that_are_not_json_rpc_are_bad_responses(body: str) -> None:
     answer = lambda _: web.Response(body=body.encode("latin-1"))  # noqa: E731
-    async with upstream_of(RecordedNode({"platform.getHeight": answer})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getHeight": answer})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
     assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
@@ -231,7 +231,7 @@ async def test_an_unknown_error_is_a_bad_response_and_its_text_is_not_passed_on(
     def refuse(_: object) -> None:
         raise RpcFault("database closed at /secret/place")
 
-    async with upstream_of(RecordedNode({"platform.getHeight": refuse})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getHeight": refuse})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
     assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
@@ -242,7 +242,7 @@ async def test_a_response_beyond_the_limit_is_refused_without_a_declared_length(
     async def endless(_: object) -> web.StreamResponse:
         return web.Response(body=_drip(), content_type="application/json")
 
-    async with upstream_of(RecordedNode({"platform.getHeight": endless})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getHeight": endless})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
     assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
@@ -258,7 +258,7 @@ async def test_a_compressed_response_is_a_bad_response() -> None:
         body = gzip.compress(b" " * 10_000_000)
         return web.Response(body=body, headers={"Content-Encoding": "gzip"})
 
-    async with upstream_of(RecordedNode({"platform.getHeight": bomb})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getHeight": bomb})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
     assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
@@ -266,7 +266,7 @@ async def test_a_compressed_response_is_a_bad_response() -> None:
 
 async def test_a_set_with_an_invalid_key_is_a_bad_response_if_keys_are_checked() -> None:
     broken = {"NodeID-111111111111111111116DBWJs": {"publicKey": "0x" + "80" + "11" * 47, "weight": "1"}}
-    async with upstream_of(RecordedNode({"platform.getValidatorsAt": broken})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getValidatorsAt": broken})) as upstream:
         upstream.platform._check_key = parse_public_key
         with pytest.raises(NodeUnavailable):
             await upstream.platform.validators_at(L1, 19)

@@ -15,11 +15,11 @@ from tests.node.recorded_node import (
     NO_CHAIN,
     RecordedNode,
     RpcFault,
-    connected,
+    build_settings,
+    connect,
+    open_upstream,
     refusing_uri,
-    serving,
-    settings_for,
-    upstream_of,
+    serve_nodes,
 )
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.errors import HeightAhead
@@ -37,7 +37,7 @@ async def hang(_: object) -> None:
 
 async def test_a_dead_node_is_skipped_and_then_not_called() -> None:
     dead, alive = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with upstream_of(dead, alive) as upstream:
+    async with open_upstream(dead, alive) as upstream:
         for _ in range(5):
             assert await upstream.platform.height() == 19
     assert dead.calls["platform.getHeight"] == 1
@@ -46,16 +46,16 @@ async def test_a_dead_node_is_skipped_and_then_not_called() -> None:
 
 async def test_a_refused_connection_is_a_failure_and_other_nodes_serve() -> None:
     node = RecordedNode()
-    async with serving(node) as uris, open_session() as session:
-        upstream = connected(session, settings_for(refusing_uri(), *uris))
+    async with serve_nodes(node) as uris, open_session() as session:
+        upstream = connect(session, build_settings(refusing_uri(), *uris))
         assert await upstream.info.network_id() == 88_888
         assert await upstream.platform.height() == 19
 
 
 async def test_an_error_about_all_nodes_has_only_positions_and_error_classes() -> None:
     nodes = RecordedNode({"platform.getHeight": status(503)}), RecordedNode({"platform.getHeight": hang})
-    async with serving(*nodes) as uris, open_session() as session:
-        upstream = connected(session, settings_for(*uris, refusing_uri(), call_timeout_s=0.1))
+    async with serve_nodes(*nodes) as uris, open_session() as session:
+        upstream = connect(session, build_settings(*uris, refusing_uri(), call_timeout_s=0.1))
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
     assert caught.value.attempts == (
@@ -69,7 +69,7 @@ async def test_an_error_about_all_nodes_has_only_positions_and_error_classes() -
 
 async def test_each_call_tries_all_nodes_while_all_have_failed() -> None:
     node = RecordedNode({"platform.getHeight": status(500)})
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         for _ in range(3):
             with pytest.raises(NodeUnavailable):
                 await upstream.platform.height()
@@ -80,7 +80,7 @@ async def test_each_call_tries_all_nodes_while_all_have_failed() -> None:
 
 async def test_a_failed_node_is_tried_again_after_a_while_by_the_daemon_first() -> None:
     first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with upstream_of(first, second, retry_failed_after_s=10.0) as upstream:
+    async with open_upstream(first, second, retry_failed_after_s=10.0) as upstream:
         with stopped_clock() as clock:
             await upstream.platform.height()
             del first.answers["platform.getHeight"]
@@ -96,7 +96,7 @@ async def test_a_failed_node_is_tried_again_after_a_while_by_the_daemon_first() 
 
 async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> None:
     first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with upstream_of(first, second, retry_failed_after_s=10.0) as upstream:
+    async with open_upstream(first, second, retry_failed_after_s=10.0) as upstream:
         with stopped_clock() as clock:
             await upstream.platform.height()
             del first.answers["platform.getHeight"]
@@ -110,7 +110,7 @@ async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> No
 
 async def test_a_single_caller_waits_for_a_node_that_hangs_again() -> None:
     first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with upstream_of(first, second, retry_failed_after_s=10.0, call_timeout_s=1.0) as upstream:
+    async with open_upstream(first, second, retry_failed_after_s=10.0, call_timeout_s=1.0) as upstream:
         with stopped_clock() as clock:
             await upstream.platform.height()
             first.answers["platform.getHeight"] = hang
@@ -126,9 +126,9 @@ async def test_a_single_caller_waits_for_a_node_that_hangs_again() -> None:
 async def test_a_node_of_another_network_is_never_used() -> None:
     foreign = RecordedNode({"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}})
     ours = RecordedNode()
-    async with serving(ours, foreign) as uris, open_session() as session:
-        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1], uris[0]).p_chain_api)
-        upstream = connected(session, settings)
+    async with serve_nodes(ours, foreign) as uris, open_session() as session:
+        settings = build_settings(uris[0], p_chain_api=build_settings(uris[1], uris[0]).p_chain_api)
+        upstream = connect(session, settings)
         assert await upstream.info.network_id() == 88_888
         assert await upstream.platform.height() == 19
     assert foreign.calls["platform.getHeight"] == 0
@@ -137,9 +137,9 @@ async def test_a_node_of_another_network_is_never_used() -> None:
 async def test_concurrent_calls_never_use_a_node_of_another_network() -> None:
     foreign = RecordedNode({"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}})
     ours = RecordedNode()
-    async with serving(ours, foreign) as uris, open_session() as session:
-        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1], uris[0]).p_chain_api)
-        upstream = connected(session, settings)
+    async with serve_nodes(ours, foreign) as uris, open_session() as session:
+        settings = build_settings(uris[0], p_chain_api=build_settings(uris[1], uris[0]).p_chain_api)
+        upstream = connect(session, settings)
         assert await upstream.info.network_id() == 88_888
         for _ in range(3):
             assert await asyncio.gather(*(upstream.platform.height() for _ in range(8))) == [19] * 8
@@ -148,9 +148,9 @@ async def test_concurrent_calls_never_use_a_node_of_another_network() -> None:
 
 async def test_an_error_about_another_network_does_not_identify_the_node() -> None:
     ours, foreign = RecordedNode(), RecordedNode({"info.getNetworkID": {"networkID": "5"}})
-    async with serving(ours, foreign) as uris, open_session() as session:
-        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1]).p_chain_api)
-        upstream = connected(session, settings)
+    async with serve_nodes(ours, foreign) as uris, open_session() as session:
+        settings = build_settings(uris[0], p_chain_api=build_settings(uris[1]).p_chain_api)
+        upstream = connect(session, settings)
         await upstream.info.network_id()
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
@@ -159,9 +159,9 @@ async def test_an_error_about_another_network_does_not_identify_the_node() -> No
 
 async def test_no_response_is_used_before_the_network_is_known() -> None:
     node = RecordedNode()
-    async with serving(node) as uris, open_session() as session:
-        settings = settings_for(refusing_uri(), p_chain_api=settings_for(*uris).p_chain_api)
-        upstream = connected(session, settings)
+    async with serve_nodes(node) as uris, open_session() as session:
+        settings = build_settings(refusing_uri(), p_chain_api=build_settings(*uris).p_chain_api)
+        upstream = connect(session, settings)
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
     assert "info.getNetworkID" in str(caught.value)
@@ -170,9 +170,9 @@ async def test_no_response_is_used_before_the_network_is_known() -> None:
 
 async def test_the_network_is_checked_again_after_a_failure() -> None:
     ours, other = RecordedNode(), RecordedNode()
-    async with serving(ours, other) as uris, open_session() as session:
-        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1]).p_chain_api)
-        upstream = connected(session, settings)
+    async with serve_nodes(ours, other) as uris, open_session() as session:
+        settings = build_settings(uris[0], p_chain_api=build_settings(uris[1]).p_chain_api)
+        upstream = connect(session, settings)
         await upstream.info.network_id()
         assert await upstream.platform.height() == 19
         other.answers["platform.getHeight"] = status(502)
@@ -186,9 +186,9 @@ async def test_the_network_is_checked_again_after_a_failure() -> None:
 
 async def test_a_gateway_without_an_info_api_is_used_and_seldom_queried_for_it() -> None:
     ours, gateway = RecordedNode(), RecordedNode(paths=("/ext/bc/P",))
-    async with serving(ours, gateway) as uris, open_session() as session:
-        settings = settings_for(uris[0], p_chain_api=settings_for(uris[1]).p_chain_api)
-        upstream = connected(session, settings)
+    async with serve_nodes(ours, gateway) as uris, open_session() as session:
+        settings = build_settings(uris[0], p_chain_api=build_settings(uris[1]).p_chain_api)
+        upstream = connect(session, settings)
         await upstream.info.network_id()
         for _ in range(3):
             assert await upstream.platform.height() == 19
@@ -197,15 +197,15 @@ async def test_a_gateway_without_an_info_api_is_used_and_seldom_queried_for_it()
 
 async def test_the_path_of_the_reference_is_tried_first() -> None:
     node = RecordedNode()
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         await upstream.platform.height()
     assert [path for path, method, _ in node.seen if method == "platform.getHeight"] == ["/ext/P"]
 
 
 async def test_a_base_url_with_a_path_and_a_query_keeps_both() -> None:
     node = RecordedNode(prefix="/rpc/key-1234")
-    async with serving(node) as uris, open_session() as session:
-        upstream = connected(session, settings_for(uris[0] + "/?token=abcd1234"))
+    async with serve_nodes(node) as uris, open_session() as session:
+        upstream = connect(session, build_settings(uris[0] + "/?token=abcd1234"))
         assert await upstream.platform.height() == 19
     assert node.requests[-1]["path"] == "/rpc/key-1234/ext/P"
     assert node.requests[-1]["token"] == "abcd1234"
@@ -213,12 +213,12 @@ async def test_a_base_url_with_a_path_and_a_query_keeps_both() -> None:
 
 async def test_redirects_are_not_followed() -> None:
     target = RecordedNode()
-    async with serving(target) as uris:
+    async with serve_nodes(target) as uris:
 
         def elsewhere(_: object) -> web.Response:
             return web.Response(status=307, headers={"Location": uris[0] + "/ext/P"})
 
-        async with upstream_of(RecordedNode({"platform.getHeight": elsewhere})) as upstream:
+        async with open_upstream(RecordedNode({"platform.getHeight": elsewhere})) as upstream:
             with pytest.raises(NodeUnavailable) as caught:
                 await upstream.platform.height()
     assert caught.value.attempts[0].failure is NodeFailure.HTTP_STATUS
@@ -226,7 +226,7 @@ async def test_redirects_are_not_followed() -> None:
 
 
 async def test_a_rate_limiting_node_is_busy() -> None:
-    async with upstream_of(RecordedNode({"platform.getHeight": status(429)})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getHeight": status(429)})) as upstream:
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.platform.height()
     assert caught.value.attempts == (NodeAttempt(0, NodeFailure.BUSY),)
@@ -240,7 +240,7 @@ async def test_a_lagging_node_does_not_overrule_a_node_at_the_height() -> None:
         )
 
     behind, ahead = RecordedNode({"platform.getValidatorsAt": lagging}), RecordedNode()
-    async with upstream_of(behind, ahead) as upstream:
+    async with open_upstream(behind, ahead) as upstream:
         assert len(await upstream.platform.validators_at(L1, 19)) == 4
         with pytest.raises(HeightAhead) as caught:
             await upstream.platform.validators_at(L1, 1_019)
@@ -253,7 +253,7 @@ async def test_not_found_counts_only_when_no_node_finds_it() -> None:
 
     behind = RecordedNode({"platform.validatedBy": unknown})
     ahead = RecordedNode({"platform.validatedBy": {"subnetID": "11111111111111111111111111111111LpoYY"}})
-    async with upstream_of(behind, ahead) as upstream:
+    async with open_upstream(behind, ahead) as upstream:
         assert await upstream.platform.validated_by(NO_CHAIN) == bytes(32)
         ahead.answers["platform.validatedBy"] = unknown
         assert await upstream.platform.validated_by(NO_CHAIN) is None
@@ -264,7 +264,7 @@ async def test_an_error_response_does_not_put_a_node_out_of_service() -> None:
         raise RpcFault("something is odd")
 
     first, second = RecordedNode({"platform.validatedBy": odd}), RecordedNode()
-    async with upstream_of(first, second) as upstream:
+    async with open_upstream(first, second) as upstream:
         await upstream.platform.validated_by(NO_CHAIN)
         await upstream.platform.height()
     assert first.calls["platform.getHeight"] == 1
@@ -275,7 +275,7 @@ async def test_the_log_names_a_failing_node_once_and_reports_its_recovery(
 ) -> None:
     caplog.set_level(logging.INFO, "warpseal.node")
     node = RecordedNode({"platform.getHeight": status(500)})
-    async with upstream_of(node) as upstream:
+    async with open_upstream(node) as upstream:
         for _ in range(3):
             with pytest.raises(NodeUnavailable):
                 await upstream.platform.height()
@@ -296,7 +296,7 @@ async def test_calls_are_counted_with_their_outcome() -> None:
 
     observer = RecordingObserver()
     first = RecordedNode({"platform.getHeight": status(500)})
-    async with upstream_of(first, RecordedNode(), observer=observer) as upstream:
+    async with open_upstream(first, RecordedNode(), observer=observer) as upstream:
         await upstream.platform.height()
         await upstream.platform.validated_by(NO_CHAIN)
     assert [node for node in observer.seen if node[0] != "info.getNetworkID"] == [
@@ -309,13 +309,13 @@ async def test_calls_are_counted_with_their_outcome() -> None:
 
 async def test_a_lost_idle_connection_costs_no_failure() -> None:
     """A node that closes the connection instead of answering once: the call is repeated, for it only reads."""
-    served = 0
+    connections = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal served
+        nonlocal connections
         await reader.readuntil(b"\r\n\r\n")
-        served += 1
-        if served > 1:
+        connections += 1
+        if connections > 1:
             body = b'{"jsonrpc":"2.0","result":{"height":"5","networkID":"7"},"id":1}'
             head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
@@ -325,13 +325,13 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server, open_session() as session:
         uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert await connected(session, settings_for(uri)).platform.height() == 5
-    assert served >= 2
+        assert await connect(session, build_settings(uri)).platform.height() == 5
+    assert connections >= 2
 
 
 async def test_one_node_in_both_lists_has_one_limit() -> None:
     node = RecordedNode()
-    async with upstream_of(node, upstream_calls_per_s=3) as upstream:
+    async with open_upstream(node, upstream_calls_per_s=3) as upstream:
         await upstream.info.network_id()
         with stopped_clock() as clock:
             await asyncio.gather(*(upstream.platform.height() for _ in range(3)))
@@ -356,7 +356,7 @@ async def test_at_most_eight_caller_calls_run_concurrently_and_daemon_calls_are_
         return {"height": "1"}
 
     node = RecordedNode({"platform.getHeight": slow})
-    async with upstream_of(node) as upstream, asyncio.TaskGroup() as tasks:
+    async with open_upstream(node) as upstream, asyncio.TaskGroup() as tasks:
         for _ in range(20):
             tasks.create_task(upstream.platform.height())
         await full.wait()

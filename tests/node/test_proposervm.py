@@ -11,11 +11,11 @@ from tests.node.recorded_node import (
     L1_CHAIN,
     NO_CHAIN,
     RecordedNode,
-    connected,
+    build_settings,
+    connect,
+    open_upstream,
     refusing_uri,
-    serving,
-    settings_for,
-    upstream_of,
+    serve_nodes,
 )
 from warpseal.errors import NodeUnavailable
 from warpseal.node.rpc import open_session
@@ -24,14 +24,14 @@ METHOD = "proposervm.getCurrentEpoch"
 
 
 async def test_recorded_epochs_are_read_per_chain() -> None:
-    async with upstream_of(RecordedNode()) as upstream:
+    async with open_upstream(RecordedNode()) as upstream:
         assert await upstream.proposervm.current_epoch_height(C_CHAIN) == 13
         assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
 
 
 async def test_a_chain_that_no_node_runs_has_no_epoch_and_fails_no_node() -> None:
     node = RecordedNode()
-    async with upstream_of(node, RecordedNode()) as upstream:
+    async with open_upstream(node, RecordedNode()) as upstream:
         assert await upstream.proposervm.current_epoch_height(NO_CHAIN) is None
         await upstream.platform.height()
     assert node.calls["platform.getHeight"] == 1
@@ -39,31 +39,31 @@ async def test_a_chain_that_no_node_runs_has_no_epoch_and_fails_no_node() -> Non
 
 async def test_the_second_node_is_called_if_the_first_does_not_run_the_chain() -> None:
     bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
-    async with upstream_of(bare, full) as upstream:
+    async with open_upstream(bare, full) as upstream:
         assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
 
 
 async def test_info_nodes_are_called_after_p_chain_nodes() -> None:
     bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
-    async with serving(bare, full) as uris, open_session() as session:
-        settings = settings_for(uris[0], info_api=settings_for(uris[1]).info_api)
-        assert await connected(session, settings).proposervm.current_epoch_height(L1_CHAIN) == 18
+    async with serve_nodes(bare, full) as uris, open_session() as session:
+        settings = build_settings(uris[0], info_api=build_settings(uris[1]).info_api)
+        assert await connect(session, settings).proposervm.current_epoch_height(L1_CHAIN) == 18
 
 
 @pytest.mark.parametrize("zero", ["0", 0])
 async def test_an_epoch_of_zeros_is_no_epoch(zero: Any) -> None:
     answer = {"number": zero, "startTime": zero, "pChainHeight": zero}
-    async with upstream_of(RecordedNode({METHOD: answer})) as upstream:
+    async with open_upstream(RecordedNode({METHOD: answer})) as upstream:
         assert await upstream.proposervm.current_epoch_height(C_CHAIN) is None
 
 
 async def test_an_epoch_at_height_zero_is_valid() -> None:
     answer = {"number": "1", "startTime": "1795226690", "pChainHeight": "0"}
-    async with upstream_of(RecordedNode({METHOD: answer})) as upstream:
+    async with open_upstream(RecordedNode({METHOD: answer})) as upstream:
         assert await upstream.proposervm.current_epoch_height(C_CHAIN) == 0
 
 
 async def test_an_epoch_is_unavailable_if_no_node_is_reachable() -> None:
     async with open_session() as session:
         with pytest.raises(NodeUnavailable):
-            await connected(session, settings_for(refusing_uri())).proposervm.current_epoch_height(C_CHAIN)
+            await connect(session, build_settings(refusing_uri())).proposervm.current_epoch_height(C_CHAIN)

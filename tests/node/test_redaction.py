@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from tests.node.recorded_node import L1_CHAIN, RecordedNode, RpcFault, connected, refusing_uri, serving
+from tests.node.recorded_node import L1_CHAIN, RecordedNode, RpcFault, connect, refusing_uri, serve_nodes
 from warpseal.errors import NodeUnavailable
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.limits import CallOrigin
@@ -57,10 +57,10 @@ async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytes
     answers = {"platform.validatedBy": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
     node = RecordedNode(answers, prefix=f"/path-{CANARY}")
     texts: list[str] = []
-    async with serving(node) as uris, open_session() as session:
+    async with serve_nodes(node) as uris, open_session() as session:
         endpoints = (canary_endpoint(uris[0]), canary_endpoint(refusing_uri()))
         settings = NodeSettings(endpoints, endpoints, call_timeout_s=0.2)
-        upstream = connected(session, settings)
+        upstream = connect(session, settings)
         texts += [repr(settings), str(settings), str(await upstream.info.probe())]
         for origin in CallOrigin:
             try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from tests.node.recorded_node import RecordedNode, recorded_result, upstream_of
+from tests.node.recorded_node import RecordedNode, open_upstream, recorded_result
 from warpseal.bls import PublicKey, parse_public_key, public_key_bytes, sum_public_keys
 from warpseal.node.upstream import Upstream
 from warpseal.peers.network import PeerNetwork
@@ -74,7 +74,7 @@ async def world(
 ) -> AsyncIterator[World]:
     """Serve one node and build the room over it."""
     node = node or RecordedNode()
-    async with upstream_of(node, call_timeout_s=2.0, upstream_calls_per_s=10_000) as upstream:
+    async with open_upstream(node, call_timeout_s=2.0, upstream_calls_per_s=10_000) as upstream:
         yield World(node, upstream, ValidatorSettings(**settings), parse)
 
 

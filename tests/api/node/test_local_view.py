@@ -14,7 +14,7 @@ from tests.api.node.test_recorded import compare, recorded
 from tests.api.node.test_validators import LISTED, METHOD, PATH, UNKNOWN_NODE, Node, serve
 from tests.api.node.world import C_CHAIN, L1_CHAIN, SETTINGS, World, world
 from tests.node.recorded_node import L1_CHAIN as L1_CHAIN_ID
-from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, serving, settings_for
+from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, build_settings, serve_nodes
 from tests.validators.test_chain_validator_list import FakePeerUptimes, as_recorded
 from tests.validators.world import Clock
 from warpseal.api.node.validators import ValidatorsEndpoint
@@ -56,9 +56,9 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
         for node in nodes:
             await serve(node, stack)
         p_chain, clock = RecordedNode(), Clock()
-        (uri,) = await stack.enter_async_context(serving(p_chain))
+        (uri,) = await stack.enter_async_context(serve_nodes(p_chain))
         session = await stack.enter_async_context(open_session())
-        settings = settings_for(uri, call_timeout_s=2.0)
+        settings = build_settings(uri, call_timeout_s=2.0)
         upstream = connect_upstream(settings, session)
         current = CurrentValidations(upstream.platform, now=clock)
         peer_uptimes = peer_uptimes or as_recorded(LISTED[0])

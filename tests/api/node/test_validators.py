@@ -14,7 +14,7 @@ from aiohttp import web
 from tests import paths
 from tests.api.node.test_recorded import compare, recorded
 from tests.api.node.world import L1_CHAIN, SETTINGS, Reply, World, world
-from tests.node.recorded_node import settings_for
+from tests.node.recorded_node import build_settings
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.node.chain_validators_client import ChainValidatorsClient, validators_endpoint
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
@@ -57,7 +57,7 @@ async def chain(*nodes: Node) -> AsyncIterator[World]:
             await serve(node, stack)
         session = await stack.enter_async_context(open_session())
         rpc = tuple(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")) for node in nodes)
-        settings = settings_for("http://127.0.0.1:9", evm_chains=(EvmChain(CHAIN, rpc),))
+        settings = build_settings("http://127.0.0.1:9", evm_chains=(EvmChain(CHAIN, rpc),))
         asked = await stack.enter_async_context(world())
         source: ChainValidatorsClient = connect_upstream(settings, session).validators[CHAIN]
         asked.interfaces.add(f"bc/{L1_CHAIN}", ValidatorsEndpoint(source, SETTINGS).routes())

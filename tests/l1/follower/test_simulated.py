@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from tests.eventually import until
 from tests.l1.follower.world import MemoryStore, following, is_done
-from tests.node.recorded_node import connected, settings_for
+from tests.node.recorded_node import build_settings, connect
 from warpseal.node.blocks import PBlocksClient
 from warpseal.node.rpc import open_session
 from warpseal.simnet.network import SimulatedNetwork
@@ -29,9 +29,9 @@ STORY = Plan(validators=2, l1s=(L1Plan(validators=3, spare=1),), messages=0, hei
 @asynccontextmanager
 async def blocks_of(network: SimulatedNetwork) -> AsyncIterator[PBlocksClient]:
     uris = [node.uri for node in network.nodes]
-    settings = settings_for(*uris, follow_calls_per_s=1_000, follow_max_concurrency=8, retry_failed_after_s=0.05)
+    settings = build_settings(*uris, follow_calls_per_s=1_000, follow_max_concurrency=8, retry_failed_after_s=0.05)
     async with open_session() as session:
-        yield connected(session, settings).blocks
+        yield connect(session, settings).blocks
 
 
 def expected(network: SimulatedNetwork) -> list[tuple[int, bytes, str, bytes]]:

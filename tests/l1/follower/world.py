@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from tests.chains.p_vectors import recorded, unchecked
-from tests.node.recorded_node import RecordedNode, RpcFault, upstream_of
+from tests.node.recorded_node import RecordedNode, RpcFault, open_upstream
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
@@ -196,7 +196,7 @@ class SettableLeadership(Leadership):
 @asynccontextmanager
 async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[PBlocksClient]:
     """Serve nodes and yield the client of their blocks."""
-    async with upstream_of(
+    async with open_upstream(
         *nodes, follow_calls_per_s=per_s, follow_max_concurrency=8, retry_failed_after_s=0.05
     ) as upstream:
         yield upstream.blocks
