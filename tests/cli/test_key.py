@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.store.world import PATIENCE_S, settings_of
+from tests.store.world import PATIENCE_S, hasty_settings
 from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
 from warpseal.store.api_key import digest_key
@@ -29,7 +29,7 @@ async def test_a_key_is_created_shown_once_listed_and_revoked_while_a_daemon_run
     any_store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ("--store-url", any_store_url)
-    async with open_store(settings_of(any_store_url, call_timeout_s=PATIENCE_S), None) as store:
+    async with open_store(hasty_settings(any_store_url, call_timeout_s=PATIENCE_S), None) as store:
         assert key("create", "explorer", "--per-minute", "50", "--per-day", "0", *where) == 0
         text = capsys.readouterr().out.strip()
         digest = digest_key(text)
@@ -56,7 +56,7 @@ async def test_key_names_are_unique_and_an_unknown_name_is_refused(
     any_store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ("--store-url", any_store_url)
-    async with open_store(settings_of(any_store_url), None):
+    async with open_store(hasty_settings(any_store_url), None):
         assert key("list", *where) == 0
         assert capsys.readouterr().out == "no API keys\n"
         assert key("create", "a", *where) == 0

@@ -67,8 +67,8 @@ class PostgresServer:
             os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
         words = ("-D", str(self._data), "-U", _SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
         done = self._run("initdb", words)
-        said, _ = done.communicate(timeout=PATIENCE_S)
-        assert done.returncode == 0, said.decode(errors="replace")
+        output, _ = done.communicate(timeout=PATIENCE_S)
+        assert done.returncode == 0, output.decode(errors="replace")
         self.start()
 
     def start(self) -> None:
@@ -130,7 +130,7 @@ class PostgresServer:
         self._command(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def log(self) -> str:
-        """Return what the server said."""
+        """Return the log of the server."""
         return (self._folder / "log").read_text(errors="replace")
 
     def remove(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.store.world import PATIENCE_S, settings_of, store_at
+from tests.store.world import PATIENCE_S, hasty_settings, store_at
 from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
 from warpseal.store.api_keys import add_key, list_keys, revoke_key
 from warpseal.store.store import Store, open_store
@@ -52,8 +52,8 @@ async def test_api_key_names_are_unique_and_keys_are_listed_oldest_first(any_sto
 
 async def test_daemons_of_one_store_share_the_page_token_key(postgres_url: str) -> None:
     async with (
-        open_store(settings_of(postgres_url, **PATIENT), None) as first,
-        open_store(settings_of(postgres_url, **PATIENT), None) as other,
+        open_store(hasty_settings(postgres_url, **PATIENT), None) as first,
+        open_store(hasty_settings(postgres_url, **PATIENT), None) as other,
     ):
         keys, same = await asyncio.gather(first.api_keys.token_keys(), other.api_keys.token_keys())
     assert [len(key) for key in keys] == [32]

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from tests.store.world import PATIENCE_S, message, settings_of, share, signature, store_at
+from tests.store.world import PATIENCE_S, hasty_settings, message, share, signature, store_at
 from warpseal.store.stats import measure
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
@@ -28,7 +28,7 @@ def write_until_killed(url: str, first: int, pipe: Connection) -> None:
 
 
 async def _write_forever(url: str, first: int, pipe: Connection) -> None:
-    async with open_store(settings_of(url), None) as store:
+    async with open_store(hasty_settings(url), None) as store:
         pipe.send("open")
         number = first
         while True:

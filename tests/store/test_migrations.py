@@ -13,7 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
-from tests.store.world import exit_code_of, message, settings_of, share, signature, store_at
+from tests.store.world import exit_code_of, hasty_settings, message, share, signature, store_at
 from warpseal.store.engine import writing_engine
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
 from warpseal.store.migrate import (
@@ -170,7 +170,7 @@ async def test_a_slow_upgrade_is_refused_at_start_and_the_error_names_the_comman
         pass
     migrations = migrations_with(tmp_path, SLOW, fails_at=99)
     with pytest.raises(StoreNeedsUpgrade, match="warpseal store upgrade"):
-        async with open_store(settings_of(any_store_url), None, migrations=migrations):
+        async with open_store(hasty_settings(any_store_url), None, migrations=migrations):
             pass
     with pytest.raises(StoreNeedsUpgrade), engine.connect() as connection:
         check_version(connection, "here", migrations)

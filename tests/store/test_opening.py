@@ -1,4 +1,4 @@
-"""Who may open a store, what is said when it cannot be, and what never is: a password."""
+"""Opening of a store: locks, errors that name the reason, and passwords that are never displayed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import text
 from tests.eventually import until
 from tests.store.postgres import PostgresServer
 from tests.store.signed import create_store
-from tests.store.world import exit_code_of, load_beside, message, settings_of, signature, sqlite_url, store_at
+from tests.store.world import exit_code_of, hasty_settings, load_beside, message, signature, sqlite_url, store_at
 from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.errors import StoreDown, StoreInUse, StoreUnusable
 from warpseal.store.store import open_store
@@ -102,10 +102,10 @@ def test_reading_a_missing_store_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_without_a_url_the_store_is_a_private_file_in_the_folder(tmp_path: Path) -> None:
-    async with open_store(settings_of(""), tmp_path / "5") as store:
+    async with open_store(hasty_settings(""), tmp_path / "5") as store:
         await store.archive.store_signature(message(1), signature(1))
     assert stat.S_IMODE((tmp_path / "5" / "store.db").stat().st_mode) == 0o600
-    async with open_store(settings_of(""), None) as store:
+    async with open_store(hasty_settings(""), None) as store:
         assert store.status().url == "off"
 
 
@@ -150,7 +150,7 @@ async def test_passwords_are_redacted_in_logs_and_errors(caplog: pytest.LogCaptu
     url = "postgresql://alice:hush%20hush@127.0.0.1:1/warpseal?sslpassword=hush%20hush"
     async with store_at(url, stop_timeout_s=0.1) as store:
         status = store.status()
-    result = f"{status} {settings_of(url)} {caplog.text} {[record.__dict__ for record in caplog.records]}"
+    result = f"{status} {hasty_settings(url)} {caplog.text} {[record.__dict__ for record in caplog.records]}"
     assert "hush" not in result
     assert "alice" in status.url
     assert not status.is_up

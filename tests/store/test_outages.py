@@ -13,7 +13,7 @@ import pytest
 
 from tests.eventually import until
 from tests.store.postgres import PostgresServer
-from tests.store.world import message, share, signature, store_at
+from tests.store.world import finish_at_once, message, share, signature, store_at
 from warpseal.store.errors import StoreDown
 from warpseal.store.stats import measure
 from warpseal.store.url import StoreUrl
@@ -65,11 +65,9 @@ async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raise
     async with store_at(any_store_url) as store:
         with outage():
             await store.archive.store_signature(message(1), signature(1))
-            began = time.monotonic()
             for number in range(50):
-                await store.archive.store_signature(message(number), signature(number))
-                assert await store.archive.load(message(number).id) == ArchiveEntry(is_incomplete=True)
-            assert time.monotonic() - began < 5
+                finish_at_once(store.archive.store_signature(message(number), signature(number)))
+                assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(is_incomplete=True)
             row = AddressRow(NodeID(bytes(20)), AddressKind.WORKED, "203.0.113.1", 9651, 1.0, 0)
             await store.addresses.keep([row])
             with pytest.raises(StoreDown):
@@ -97,8 +95,8 @@ async def test_an_outage_is_logged_once_with_its_reason_and_its_end(
         await until(lambda: store.status().is_up)
         assert store.status().reason is None
         assert store.status().down_since_unix_s is None
-    said = [record.message for record in caplog.records if record.name == "warpseal.store.writer"]
-    assert said == ["store is down, writes wait in memory", "store is up again"]
+    logged = [record.message for record in caplog.records if record.name == "warpseal.store.writer"]
+    assert logged == ["store is down, writes wait in memory", "store is up again"]
 
 
 async def test_a_failed_read_makes_the_writer_check_the_database(
@@ -131,11 +129,10 @@ async def test_a_hanging_server_delays_calls_for_a_limited_time(
         await store.archive.store_signature(message(1), signature(1))
         with postgres_server.paused():
             await store.archive.store_signature(message(2), signature(2))
-            began = time.monotonic()
+            assert await store.archive.load(message(2).id) == ArchiveEntry(is_incomplete=True)
             for number in range(3, 60):
-                await store.archive.store_signature(message(number), signature(number))
-                assert await store.archive.load(message(number).id) == ArchiveEntry(is_incomplete=True)
-            assert time.monotonic() - began < 5
+                finish_at_once(store.archive.store_signature(message(number), signature(number)))
+                assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(is_incomplete=True)
             assert not store.status().is_up
         await until(lambda: store.status().is_up and store.status().waiting_writes == 0)
         assert (await store.archive.load(message(59).id)).signatures == (signature(59),)
@@ -164,8 +161,8 @@ async def test_an_entry_that_the_database_rejects_is_dropped_and_others_are_writ
         await until(lambda: store.status().waiting_writes == 0)
         assert store.status().is_up
         assert store.status().dropped_writes == 1
-    said = [record.message for record in caplog.records if record.name.startswith("warpseal")]
-    assert said == ["the database refused entries, which are dropped"]
+    logged = [record.message for record in caplog.records if record.name.startswith("warpseal")]
+    assert logged == ["the database refused entries, which are dropped"]
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
         found = await store.archive.load(message(2).id)

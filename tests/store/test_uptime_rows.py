@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.store.world import PATIENCE_S, settings_of, store_at
+from tests.store.world import PATIENCE_S, hasty_settings, store_at
 from warpseal.errors import StoreDown
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
@@ -99,7 +99,7 @@ async def test_pending_rows_are_written_before_the_store_is_closed(any_store_url
 
 
 async def test_without_a_store_reads_are_refused_and_background_writes_do_not_raise() -> None:
-    async with open_store(settings_of(OFF), None) as store:
+    async with open_store(hasty_settings(OFF), None) as store:
         store.observed.keep_later(OURS, [VALIDATION], [HOUR])
         with pytest.raises(StoreDown):
             await load_uptime(store)

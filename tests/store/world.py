@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, TypeVar
 
+from tests.eventually import until
 from warpseal.store.access import open_read_only
 from warpseal.store.archive_rows import load_message
 from warpseal.store.settings import StoreSettings
@@ -18,6 +19,8 @@ from warpseal.store.url import StoreUrl
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import UnsignedMessage
+
+T = TypeVar("T")
 
 PATIENCE_S = 20.0
 CHAIN = ChainID(b"\x07" * 32)
@@ -33,14 +36,14 @@ HASTY = StoreSettings(
 )
 
 
-def settings_of(url: str, **changes: object) -> StoreSettings:
+def hasty_settings(url: str, **changes: object) -> StoreSettings:
     """Return settings with short delays for a store at `url`."""
     return replace(HASTY, url=url, **changes)  # type: ignore[arg-type]
 
 
 def store_at(url: str, **changes: object) -> Store:
     """Return a store with short delays."""
-    return open_store(settings_of(url, **changes), None)
+    return open_store(hasty_settings(url, **changes), None)
 
 
 def message(number: int, size: int = 40) -> UnsignedMessage:
@@ -63,13 +66,25 @@ def signature(number: int, *signers: int) -> StoredSignature:
     return StoredSignature(tuple(map(key, signers or (1, 2))), sha256(b"sum %d" % number).digest() * 3)
 
 
-async def wait_for_entry(store: Store, of: UnsignedMessage, until: Callable[[ArchiveEntry], bool]) -> ArchiveEntry:
-    """Return the entry of a message as soon as `until` holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not until(found := await store.archive.load(of.id)):
-        assert time.monotonic() < deadline, found
-        await asyncio.sleep(0.01)
-    return found
+async def wait_for_entry(store: Store, of: UnsignedMessage, is_wanted: Callable[[ArchiveEntry], bool]) -> ArchiveEntry:
+    """Return the entry of a message as soon as it is the wanted one."""
+
+    async def is_found() -> bool:
+        return is_wanted(await store.archive.load(of.id))
+
+    await until(is_found)
+    return await store.archive.load(of.id)
+
+
+def finish_at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine, which must not wait for anything."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    raise AssertionError("the coroutine waits")
 
 
 def sqlite_url(folder: Path) -> str:

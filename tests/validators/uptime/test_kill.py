@@ -9,7 +9,7 @@ import signal
 from multiprocessing.connection import Connection
 
 from tests.eventually import TIMEOUT_S
-from tests.store.world import settings_of, store_at
+from tests.store.world import hasty_settings, store_at
 from tests.validators.uptime.world import HASTY, NODE, OURS, Clock, FakePeers, validation
 from warpseal.store.store import open_store
 from warpseal.validators.uptime.recorder import UptimeRecorder
@@ -25,7 +25,7 @@ def observe_until_killed(url: str, pipe: Connection) -> None:
 
 async def _observe(url: str, pipe: Connection) -> None:
     peers, clock = FakePeers(), Clock()
-    async with open_store(settings_of(url), None) as store:
+    async with open_store(hasty_settings(url), None) as store:
         observed = UptimeRecorder(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
         task = asyncio.create_task(observed.run())
         peers.connect(NODE, clock.now())

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from tests.eventually import until
-from tests.store.world import settings_of, store_at
+from tests.store.world import hasty_settings, store_at
 from tests.validators.uptime.world import (
     HASTY,
     NODE,
@@ -182,7 +182,7 @@ async def test_two_daemons_on_one_store_return_their_own_observations(any_store_
 
 async def test_without_a_store_everything_is_counted_in_memory() -> None:
     clock, peers = Clock(), FakePeers()
-    async with open_store(settings_of(OFF), None) as store:
+    async with open_store(hasty_settings(OFF), None) as store:
         observed = UptimeRecorder(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
         async with running(observed, peers):
             peers.connect(NODE, clock.now())
