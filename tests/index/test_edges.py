@@ -21,9 +21,9 @@ from tests.index.world import (
     write_all,
     written,
 )
+from tests.ledger.made_up_network import AVAX, NETWORK_ID
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import params, x_blocks
-from tests.ledger.world import AVAX, NETWORK_ID
 from warpseal.chains.components import BaseFields, BaseTx
 from warpseal.chains.ids import Address, BlockID, utxo_id
 from warpseal.chains.p_blocks import PBlock

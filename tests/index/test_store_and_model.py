@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 
 from tests.index.world import settings_of, written
 from tests.ledger.histories import History
+from tests.ledger.made_up_network import PARAMS, UPGRADES
 from tests.ledger.model import Model
-from tests.ledger.world import PARAMS, UPGRADES
 from warpseal.index import consistency
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.details import decode_owners

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from tests.ledger import world as made_up
+from tests.ledger import made_up_network as made_up
 from tests.ledger.histories import History
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import GENESIS, c_blocks, moves, p_blocks, params, x_blocks

@@ -15,7 +15,7 @@ from tests.index.world import made_up_history, write_all
 from tests.indexer.indexed import index_all, only
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import Daemon, run_daemon
-from tests.ledger import world as made_up
+from tests.ledger import made_up_network as made_up
 from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.history.chains import PrimaryChain

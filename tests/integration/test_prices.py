@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tests.integration.daemon import Daemon
 from tests.integration.indexed_daemon import fetch_all, node_ids, run_synthetic_daemon
-from tests.ledger import world as made_up
+from tests.ledger import made_up_network as made_up
 from warpseal.errors import StartupError
 from warpseal.warp.ids import id_text
 

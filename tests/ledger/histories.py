@@ -8,10 +8,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from tests.ledger.made_up_network import BANFF_S, BEGIN_S, UPGRADES, genesis, rules
 from tests.ledger.model import Model
 from tests.ledger.model_parts import DAY_S
 from tests.ledger.wallets import Wallet
-from tests.ledger.world import BANFF_S, BEGIN_S, UPGRADES, genesis, rules
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, AdvanceTimeTx, PSignedTx, RewardValidatorTx

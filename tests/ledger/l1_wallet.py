@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.ledger.purse import Purse
-from tests.ledger.world import AVAX, C_CHAIN, bls_key, l1_owner, warp
+from tests.ledger.funded_wallet import FundedWallet
+from tests.ledger.made_up_network import AVAX, C_CHAIN, bls_key, l1_owner, warp
 from warpseal.chains.components import Input
 from warpseal.chains.p_txs import (
     ConvertSubnetToL1Tx,
@@ -20,7 +20,7 @@ from warpseal.warp.ids import ChainID
 from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator
 
 
-class L1Wallet(Purse):
+class L1Wallet(FundedWallet):
     """Makes transactions about L1s; each is None where there is nothing that it could be about."""
 
     def l1_makers(self) -> list[Any]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.ledger.made_up_network import BEGIN_S, NAVAX, PARAMS, REWARDS
 from tests.ledger.model_parts import DAY_S
-from tests.ledger.small import OTHER_OWNER, OWNER, Chain, output, spending
-from tests.ledger.world import BEGIN_S, NAVAX, PARAMS, REWARDS
+from tests.ledger.small_chain import OTHER_OWNER, OWNER, Chain, output, spending
 from warpseal.chains.components import Input
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_txs import (

@@ -6,11 +6,11 @@ import pytest
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.ledger.histories import History
+from tests.ledger.made_up_network import AVAX, BEGIN_S, PARAMS
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.model_parts import DAY_S
 from tests.ledger.recorded import GENESIS, moves, params
-from tests.ledger.small import COIN, OWNER, output, spending
-from tests.ledger.world import AVAX, BEGIN_S, PARAMS
+from tests.ledger.small_chain import COIN, OWNER, output, spending
 from warpseal.chains.components import BaseTx
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_blocks import PBlock, parse_p_genesis

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.ledger.made_up_network import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bls_key, l1_owner, warp
 from tests.ledger.model_parts import DAY_S
-from tests.ledger.small import COIN, OTHER_OWNER, OWNER, Chain, output, spending
-from tests.ledger.world import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bls_key, l1_owner, warp
+from tests.ledger.small_chain import COIN, OTHER_OWNER, OWNER, Chain, output, spending
 from warpseal.chains.components import BaseTx, ImportTx, Input, TransferableInput, TransferInput
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_txs import (

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.ledger.histories import History
+from tests.ledger.made_up_network import PARAMS
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.model import Model
 from tests.ledger.model_parts import sum_amounts
 from tests.ledger.recorded import moves
-from tests.ledger.world import PARAMS
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import BlockEffects, TxEffects, TxOutcome

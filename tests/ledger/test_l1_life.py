@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from tests.ledger.small import ALL_ACTIVE, OWNER, Chain, output, spending
-from tests.ledger.world import BEGIN_S, C_CHAIN, FEE, bls_key, l1_owner, warp
+from tests.ledger.made_up_network import BEGIN_S, C_CHAIN, FEE, bls_key, l1_owner, warp
+from tests.ledger.small_chain import ALL_ACTIVE, OWNER, Chain, output, spending
 from warpseal.chains.components import BaseTx, Input
 from warpseal.chains.p_txs import (
     P_TX,

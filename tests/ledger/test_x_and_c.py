@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.chains.exchanges import vector
+from tests.ledger.made_up_network import AVAX, C_CHAIN, TOKEN, X_CHAIN
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.model_parts import sum_amounts
-from tests.ledger.small import OTHER_OWNER, OWNER, output
-from tests.ledger.world import AVAX, C_CHAIN, TOKEN, X_CHAIN
+from tests.ledger.small_chain import OTHER_OWNER, OWNER, output
 from warpseal.chains.c_atomic import C_TX, AtomicEvmInput, AtomicEvmOutput, parse_atomic_tx
 from warpseal.chains.c_atomic import ExportTx as CExportTx
 from warpseal.chains.c_atomic import ImportTx as CImportTx

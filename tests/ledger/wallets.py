@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.ledger.l1_wallet import L1Wallet
-from tests.ledger.model_parts import DAY_S
-from tests.ledger.world import (
+from tests.ledger.made_up_network import (
     AVAX,
     BEGIN_S,
     C_CHAIN,
@@ -19,6 +18,7 @@ from tests.ledger.world import (
     paid,
     random_owner,
 )
+from tests.ledger.model_parts import DAY_S
 from warpseal.chains.components import (
     BaseFields,
     BaseTx,

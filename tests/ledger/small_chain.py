@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.ledger.made_up_network import AVAX, BEGIN_S, NAVAX, NETWORK_ID, PARAMS, genesis
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import moves
-from tests.ledger.world import AVAX, BEGIN_S, NAVAX, NETWORK_ID, PARAMS, genesis
 from warpseal.chains.components import (
     BaseFields,
     OutputOwners,

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
+from tests.ledger.made_up_network import AVAX, BEGIN_S, NAVAX, NETWORK_ID, paid
 from tests.ledger.model import Model
 from tests.ledger.model_parts import DAY_S, Coin, coin
-from tests.ledger.world import AVAX, BEGIN_S, NAVAX, NETWORK_ID, paid
 from warpseal.chains.components import (
     BaseFields,
     LockIn,
@@ -23,13 +23,13 @@ from warpseal.chains.p_txs import P_TX, PSignedTx
 from warpseal.warp.ids import P_CHAIN, NodeID, SubnetID
 
 
-class Purse:
+class FundedWallet:
     """What can be spent in the block that is open; what its transactions make joins it at once."""
 
     def __init__(self, random: Random, model: Model) -> None:
         self.random = random
         self.model = model
-        self.pocket: dict[tuple[TxID, int], Coin] = {}
+        self.spendable: dict[tuple[TxID, int], Coin] = {}
         self.subnets: list[SubnetID] = []
         self.nodes = [NodeID(random.randbytes(20)) for _ in range(12)]
         self._used: set[Any] = set()
@@ -39,19 +39,19 @@ class Purse:
         """Begin a block that stands at `time`."""
         self._now = time
         self._used = set()
-        self.pocket = {place: self.model.coins[key] for key, place in self.model.places.items()}
+        self.spendable = {place: self.model.coins[key] for key, place in self.model.places.items()}
 
     def _base_fields(self, needs: dict[AssetID, int], makes: tuple[TransferableOutput, ...] = ()) -> BaseFields | None:
-        """Return inputs for what is needed and a fee, and the change; None where the pocket is too empty."""
+        """Return inputs for what is needed and a fee, and the change; None if too little is spendable."""
         inputs: list[TransferableInput] = []
         outputs = list(makes)
         for asset, need in ({AVAX: 0} | needs).items():
             fee = self.random.randrange(1, NAVAX) if asset == AVAX else 0
             have = 0
-            found = [place for place, held in self.pocket.items() if held[0] == asset]
+            found = [place for place, held in self.spendable.items() if held[0] == asset]
             self.random.shuffle(found)
             for tx_id, index in found[: self.random.randrange(1, 4)]:
-                _, amount, _, stakeable, *_ = self.pocket[tx_id, index]
+                _, amount, _, stakeable, *_ = self.spendable[tx_id, index]
                 spend = TransferInput(amount, (0,))
                 inputs.append(TransferableInput(tx_id, index, asset, LockIn(stakeable, spend) if stakeable else spend))
                 have += amount
@@ -59,7 +59,7 @@ class Purse:
                 return None
             outputs += self._change(asset, have - need - fee)
         for spent in inputs:
-            del self.pocket[spent.tx_id, spent.output_index]
+            del self.spendable[spent.tx_id, spent.output_index]
         inputs.sort(key=lambda tx_input: (tx_input.tx_id, tx_input.output_index))
         return BaseFields(NETWORK_ID, P_CHAIN, tuple(outputs), tuple(inputs), b"")
 
@@ -75,7 +75,7 @@ class Purse:
     def _sign(self, unsigned: Any) -> PSignedTx:
         tx = P_TX.build(unsigned)
         for index, output in enumerate(unsigned.base.outputs):
-            self.pocket[tx.id, index] = coin(output.asset_id, output.output)
+            self.spendable[tx.id, index] = coin(output.asset_id, output.output)
         return tx
 
     def _simple(self, make: Any, needs: dict[AssetID, int] | None = None) -> PSignedTx | None:
