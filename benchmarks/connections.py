@@ -16,7 +16,7 @@ from benchmarks.report import Aim, Figure, Report, faults_figure
 VALIDATORS = 1000
 QUICK_VALIDATORS = 20
 SETTLE_S = 3.0
-TOLD_PEERS = 5
+LISTED_PEERS = 5
 ENOUGH_PERCENT = 67
 MEMORY_AIM = Aim(90)
 CPU_AIM = Aim(4)
@@ -47,7 +47,7 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
     with simulated_network(NetworkPlan(validators, (validators,), 1), folder) as network:
         hinted = await _connect(network, folder / "hinted")
         faults = network.faults()
-    few = NetworkPlan(validators, (validators,), 1, ("--info-peers", str(TOLD_PEERS)))
+    few = NetworkPlan(validators, (validators,), 1, ("--info-peers", str(LISTED_PEERS)))
     with simulated_network(few, folder) as network:
         gossip = await _connect(network, folder / "gossip")
         warm = await _connect(network, folder / "gossip")
@@ -60,8 +60,8 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
         Figure("CPU per connection, addresses remembered", warm.cpu_s / validators * 1e3, "ms"),
         Figure("bare TLS handshake, CPU of the client", handshake_s * 1e3, "ms"),
         *_times("cold, all addresses from info.peers", hinted),
-        *_times(f"cold, {TOLD_PEERS} addresses from info.peers, the rest by gossip", gossip),
-        *_times(f"warm, {TOLD_PEERS} addresses from info.peers, the rest remembered", warm),
+        *_times(f"cold, {LISTED_PEERS} addresses from info.peers, the rest by gossip", gossip),
+        *_times(f"warm, {LISTED_PEERS} addresses from info.peers, the rest remembered", warm),
         faults_figure(faults),
     ]
     return Report("connections", quick, tuple(figures))

@@ -42,7 +42,7 @@ class RefresherScenario:
         self.appeared: set[ChainID] = set()
         self.peers = Peers()
         self.current = CurrentValidations(here.upstream.platform, self.learnt.append, now=here.clock)
-        tracker = here.followed(self.peers)
+        tracker = here.build_tracker(self.peers)
         self.refresher = ValidatorRefresher(here.chains, self.current, tracker, here.settings, self.appeared.add)
 
     def chain(self, chain_id: ChainID) -> ChainValidatorList:

@@ -53,7 +53,7 @@ async def test_the_primary_network_and_tracked_subnets_are_followed_from_the_sta
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         assert await following.refresh()
     assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
 
@@ -62,7 +62,7 @@ async def test_unchanged_sets_are_not_sent_to_peers_again() -> None:
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         for _ in range(3):
             await following.refresh()
     assert peers.follows == 2
@@ -72,7 +72,7 @@ async def test_all_subnets_validators_are_known_but_not_wanted() -> None:
     peers = Peers()
     async with world() as here:
         await here.heights.poll()
-        await here.followed(peers).refresh()
+        await here.build_tracker(peers).refresh()
     assert peers.known == PRIMARY_NODES | L1_NODES
     assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES}
 
@@ -87,7 +87,7 @@ async def test_tracked_validators_are_known_if_no_node_lists_all_validators(reas
     peers = Peers()
     async with world(RecordedNode({ALL_SETS: missing}), tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
-        assert await here.followed(peers).refresh()
+        assert await here.build_tracker(peers).refresh()
     assert peers.known == PRIMARY_NODES | L1_NODES
 
 
@@ -95,7 +95,7 @@ async def test_a_changed_set_changes_the_wanted_nodes() -> None:
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         await following.refresh()
         here.node.answers[HEIGHT] = {"height": "20"}
         here.node.answers[SET] = made_up_set(3)
@@ -108,7 +108,7 @@ async def test_a_failed_refresh_keeps_the_tracked_sets_and_is_reported() -> None
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         await following.refresh()
         here.node.answers = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
         await here.heights.poll()
@@ -119,13 +119,13 @@ async def test_a_failed_refresh_keeps_the_tracked_sets_and_is_reported() -> None
 async def test_without_a_height_nothing_can_be_refreshed() -> None:
     async with world(RecordedNode({HEIGHT: lambda _: web.Response(status=500)})) as here:
         await here.heights.poll()
-        assert not await here.followed(Peers()).refresh()
+        assert not await here.build_tracker(Peers()).refresh()
 
 
 async def test_a_named_subnet_is_followed_until_ten_minutes_after_its_use() -> None:
     peers = Peers()
     async with world() as here:
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         with following.track(MADE_UP, members(1, 2)):
             assert peers.wanted == {MADE_UP: {nth_node(1), nth_node(2)}}
             here.clock.now += 10_000
@@ -144,7 +144,7 @@ async def test_a_named_subnet_is_followed_until_ten_minutes_after_its_use() -> N
 async def test_the_number_of_named_subnets_is_bounded() -> None:
     peers = Peers()
     async with world(max_tracked_by_request=3) as here:
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         named = [SubnetID(bytes([n]) * 32) for n in range(1, 9)]
         for subnet_id in named:
             with following.track(subnet_id, members(1)):
@@ -156,7 +156,7 @@ async def test_nodes_of_a_set_at_an_older_height_are_wanted_while_it_is_used() -
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         await following.refresh()
         with following.track(L1, members(7)):
             assert peers.wanted[L1] == L1_NODES | {nth_node(7)}
@@ -169,7 +169,7 @@ async def test_using_a_tracked_set_does_not_change_the_wanted_nodes() -> None:
     peers = Peers()
     async with world(tracked_subnet_ids=(L1,)) as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         await following.refresh()
         before = peers.follows
         current = await here.sets.at(L1, 19, named=False)
@@ -183,7 +183,7 @@ async def test_hints_are_passed_on_for_wanted_nodes_only() -> None:
     peers = Peers()
     async with world() as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         assert await following.discover()
         assert peers.hints == []
         await following.refresh()
@@ -194,7 +194,7 @@ async def test_hints_are_passed_on_for_wanted_nodes_only() -> None:
 async def test_a_newly_named_subnet_gets_its_hints_at_once() -> None:
     peers = Peers()
     async with world() as here:
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         await following.discover()
         with following.track(L1, await here.sets.at(L1, 19, named=False)):
             assert {hint[0] for hint in peers.hints} == L1_NODES
@@ -204,7 +204,7 @@ async def test_connected_nodes_get_no_hints() -> None:
     peers = Peers(connected_nodes=set(PRIMARY_NODES))
     async with world() as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         await following.discover()
         await following.refresh()
     assert peers.hints == []
@@ -212,7 +212,7 @@ async def test_connected_nodes_get_no_hints() -> None:
 
 async def test_a_dead_info_node_is_reported_without_a_failure() -> None:
     async with world(RecordedNode({PEERS: lambda _: web.Response(status=500)})) as here:
-        assert not await here.followed(Peers()).discover()
+        assert not await here.build_tracker(Peers()).discover()
 
 
 async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() -> None:
@@ -226,7 +226,7 @@ async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() ->
     )
     peers = Peers(connected_nodes={nth_node(0), nth_node(1)})
     async with world() as here:
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         assert MADE_UP not in tracked_weights(following)
         with following.track(MADE_UP, shared):
             assert tracked_weights(following)[MADE_UP] == (30, 42)
@@ -238,7 +238,7 @@ async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() ->
     peers = Peers(connected_nodes=PRIMARY_NODES | {node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV")})
     async with world(tracked_subnet_ids=(L1, PRIMARY_NETWORK)) as here:
         await here.heights.poll()
-        following = here.followed(peers)
+        following = here.build_tracker(peers)
         assert [(node_id.subnet_id, node_id.is_known, node_id.total) for node_id in following.readiness()] == [
             (PRIMARY_NETWORK, False, 0),
             (L1, False, 0),
@@ -258,7 +258,7 @@ async def test_the_tracker_starts_before_the_node_is_up() -> None:
     peers = Peers()
     node = RecordedNode({HEIGHT: lambda _: web.Response(status=500), PEERS: lambda _: web.Response(status=500)})
     async with world(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as here:
-        running = [asyncio.create_task(node_id.run()) for node_id in (here.heights, here.followed(peers))]
+        running = [asyncio.create_task(node_id.run()) for node_id in (here.heights, here.build_tracker(peers))]
         await asyncio.sleep(0.1)
         assert not peers.wanted
         node.answers.clear()
@@ -274,7 +274,7 @@ async def test_info_nodes_are_not_called_once_all_validators_are_connected() -> 
     peers = Peers(connected_nodes=set(PRIMARY_NODES))
     async with world(validator_refresh_period_s=0.02) as here:
         await here.heights.poll()
-        running = asyncio.create_task(here.followed(peers).run())
+        running = asyncio.create_task(here.build_tracker(peers).run())
         await until(lambda: PRIMARY_NETWORK in peers.wanted)
         calls = here.node.calls[PEERS]
         await asyncio.sleep(0.3)

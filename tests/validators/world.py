@@ -37,7 +37,7 @@ class Clock:
 
 @dataclass
 class World:
-    """Everything of the room over one node."""
+    """The validator services over one node."""
 
     node: RecordedNode
     upstream: Upstream
@@ -54,7 +54,7 @@ class World:
         self.epochs = EpochHeights(self.upstream.proposervm, now=self.clock)
         self.activity = L1Activity(platform, self.chains, refresh_s=self.settings.activity_refresh_s)
 
-    def followed(self, peers: Peers) -> SubnetTracker:
+    def build_tracker(self, peers: Peers) -> SubnetTracker:
         """Return a tracker that drives `peers`."""
         upstream = self.upstream
         return SubnetTracker(
@@ -72,7 +72,7 @@ async def world(
     parse: Callable[[bytes], PublicKey] = parse_public_key,
     **settings: Any,
 ) -> AsyncIterator[World]:
-    """Serve one node and build the room over it."""
+    """Serve one node and build the validator services over it."""
     node = node or RecordedNode()
     async with open_upstream(node, call_timeout_s=2.0, upstream_calls_per_s=10_000) as upstream:
         yield World(node, upstream, ValidatorSettings(**settings), parse)

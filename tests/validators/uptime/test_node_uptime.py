@@ -1,4 +1,4 @@
-"""The observed nodes: connected nodes, and wanted nodes that were dialled."""
+"""The observed nodes: connected nodes, and wanted nodes that were dialed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def uptimes_after(uptimes: NodeUptimes, *seconds: int) -> dict[NodeID, Uptime]:
     return {node_id: counter.total() for node_id, counter in uptimes.counters.items()}
 
 
-def test_a_wanted_node_that_was_never_dialled_is_not_observed() -> None:
-    peers = FakePeers(wanted={NODE, OTHER}, dialled={OTHER})
+def test_a_wanted_node_that_was_never_dialed_is_not_observed() -> None:
+    peers = FakePeers(wanted={NODE, OTHER}, dialed={OTHER})
     assert uptimes_after(NodeUptimes(peers, SETTINGS), 0, 5) == {OTHER: Uptime(5_000, 0)}
 
 
@@ -39,13 +39,13 @@ def test_a_node_that_is_not_wanted_any_more_is_not_observed_until_it_is_again() 
     assert uptimes_after(uptimes, 5, 9) == {NODE: Uptime(5_000, 4_000)}
     assert uptimes.drop_unseen(()) == [NODE]
     assert uptimes_after(uptimes, 12) == {}
-    peers.dialled.clear()
+    peers.dialed.clear()
     peers.wanted.add(NODE)
     assert uptimes_after(uptimes, 16, 19) == {NODE: Uptime(3_000, 0)}
 
 
 def test_nodes_that_are_observed_or_kept_are_not_dropped() -> None:
-    peers = FakePeers(wanted={NODE}, dialled={NODE})
+    peers = FakePeers(wanted={NODE}, dialed={NODE})
     uptimes = NodeUptimes(peers, SETTINGS)
     uptimes.update(0)
     uptimes.advance(OTHER, 0)
@@ -54,7 +54,7 @@ def test_nodes_that_are_observed_or_kept_are_not_dropped() -> None:
 
 
 def test_nodes_are_bounded_in_number() -> None:
-    peers = FakePeers(wanted={NODE, OTHER}, dialled={NODE, OTHER})
+    peers = FakePeers(wanted={NODE, OTHER}, dialed={NODE, OTHER})
     uptimes = NodeUptimes(peers, UptimeSettings(max_nodes=1))
     uptimes.update(0)
     assert len(uptimes.counters) == 1

@@ -91,7 +91,7 @@ async def test_no_node_is_credited_for_a_blocked_event_loop() -> None:
     async with running(observing(peers, MemoryUptimeStorage(), clock), peers) as observed:
         peers.connect(NODE, clock.now())
         peers.wanted.add(OTHER)
-        peers.dialled.add(OTHER)
+        peers.dialed.add(OTHER)
         observed.watch([validation(), validation(8, OTHER)])
         await pass_time(clock, peers, 6)
         clock.now_ms += 90_000

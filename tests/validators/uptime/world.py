@@ -36,7 +36,7 @@ class FakePeers(PeerNetwork):
 
     heard: dict[NodeID, float] = field(default_factory=dict)
     wanted: set[NodeID] = field(default_factory=set)
-    dialled: set[NodeID] = field(default_factory=set)
+    dialed: set[NodeID] = field(default_factory=set)
     listeners: list[Callable[[NodeID, bool], None]] = field(default_factory=list)
 
     def heard_at(self, node_id: NodeID) -> float | None:
@@ -47,25 +47,25 @@ class FakePeers(PeerNetwork):
 
     @property
     def statistics(self) -> Mapping[NodeID, PeerStatistics]:
-        return {node_id: PeerStatistics() for node_id in self.dialled}
+        return {node_id: PeerStatistics() for node_id in self.dialed}
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
     def connect(self, node_id: NodeID, now_s: float) -> None:
-        """A node that is wanted is dialled, and connected."""
+        """A node that is wanted is dialed, and connected."""
         self.wanted.add(node_id)
-        self.dialled.add(node_id)
+        self.dialed.add(node_id)
         self.heard[node_id] = now_s
-        self._tell(node_id, True)
+        self._notify(node_id, True)
 
     def drop(self, node_id: NodeID) -> None:
         """The connection ends."""
         del self.heard[node_id]
-        self._tell(node_id, False)
+        self._notify(node_id, False)
 
-    def _tell(self, node_id: NodeID, connected: bool) -> None:
+    def _notify(self, node_id: NodeID, connected: bool) -> None:
         for listener in tuple(self.listeners):
             listener(node_id, connected)
 
