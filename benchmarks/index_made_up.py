@@ -32,7 +32,7 @@ from warpseal.chains.p_txs import (
     CreateChainTx,
     IncreaseL1ValidatorBalanceTx,
     PSignedTx,
-    RewardKind,
+    RewardType,
     RewardValidatorTx,
     StakingTerms,
     SubnetValidator,
@@ -224,7 +224,7 @@ class MadeUpChain:
         self.txs += 1
         yield self._record("BanffProposalBlock", (tx,), (proposed,))
         paid = _output(period.tx_id, stake.output_index + 1, period.weight // 100 + 1, stake.addresses[0])
-        paid = replace(paid, reward=RewardKind.DELEGATOR)
+        paid = replace(paid, reward=RewardType.DELEGATOR)
         closed = PeriodClosed(period.tx_id, tx.id, self._time, True, delegator_reward=paid.amount)
         freed = replace(stake, staked=False)
         done = replace(proposed, outcome=TxOutcome.COMMITTED, emitted=(paid,), released=(freed,), closed=closed)

@@ -59,14 +59,15 @@ def test_aliases_have_the_order_of_a_node() -> None:
 
 def test_aliases_of_a_file_come_before_the_id_if_they_are_added_first() -> None:
     aliases = ChainAliases()
-    aliases.configure({L1: ("mine", "own")})
+    aliases.add_alias(L1, "mine")
+    aliases.add_alias(L1, "own")
     aliases.add_chain(L1)
     assert aliases.aliases_of(L1) == ("mine", "own", id_text(L1))
 
 
 def test_names_of_a_primary_chain_come_before_aliases_of_a_file() -> None:
     aliases = ChainAliases()
-    aliases.configure({C: ("mine",)})
+    aliases.add_alias(C, "mine")
     aliases.add_primary_chains(X, C)
     assert aliases.aliases_of(C) == ("C", "evm", "mine", id_text(C))
 

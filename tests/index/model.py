@@ -1,6 +1,6 @@
-"""What the index should tell, by the plainest means: effects become values in lists, nothing is looked up or counted.
+"""The expected answers of the index, by plain means: effects become values in lists, nothing is looked up or counted.
 
-The lists are asked by the same in-memory index as the Data API's tests ask.
+The in-memory index of the Data API's tests answers from these lists.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.values import (
+    Amount,
     AssetCreation,
     Block,
     CTransaction,
@@ -28,7 +29,7 @@ from tests.api.data.values import (
     Utxo,
     XTransaction,
 )
-from tests.index.model_staking import Stake, StakingModel, reward_owners
+from tests.index.model_staking import Stake, StakingModel, bls_credentials, reward_owners
 from tests.index.plain import PlainIndex
 from tests.index.world import network_text
 from tests.ledger.model_parts import sum_amounts
@@ -36,11 +37,10 @@ from tests.ledger.plain_recovery import plain_public_key
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
 from warpseal.chains.p_txs import ProofOfPossession
-from warpseal.history.blocks import Blockchain, Vertex
+from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Amount, Asset
+from warpseal.history.outputs import Asset
 from warpseal.history.resources import RewardType
-from warpseal.history.staking import BlsKey
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import (
@@ -84,8 +84,8 @@ class Model(StakingModel):
         self.assets[avax] = (Asset(avax, "Avalanche", "AVAX", 9), 0, True)
         self.max_stakes[PRIMARY_NETWORK] = (self.params.max_validator_stake, 5)
 
-    def take(self, records: Sequence[Record]) -> None:
-        """Take in blocks."""
+    def apply(self, records: Sequence[Record]) -> None:
+        """Apply blocks."""
         for record in records:
             match record:
                 case PRecord():
@@ -100,7 +100,7 @@ class Model(StakingModel):
                         self._xc(tx, record.effects.block.time, False)
                 case XPreLinearizationRecord():
                     for tx in record.txs:
-                        self._xc(tx, record.time_s, record.vertex or True)
+                        self._xc(tx, record.time_s, True)
                 case CRecord():
                     header = record.effects.header
                     self._block(
@@ -191,7 +191,7 @@ class Model(StakingModel):
 
     # X and C
 
-    def _xc(self, tx: XTxEffects | CTxEffects, time: int, past: Vertex | bool) -> None:
+    def _xc(self, tx: XTxEffects | CTxEffects, time: int, past: bool) -> None:
         self._spend(tx.consumed, tx.tx.id, tx.height or 0, time, _signed(tx))
         for output in tx.emitted:
             before = self.coins.get(output.id)
@@ -276,7 +276,7 @@ class Model(StakingModel):
         return XTransaction(
             **common, height=tx.height, memo=tx.tx.unsigned.base.memo, asset_created=creation,
             block_id=None if tx.height is None else BlockID(self.block_ids[PrimaryChain.X, tx.height]),
-            vertices=(past,) if isinstance(past, Vertex) else (), is_time_approximate=past is not False,
+            is_time_approximate=past,
         )  # fmt: skip
 
     def _c_value(self, tx: CTxEffects, common: dict[str, Any]) -> CTransaction:
@@ -321,7 +321,7 @@ class Model(StakingModel):
             made["subnet_id"] = tx.chain.subnet_id
             made["blockchain"] = NewBlockchain(tx.chain.name, tx.chain.vm_id, unsigned.genesis)
         if tx.tx.kind == "AddPermissionlessValidatorTx" and isinstance(unsigned.signer, ProofOfPossession):
-            made["bls"] = BlsKey(unsigned.signer.public_key, unsigned.signer.proof)
+            made["bls"] = bls_credentials(unsigned.signer.public_key, unsigned.signer.proof)
         if tx.l1_balance:
             made["l1_funded"] = (Amount(self._asset(self.params.staking_asset_id), tx.l1_balance),)
         if tx.outcome is not TxOutcome.PROPOSED:
@@ -344,7 +344,7 @@ class Model(StakingModel):
         return L1Change(
             validation_id=validator.validation_id, node_id=validator.node_id, subnet_id=validator.subnet_id,
             weight=validator.weight, remaining_navax=change.balance, change_navax=change.balance_change or None,
-            bls=BlsKey(first.validator.public_key, proof),
+            bls=bls_credentials(first.validator.public_key, proof),
         )  # fmt: skip
 
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warpseal.chains.ids import Address, AssetID, TxID
-from warpseal.history.outputs import Amount, Asset
-from warpseal.history.resources import RewardType
+from warpseal.history.outputs import Asset
+from warpseal.history.resources import UNSET, RewardType
 from warpseal.history.staking import (
     ActiveState,
-    BlsKey,
     CompletedState,
     PendingState,
     RemovedState,
@@ -18,6 +17,7 @@ from warpseal.history.staking import (
     Rewards,
     Validation,
 )
+from warpseal.history.transactions import BlsCredentials
 from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.params import Parameters
@@ -57,7 +57,7 @@ class StakingModel:
         return Reward(
             addresses=output.addresses, tx_id=period.tx_id, node_id=period.node_id, staked=period.weight,
             start=period.start_s, end=period.end_s, kind=RewardType(output.reward.value), utxo_id=output.id,
-            output_index=output.output_index, reward=Amount(self._asset(output.asset_id), output.amount),
+            output_index=output.output_index, asset=self._asset(output.asset_id), amount=output.amount,
             reward_tx_id=tx.tx.id, paid_at=paid_at,
         )  # fmt: skip
 
@@ -85,7 +85,7 @@ class StakingModel:
 
     def _validation(self, stake: Stake) -> Validation:
         period = stake.period
-        bls = None if period.signer is None else BlsKey(period.signer.public_key, period.signer.proof)
+        bls = UNSET if period.signer is None else bls_credentials(period.signer.public_key, period.signer.proof)
         return Validation(
             tx_id=period.tx_id, node_id=period.node_id, subnet_id=period.subnet_id, staked=period.weight,
             start=period.start_s, end=period.end_s, state=self._state(stake), fee_shares=period.shares, bls=bls,
@@ -141,3 +141,8 @@ class StakingModel:
 def reward_owners(period: StakingPeriod) -> tuple[Address, ...]:
     owners = [owner for owner in (period.validation_owner, period.delegation_owner) if owner is not None]
     return tuple(dict.fromkeys(address for owner in owners for address in owner.addresses))
+
+
+def bls_credentials(public_key: bytes, proof: bytes) -> BlsCredentials:
+    """Return a public key and its proof of possession as a resource."""
+    return BlsCredentials(public_key="0x" + public_key.hex(), proof_of_possession="0x" + proof.hex())

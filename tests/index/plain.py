@@ -1,4 +1,4 @@
-"""The in-memory index of the Data API's tests, with what only a store knows."""
+"""The in-memory index of the Data API's tests, with facts that only the store has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpseal.history.resources import UNSET
 
 @dataclass
 class PlainIndex(MemoryIndex):
-    """A memory index that knows whose the genesis' outputs are, which no transaction tells."""
+    """A memory index that has the owners of the genesis' outputs, which no transaction names."""
 
     genesis_owners: frozenset[Address] = frozenset()
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.index.model import Model
 from tests.index.plain import without_bytes
-from tests.index.world import all_pages, made_up_history, made_up_params, opened, recorded_history, write_all
+from tests.index.world import all_pages, made_up_history, made_up_params, open_index, recorded_history, write_all
 from tests.ledger.recorded import params
 from warpseal.history.blocks import p_chain
 from warpseal.history.chains import PrimaryChain
@@ -20,28 +20,28 @@ from warpseal.index.records import Record
 from warpseal.ledger.params import Parameters
 from warpseal.warp.ids import P_CHAIN
 
-WORLDS = ["recorded", "seed 1", "seed 5"]
+HISTORIES = ["recorded", "seed 1", "seed 5"]
 
 
-def world(name: str) -> tuple[Parameters, list[Record]]:
+def choose_history(name: str) -> tuple[Parameters, list[Record]]:
     """Return a network and its history."""
     if name == "recorded":
         return params(), list(recorded_history())
     return made_up_params(), [record for record, _ in made_up_history(int(name.split()[1]), 260)]
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", HISTORIES)
 async def test_every_question_is_answered_as_by_the_model(
     any_index_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Parts of eight transactions, so that there are many.
     monkeypatch.setattr(keys, "PARTITION_BITS", 3)
-    network, records = world(name)
+    network, records = choose_history(name)
     write_all(any_index_url, network, records)
     model = Model(network)
-    model.take(records)
+    model.apply(records)
     plain: Any = model.index()
-    async with opened(any_index_url, network) as index:
+    async with open_index(any_index_url, network) as index:
         await check_all(index, plain, Random(name))
 
 

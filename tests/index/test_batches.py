@@ -15,23 +15,23 @@ from sqlalchemy.exc import OperationalError
 from tests.index.world import (
     all_pages,
     drop_rows,
-    everything,
     made_up_history,
     made_up_params,
-    opened,
+    open_index,
+    open_writer,
+    read_everything,
     rebuild_rows,
     recorded_history,
-    settings_of,
+    small_settings,
     write_all,
-    written,
 )
 from tests.ledger.recorded import params
-from warpseal.errors import StoreDown
+from warpseal.errors import IndexMoved, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, TransactionQuery
 from warpseal.history.resources import SortOrder
+from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import index_url, reading_index
-from warpseal.index.errors import IndexMoved, OutOfOrder
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.records import PRecord, Record
 from warpseal.index.writer import IndexWriter
@@ -48,7 +48,7 @@ def records(seed: int = 3) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def complete_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an index that was written in one piece."""
     path = tmp_path_factory.mktemp("whole") / "index.db"
     write_all(f"sqlite:///{path}", NETWORK, records(), BLOCKS + 1)
@@ -56,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def failing(writer: IndexWriter, after: int) -> Iterator[None]:
+def failing_statements(writer: IndexWriter, after: int) -> Iterator[None]:
     """Let the database fail after so many statements, or at the end of the transaction."""
     left = after
 
@@ -80,75 +80,78 @@ def failing(writer: IndexWriter, after: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_any_batches_with_crashes_give_the_same_answers(any_index_url: str, whole: Path, seed: int) -> None:
+async def test_any_batches_with_crashes_give_the_same_answers(
+    any_index_url: str, complete_index: Path, seed: int
+) -> None:
     random, history, at = Random(seed), records(), 0
     while at < len(history):
         # A new writer remembers nothing, as after a crash between two batches.
-        with written(any_index_url, NETWORK) as writer:
+        with open_writer(any_index_url, NETWORK) as writer:
             for _ in range(random.randrange(1, 6)):
                 size = random.choice((1, 2, 7, 30))
                 batch = history[at : at + size]
                 if batch and random.random() < 0.4:
                     writer.checkpoint(PrimaryChain.P)
-                    with failing(writer, random.randrange(0, 25)), pytest.raises(StoreDown):
+                    with failing_statements(writer, random.randrange(0, 25)), pytest.raises(StoreDown):
                         writer.write(batch)
                     place = writer.checkpoint(PrimaryChain.P)
                     assert at == (0 if place is None else place.height + 1)
                 writer.write(batch)
                 at += len(batch)
-    assert await everything(any_index_url, NETWORK) == await everything(f"sqlite:///{whole}", NETWORK)
+    assert await read_everything(any_index_url, NETWORK) == await read_everything(
+        f"sqlite:///{complete_index}", NETWORK
+    )
 
 
 async def test_rows_are_rebuilt_from_the_stored_blocks(any_index_url: str) -> None:
     history = list(recorded_history())
     write_all(any_index_url, params(), history, 7)
-    before = await everything(any_index_url, params())
+    before = await read_everything(any_index_url, params())
     drop_rows(any_index_url)
-    with written(any_index_url, params()) as writer:
+    with open_writer(any_index_url, params()) as writer:
         assert writer.checkpoint(PrimaryChain.P) is None
     rebuild_rows(any_index_url, params())
-    with written(any_index_url, params()) as writer:
+    with open_writer(any_index_url, params()) as writer:
         height, ledger = writer.ledger() or (0, b"")
         assert (height, decode_checkpoint(ledger, params()).height) == (19, 19)
-    assert await everything(any_index_url, params()) == before
+    assert await read_everything(any_index_url, params()) == before
 
 
-async def test_a_stopped_rebuild_continues_where_it_was(tmp_path: Path, whole: Path) -> None:
+async def test_a_stopped_rebuild_continues_where_it_was(tmp_path: Path, complete_index: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, NETWORK, records(), 5)
     drop_rows(url)
-    reading = reading_index(index_url(settings_of(url), None), settings_of(url))
-    with written(url, NETWORK) as writer:
+    reading = reading_index(index_url(small_settings(url), None), small_settings(url))
+    with open_writer(url, NETWORK) as writer:
         rebuilder, height = RowRebuilder(writer, reading, NETWORK), 0
         while height <= BLOCKS // 2:
             progress = rebuilder.step(0.0)
             assert progress is not None
             _, height = progress
     reading.dispose()
-    with written(url, NETWORK) as writer:
+    with open_writer(url, NETWORK) as writer:
         checkpoint = writer.checkpoint(PrimaryChain.P)
         assert checkpoint is not None
         assert BLOCKS // 2 < checkpoint.height < BLOCKS
     rebuild_rows(url, NETWORK)
-    assert await everything(url, NETWORK) == await everything(f"sqlite:///{whole}", NETWORK)
+    assert await read_everything(url, NETWORK) == await read_everything(f"sqlite:///{complete_index}", NETWORK)
 
 
 async def test_the_three_chains_may_be_read_in_any_order(any_index_url: str, tmp_path: Path) -> None:
     write_all(any_index_url, params(), recorded_history(one_after_the_other=True), 4)
     by_time = f"sqlite:///{tmp_path}/by-time.db"
     write_all(by_time, params(), recorded_history(), 4)
-    assert await everything(any_index_url, params()) == await everything(by_time, params())
+    assert await read_everything(any_index_url, params()) == await read_everything(by_time, params())
 
 
 def test_the_ledger_finds_in_the_index_what_it_finds_in_memory(any_index_url: str) -> None:
     history = made_up_history(3, 120)
     state = None
-    with written(any_index_url, NETWORK) as writer:
+    with open_writer(any_index_url, NETWORK) as writer:
         for record, after in history:
             assert isinstance(record, PRecord)
             if state is None:
                 writer.outputs.follow(record.effects.txs)
-                writer.outputs.make(record.effects.emitted)
                 state = decode_checkpoint(after, NETWORK)
             else:
                 block = record.effects.block
@@ -170,10 +173,10 @@ def test_the_ledger_finds_in_the_index_what_it_finds_in_memory(any_index_url: st
 
 def test_a_restarted_indexer_finds_the_state_and_the_blocks(tmp_path: Path) -> None:
     url, history = f"sqlite:///{tmp_path}/index.db", made_up_history(3, 60)
-    with written(url, NETWORK) as writer:
+    with open_writer(url, NETWORK) as writer:
         writer.write([record for record, _ in history[:30]], history[29][1])
         writer.write([record for record, _ in history[30:]])
-    with written(url, NETWORK) as writer:
+    with open_writer(url, NETWORK) as writer:
         place = writer.checkpoint(PrimaryChain.P)
         last = history[-1][0]
         assert isinstance(last, PRecord)
@@ -190,7 +193,7 @@ def test_a_restarted_indexer_finds_the_state_and_the_blocks(tmp_path: Path) -> N
 
 def test_a_block_that_does_not_follow_is_refused(tmp_path: Path) -> None:
     history = records()
-    with written(f"sqlite:///{tmp_path}/index.db", NETWORK) as writer:
+    with open_writer(f"sqlite:///{tmp_path}/index.db", NETWORK) as writer:
         writer.write(history[:10])
         for wrong in (history[11:12], history[9:10], records(4)[10:11]):
             with pytest.raises(OutOfOrder):
@@ -200,7 +203,7 @@ def test_a_block_that_does_not_follow_is_refused(tmp_path: Path) -> None:
 
 def test_a_write_after_another_process_wrote_fails_once(any_index_url: str) -> None:
     history = records()
-    with written(any_index_url, NETWORK) as one, written(any_index_url, NETWORK) as other:
+    with open_writer(any_index_url, NETWORK) as one, open_writer(any_index_url, NETWORK) as other:
         one.write(history[:10])
         other.write(history[10:20])
         with pytest.raises(IndexMoved):
@@ -214,9 +217,9 @@ def test_a_write_after_another_process_wrote_fails_once(any_index_url: str) -> N
 async def test_pages_are_stable_while_blocks_arrive(tmp_path: Path, order: SortOrder) -> None:
     url, history = f"sqlite:///{tmp_path}/index.db", records()
     query = TransactionQuery(PrimaryChain.P, order=order)
-    with written(url, NETWORK) as writer:
+    with open_writer(url, NETWORK) as writer:
         writer.write(history[:100])
-        async with opened(url, NETWORK) as index:
+        async with open_index(url, NETWORK) as index:
             before = [tx.tx_hash for tx in await all_pages(index.transactions, query, 100)]
             seen, after, at = [], None, 100
             while True:

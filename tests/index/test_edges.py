@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests import paths
 from tests.index.world import (
     all_pages,
     drop_rows,
-    everything,
     made_up_history,
     made_up_params,
-    opened,
+    open_index,
+    open_writer,
+    read_everything,
     rebuild_rows,
     recorded_history,
-    settings_of,
+    small_settings,
     write_all,
-    written,
 )
 from tests.ledger.made_up_network import AVAX, NETWORK_ID
 from tests.ledger.memory_utxos import MemoryUtxos
@@ -44,7 +43,7 @@ NETWORK = made_up_params()
 OWNER = Address(b"\x05" * 20)
 
 
-def large(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
+def large_record(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
     """Return a block of transactions that make so many outputs each, out of nothing."""
     txs = []
     for number, count in enumerate(counts):
@@ -61,11 +60,11 @@ def large(height: int, parent: BlockID, counts: tuple[int, ...]) -> PRecord:
 
 async def test_a_page_ends_when_its_outputs_reach_a_thousand(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
-    record = large(5, BlockID(bytes(32)), (3, 600, 397, 1, 2_500, 10, 1_000, 1))
-    with written(url, NETWORK) as writer:
+    record = large_record(5, BlockID(bytes(32)), (3, 600, 397, 1, 2_500, 10, 1_000, 1))
+    with open_writer(url, NETWORK) as writer:
         writer.write([record], is_complete=False)
     query = TransactionQuery(PrimaryChain.P, addresses=(OWNER,))
-    async with opened(url, NETWORK) as index:
+    async with open_index(url, NETWORK) as index:
         pages, after = [], None
         while True:
             page = await index.transactions(query, PageRequest(100, after))
@@ -81,7 +80,7 @@ async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(any_in
     known = MemoryUtxos()
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
     known.apply(genesis.txs)
-    with written(any_index_url, params()) as writer:
+    with open_writer(any_index_url, params()) as writer:
         for block in x_blocks():
             spent = [raw_id for tx in block.txs for raw_id in spent_ids(tx.unsigned)]
             writer.outputs.prefetch(spent)
@@ -90,38 +89,41 @@ async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(any_in
             effects = apply_x_block(params().x_chain_id, block, writer.outputs, is_complete=False)
             writer.outputs.follow(effects.txs)
             writer.write([XRecord(effects, block.raw)], is_complete=False)
-        before = await everything(any_index_url, params())
+        before = await read_everything(any_index_url, params())
         consumed = [utxo for tx in before[PrimaryChain.X][0] for utxo in tx.consumed_utxos]
         x_chain = id_text(params().x_chain_id)
         assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id == x_chain} == {UNSET}
         assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id != x_chain} == {True}
     drop_rows(any_index_url)
     rebuild_rows(any_index_url, params())
-    assert await everything(any_index_url, params()) == before
+    assert await read_everything(any_index_url, params()) == before
 
 
 _WRITES = """
 import sys
-from tests.index.world import made_up_history, made_up_params, written
+from tests.index.world import made_up_history, made_up_params, open_writer
 records = [record for record, _ in made_up_history(3, 220)]
-with written(sys.argv[1], made_up_params()) as writer:
+with open_writer(sys.argv[1], made_up_params()) as writer:
     print("ready", flush=True)
     for at in range(0, 221, 2):
+        if at > 100:
+            sys.stdin.readline()
         writer.write(records[at : at + 2])
         print(at, flush=True)
 """
 
 
 def killed_while_writing(url: str) -> None:
-    """Let another process write, and kill it in the middle."""
-    root = paths.ROOT
-    process = subprocess.Popen([sys.executable, "-c", _WRITES, url], stdout=subprocess.PIPE, cwd=root)
+    """Let another process write, and kill it in the middle; it waits before it has written everything."""
+    command = [sys.executable, "-c", _WRITES, url]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.ROOT)
+    assert process.stdin is not None
     assert process.stdout is not None
     while int((process.stdout.readline().strip() or b"0").replace(b"ready", b"0")) < 60:
         assert process.poll() is None
-    time.sleep(0.003)
     process.kill()
     process.wait()
+    process.stdin.close()
     process.stdout.close()
 
 
@@ -129,14 +131,14 @@ async def test_an_index_whose_writer_was_killed_continues(tmp_path: Path) -> Non
     url, whole = f"sqlite:///{tmp_path}/index.db", f"sqlite:///{tmp_path}/whole.db"
     history: list[Record] = [record for record, _ in made_up_history(3, 220)]
     killed_while_writing(url)
-    with written(url, NETWORK) as writer:
+    with open_writer(url, NETWORK) as writer:
         place = writer.checkpoint(PrimaryChain.P)
         assert place is not None
         assert 60 <= place.height < 220
         writer.write(history[place.height + 1 :])
-    engine = reading_index(index_url(settings_of(url), None), settings_of(url))
+    engine = reading_index(index_url(small_settings(url), None), small_settings(url))
     with engine.connect() as connection:
         assert list(find_inconsistencies(connection)) == []
     engine.dispose()
     write_all(whole, NETWORK, history)
-    assert await everything(url, NETWORK) == await everything(whole, NETWORK)
+    assert await read_everything(url, NETWORK) == await read_everything(whole, NETWORK)

@@ -7,7 +7,7 @@ from pathlib import Path
 import zstandard
 from sqlalchemy import inspect
 
-from tests.index.world import all_pages, opened, rebuild_rows, recorded_history, settings_of, written
+from tests.index.world import all_pages, open_index, open_writer, rebuild_rows, recorded_history, small_settings
 from tests.ledger.recorded import params
 from tests.paths import VECTORS
 from warpseal.history.chains import PrimaryChain
@@ -25,17 +25,17 @@ OLD = VECTORS / "data-folder-443d240" / "index.db.zst"
 async def test_the_rows_of_an_old_index_are_derived_again_from_its_blocks(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/old.db"
     (tmp_path / "old.db").write_bytes(zstandard.decompress(OLD.read_bytes()))
-    with written(url, params()) as writer:
+    with open_writer(url, params()) as writer:
         assert writer.checkpoint(PrimaryChain.P) is None
     rebuild_rows(url, params())
-    engine = reading_index(index_url(settings_of(url), None), settings_of(url))
+    engine = reading_index(index_url(small_settings(url), None), small_settings(url))
     with engine.connect() as connection:
         assert list(find_inconsistencies(connection)) == []
     engine.dispose()
     p_chain = [record.effects for record in recorded_history() if isinstance(record, PRecord)]
     expected = [id_text(effects.block.id) for effects in reversed(p_chain)]
     expected_txs = [id_text(tx.tx.id) for effects in reversed(p_chain) for tx in reversed(effects.txs)]
-    async with opened(url, params()) as index:
+    async with open_index(url, params()) as index:
         blocks = await all_pages(index.blocks, BlockQuery(PrimaryChain.P), 100)
         txs = await all_pages(index.transactions, TransactionQuery(PrimaryChain.P), 100)
     assert [block.block_hash for block in blocks] == expected
@@ -45,7 +45,7 @@ async def test_the_rows_of_an_old_index_are_derived_again_from_its_blocks(tmp_pa
 def test_an_old_index_has_the_tables_of_this_version_after_the_upgrade(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/old.db"
     (tmp_path / "old.db").write_bytes(zstandard.decompress(OLD.read_bytes()))
-    engine = writing_index(index_url(settings_of(url), None), settings_of(url))
+    engine = writing_index(index_url(small_settings(url), None), small_settings(url))
     with engine.connect() as connection:
         expected = {*STORED.tables, *DERIVED.tables, "alembic_version"}
         assert set(inspect(connection).get_table_names()) == expected

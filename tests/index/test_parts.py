@@ -14,11 +14,11 @@ from tests.chains.p_vectors import recorded, unchecked
 from tests.index.world import (
     made_up_history,
     made_up_params,
-    opened,
+    open_index,
+    open_writer,
     recorded_history,
-    settings_of,
+    small_settings,
     write_all,
-    written,
 )
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import answers, params, replayed
@@ -29,7 +29,7 @@ from warpseal.history.resources import UNSET
 from warpseal.history.text import hex_text
 from warpseal.history.transactions import XChainTransaction
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.consistency import balances, find_inconsistencies, l1_balance
+from warpseal.index.consistency import find_inconsistencies, held_outputs, l1_balance
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
 from warpseal.index.records import PRecord, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import ALL_UNSPENT, DERIVED, STORED
@@ -40,14 +40,14 @@ from warpseal.store.errors import StoreUnusable
 from warpseal.warp.ids import id_text
 
 
-def reading(url: str) -> Engine:
+def open_reader(url: str) -> Engine:
     """Return an engine that reads an index."""
-    return reading_index(index_url(settings_of(url), None), settings_of(url))
+    return reading_index(index_url(small_settings(url), None), small_settings(url))
 
 
 @pytest.mark.parametrize("metadata", [STORED, DERIVED], ids=["kept", "derived"])
 def test_the_versions_together_make_the_schema(any_index_url: str, metadata: Any) -> None:
-    settings = settings_of(any_index_url)
+    settings = small_settings(any_index_url)
     engine = writing_index(index_url(settings, None), settings)
 
     def ours(_: object, name: str | None, kind: str, *rest: Any) -> bool:
@@ -82,7 +82,7 @@ async def test_outputs_have_the_bytes_that_a_node_returns(tmp_path: Path) -> Non
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, params(), recorded_history())
     shown: set[str] = set()
-    async with opened(url, params()) as index:
+    async with open_index(url, params()) as index:
         for chain in PrimaryChain:
             page = await index.transactions(TransactionQuery(chain), PageRequest(100))
             shown |= {str(utxo.utxo_bytes) for tx in page.items for utxo in tx.emitted_utxos}
@@ -106,7 +106,7 @@ async def test_pre_linearization_transactions_have_approximate_times(any_index_u
         outputs.apply((effects,))
         past.append(XPreLinearizationRecord(number, 2_000_000_000 + number // 2, (effects,), tx.raw))
     write_all(any_index_url, params(), past, 3)
-    async with opened(any_index_url, params()) as index:
+    async with open_index(any_index_url, params()) as index:
         whole = await index.transactions(TransactionQuery(PrimaryChain.X), PageRequest(100))
         assert [tx.tx_hash for tx in whole.items][::-1][1:] == [id_text(tx.id) for tx in txs]
         shown = {
@@ -123,10 +123,10 @@ async def test_pre_linearization_transactions_have_approximate_times(any_index_u
 
 async def test_an_index_that_does_not_exist_yet_is_down_until_it_does(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
-    async with opened(url, made_up_params()) as index:
+    async with open_index(url, made_up_params()) as index:
         assert index.freshness() == ()
         history = [record for record, _ in made_up_history(3, 40)]
-        with written(url, made_up_params()) as writer:
+        with open_writer(url, made_up_params()) as writer:
             writer.write(history)
             writer.write_status(ChainStatus(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41))
         await index.refresh()
@@ -141,11 +141,11 @@ async def test_an_index_that_does_not_exist_yet_is_down_until_it_does(tmp_path: 
 def test_balances_computed_from_the_rows_equal_the_nodes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, params(), recorded_history())
-    engine = reading(url)
+    engine = open_reader(url)
     with engine.connect() as connection:
         assert list(find_inconsistencies(connection)) == []
-        for asked, result in answers("platform.getBalance"):
-            assert _held(connection, asked["addresses"], PrimaryChain.P) == int(result["balance"])
+        for call, result in answers("platform.getBalance"):
+            assert _held(connection, call["addresses"], PrimaryChain.P) == int(result["balance"])
         for validator in replayed().state.l1:
             balance = validator.balance(replayed().state.l1_accrued_fees)
             assert l1_balance(connection, validator.validation_id) == balance
@@ -154,8 +154,8 @@ def test_balances_computed_from_the_rows_equal_the_nodes(tmp_path: Path) -> None
 
 def _held(connection: Connection, texts: list[str], chain: PrimaryChain) -> int:
     addresses = [Address(parse_address(text)[1]) for text in texts]
-    found = [balances(connection, address, chain, chain) for address in addresses]
-    outputs = {output.utxo_id: output.amount for balance in found for output in balance.outputs}
+    held = [held_outputs(connection, address, chain) for address in addresses]
+    outputs = {output.utxo_id: output.amount for found in held for output in found}
     return sum(outputs.values())
 
 
@@ -178,10 +178,10 @@ CORRUPTIONS = {
 def test_a_corrupted_row_is_found(tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, made_up_params(), [record for record, _ in made_up_history(3, 220)], at_once=7)
-    engine = reading(url)
+    engine = open_reader(url)
     with engine.connect() as connection:
         assert list(find_inconsistencies(connection)) == []
-    with written(url, made_up_params()) as writer, writer._engine.begin() as connection:
+    with open_writer(url, made_up_params()) as writer, writer._engine.begin() as connection:
         connection.exec_driver_sql(CORRUPTIONS[name])
     with engine.connect() as connection:
         assert list(find_inconsistencies(connection))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from tests.index.world import settings_of, written
+from tests.index.world import open_writer, small_settings
 from tests.ledger.histories import History
 from tests.ledger.made_up_network import PARAMS, UPGRADES
 from tests.ledger.model import Model
@@ -46,15 +46,15 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
     is_server = history == ON_A_SERVER
     url = request.getfixturevalue("postgres_url" if is_server else "file_url")
     made = History(seed)
-    reading = reading_index(index_url(settings_of(url), None), settings_of(url))
-    with written(url, PARAMS) as writer, reading.connect() as connection:
+    reading = reading_index(index_url(small_settings(url), None), small_settings(url))
+    with open_writer(url, PARAMS) as writer, reading.connect() as connection:
         work = PChainProcessor(writer, PARAMS, made.genesis, SETTINGS)
         assert work.resume() is None
         assert work.begin(RawBlock(made.genesis.block.raw, False), 0)
-        agree(connection, made.model)
+        assert_rows_equal_model(connection, made.model)
         for height in range(1, blocks + 1):
             work.write(height, [RawBlock(made.next_block().raw, False)])
-            agree(connection, made.model)
+            assert_rows_equal_model(connection, made.model)
             if height % 97 == 0:
                 # As after a crash: nothing but what is written is known.
                 work = PChainProcessor(writer, PARAMS, made.genesis, SETTINGS)
@@ -67,11 +67,11 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
 
 @pytest.fixture
 def file_url(tmp_path: Any) -> str:
-    """Where a file is."""
+    """Return the URL of an index in a file."""
     return f"sqlite:///{tmp_path}/index.db"
 
 
-def agree(connection: Connection, model: Model) -> None:
+def assert_rows_equal_model(connection: Connection, model: Model) -> None:
     """Assert that the rows say what the model says."""
     reading = ReadSession(connection, ReadCache())
     last = reading.rows("SELECT time, supply, fees, active FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1")

@@ -111,15 +111,15 @@ def _imports(txs: Any) -> bool:
     return any(tx.kind == "ImportTx" for tx in txs)
 
 
-def settings_of(url: str) -> IndexSettings:
+def small_settings(url: str) -> IndexSettings:
     """Return settings of an index at a URL that remembers little."""
     return IndexSettings(url, SMALL.cache_bytes, SMALL.recent_outputs, SMALL.known_addresses, raw_bytes=SMALL.raw_bytes)
 
 
 @contextmanager
-def written(url: str, network: Parameters) -> Iterator[IndexWriter]:
+def open_writer(url: str, network: Parameters) -> Iterator[IndexWriter]:
     """Hold an index open for writing."""
-    settings = settings_of(url)
+    settings = small_settings(url)
     writer = IndexWriter(writing_index(index_url(settings, None), settings), network, settings)
     try:
         yield writer
@@ -129,7 +129,7 @@ def written(url: str, network: Parameters) -> Iterator[IndexWriter]:
 
 def drop_rows(url: str) -> None:
     """Drop all derived rows of an index, as a new version of the schema does."""
-    engine = writing_index(index_url(settings_of(url), None), settings_of(url))
+    engine = writing_index(index_url(small_settings(url), None), small_settings(url))
     with engine.begin() as connection:
         create_row_tables(connection)
     engine.dispose()
@@ -137,8 +137,8 @@ def drop_rows(url: str) -> None:
 
 def rebuild_rows(url: str, network: Parameters) -> None:
     """Derive all rows of an index that are missing."""
-    engine = reading_index(index_url(settings_of(url), None), settings_of(url))
-    with written(url, network) as writer:
+    engine = reading_index(index_url(small_settings(url), None), small_settings(url))
+    with open_writer(url, network) as writer:
         rebuilder = RowRebuilder(writer, engine, network)
         while rebuilder.step(60.0) is not None:
             pass
@@ -146,7 +146,7 @@ def rebuild_rows(url: str, network: Parameters) -> None:
 
 def write_all(url: str, network: Parameters, records: Sequence[Record], at_once: int = 50) -> None:
     """Write a history."""
-    with written(url, network) as writer:
+    with open_writer(url, network) as writer:
         for start in range(0, len(records), at_once):
             writer.write(records[start : start + at_once])
 
@@ -156,18 +156,18 @@ def network_text(network: Parameters) -> NetworkText:
     return NetworkText(network.network_id, PrimaryChains(network.x_chain_id, network.c_chain_id))
 
 
-def opened(url: str, network: Parameters) -> Index:
-    """Return an index to ask, to be opened by `async with`."""
-    settings = settings_of(url)
+def open_index(url: str, network: Parameters) -> Index:
+    """Return a reader of an index, to be opened by `async with`."""
+    settings = small_settings(url)
     return Index(index_url(settings, None), network_text(network), settings)
 
 
-async def all_pages(ask: Any, query: Any, size: int) -> list[Any]:
+async def all_pages(query_page: Any, query: Any, size: int) -> list[Any]:
     """Return the items of all pages; a page is never empty while there are more, and never longer than asked for."""
     items: list[Any] = []
     after = None
     while True:
-        page: Page[Any] = await ask(query, PageRequest(size, after))
+        page: Page[Any] = await query_page(query, PageRequest(size, after))
         assert len(page.items) <= size
         items += page.items
         if page.next is None:
@@ -181,9 +181,9 @@ def utxos_of(tx: Any) -> tuple[Any, ...]:
     return (*tx.consumed_utxos, *tx.emitted_utxos)
 
 
-async def everything(url: str, network: Parameters) -> dict[str, Any]:
-    """Return all that an index tells without being asked for anything in particular."""
-    async with opened(url, network) as index:
+async def read_everything(url: str, network: Parameters) -> dict[str, Any]:
+    """Return all answers of an index to queries without filters, and to some by owner and node."""
+    async with open_index(url, network) as index:
         answers: dict[str, Any] = {"fresh": index.freshness()}
         nodes: set[NodeID] = set()
         for chain in PrimaryChain:

@@ -17,7 +17,7 @@ from warpseal.chains.p_txs import (
     AddPermissionlessDelegatorTx,
     NoSigner,
     RewardAutoRenewedValidatorTx,
-    RewardKind,
+    RewardType,
     SetAutoRenewedValidatorConfigTx,
     StakingTerms,
     SubnetValidator,
@@ -65,7 +65,7 @@ class Renewing(Chain):
         return self.decide(tx, commit=commit, at_s=at_s)
 
 
-def amounts(effects: TxEffects) -> list[tuple[TxID, int, int, RewardKind | None]]:
+def amounts(effects: TxEffects) -> list[tuple[TxID, int, int, RewardType | None]]:
     """Return transaction, index, amount and kind of what is paid."""
     return [(out.tx_id, out.output_index, out.amount, out.reward) for out in effects.emitted]
 
@@ -92,7 +92,7 @@ def test_a_committed_cycle_compounds_its_share_and_pays_the_rest() -> None:
     supply = chain.supply
     effects = chain.end(1, commit=True)
     kept = first - first * 500_000 // 10**6
-    assert amounts(effects) == [(effects.tx.id, 0, first - kept, RewardKind.VALIDATOR)]
+    assert amounts(effects) == [(effects.tx.id, 0, first - kept, RewardType.VALIDATOR)]
     renewed = effects.renewed
     assert renewed is not None
     assert (renewed.start_s, renewed.end_s) == (BEGIN_S + CYCLE_S, BEGIN_S + 2 * CYCLE_S)
@@ -112,7 +112,7 @@ def test_an_aborted_cycle_returns_stake_and_compounded_rewards_without_its_own_r
     effects = chain.end(2, commit=False)
     kept = (first or 0) - (first or 0) * 500_000 // 10**6
     assert [(out.tx_id, out.output_index, out.amount) for out in effects.released] == [(JOINING.id, 0, STAKE)]
-    assert amounts(effects) == [(effects.tx.id, 0, kept, RewardKind.VALIDATOR)]
+    assert amounts(effects) == [(effects.tx.id, 0, kept, RewardType.VALIDATOR)]
     assert chain.supply == supply - before.renewed.potential_reward
     assert effects.closed is not None
     assert not effects.closed.is_rewarded
@@ -130,8 +130,8 @@ def test_a_validator_without_a_next_cycle_leaves_with_stake_and_rewards() -> Non
     assert [out.amount for out in ended.emitted] == [(earned or 0) - fee]
     effects = chain.end(1, commit=True)
     assert amounts(effects) == [
-        (effects.tx.id, 0, first, RewardKind.VALIDATOR),
-        (effects.tx.id, 1, fee, RewardKind.VALIDATOR_FEE),
+        (effects.tx.id, 0, first, RewardType.VALIDATOR),
+        (effects.tx.id, 1, fee, RewardType.VALIDATOR_FEE),
     ]
     assert [out.addresses for out in effects.emitted] == [OWNER.addresses, OTHER_OWNER.addresses]
     assert [out.amount for out in effects.released] == [STAKE]

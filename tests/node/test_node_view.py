@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from tests.node.recorded_node import (
     C_CHAIN,
@@ -66,8 +67,8 @@ async def test_a_recorded_validator_is_returned_as_the_node_lists_it() -> None:
     assert validation.tx_id == parse_id("2NGSoZJR3Tnt5pzucRMqL3cFXEUxcqiHxpkx2vTZYvnPmef3vx")
     assert (validation.node_id, validation.subnet_id, validation.staked) == (NODE, PRIMARY_NETWORK, 10**15)
     assert (validation.start, validation.end, validation.fee_shares) == (1_795_226_559, 1_826_751_759, 10_000)
-    assert validation.bls is not None
-    assert validation.bls.public_key.hex().startswith("b1dd60340d84")
+    assert validation.bls
+    assert validation.bls.public_key.startswith("0xb1dd60340d84")
     assert isinstance(validation.state, ActiveState)
     assert (validation.state.total_stake, validation.state.delegator_count, validation.state.delegated) == (TOTAL, 0, 0)
     potential = validation.state.potential
@@ -88,7 +89,7 @@ async def test_delegation_fees_are_rounded_in_favour_of_the_validator() -> None:
         (validation,) = await upstream.view.validations(NODE)
     assert isinstance(validation.state, ActiveState)
     assert validation.state.potential == Rewards(672_391_806_538_052, 7 + 3 + 3, validation.state.potential.addresses)
-    assert (validation.state.delegator_count, validation.state.delegated, validation.bls) == (2, 50, None)
+    assert (validation.state.delegator_count, validation.state.delegated, validation.bls) == (2, 50, UNSET)
 
 
 def listing(params: Params) -> Any:

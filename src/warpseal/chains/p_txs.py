@@ -61,8 +61,8 @@ BalanceOwner: TypeAlias = Annotated[
 ]
 
 
-class RewardKind(StrEnum):
-    """What a reward output pays, in the spelling of the public data API."""
+class RewardType(StrEnum):
+    """The kind of a reward: of a validator, of a delegator, or a validator's fee."""
 
     VALIDATOR = "VALIDATOR"
     DELEGATOR = "DELEGATOR"

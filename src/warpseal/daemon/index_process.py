@@ -17,7 +17,7 @@ from typing import Any, Final
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
-from warpseal.history.aliases import PRIMARY_ALIASES
+from warpseal.history.aliases import PRIMARY_NAMES
 from warpseal.history.chains import ChainFreshness, PrimaryChain, PrimaryChains
 from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
@@ -68,7 +68,7 @@ async def run_index(
     if config.indexer.low_priority:
         _lower_priority()
     stopping, has_worker_exited = asyncio.Event(), False
-    loggers.add_chains(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)
+    loggers.add_chains(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
     profiles, data_dir = config.profiles, config.peers.data_dir
     try:
         with open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX) as profiler:

@@ -16,10 +16,7 @@ from warpseal.api.node.app import NodeInterfaces
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.history.aliases import (
-    C_NAMES,
-    P_NAMES,
-    PRIMARY_ALIASES,
-    X_NAMES,
+    PRIMARY_NAMES,
     ChainAliases,
     InvalidAlias,
     read_aliases,
@@ -98,13 +95,13 @@ class NodeApi:
         """Mount the endpoints, and hold the profiler until `run` ends. Raises StartupError naming a file of aliases."""
         profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
         own = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
-        self._route(P_CHAIN, P_NAMES, PrimaryChain.P)
+        self._route(P_CHAIN, PrimaryChain.P)
         for chain_id, names in read_aliases(self._config.node_api.chain_aliases_file).items():
-            try:
-                self.aliases.configure({chain_id: names})
-            except InvalidAlias as error:
-                raise StartupError(f"chain-aliases-file: {error}") from None
             for name in names:
+                try:
+                    self.aliases.add_alias(chain_id, name)
+                except InvalidAlias as error:
+                    raise StartupError(f"chain-aliases-file: {error}") from None
                 self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
         for chain in self._config.node.evm_chains:
             self.aliases.add_chain(chain.blockchain_id)
@@ -121,7 +118,7 @@ class NodeApi:
         self.interfaces.node_id = node_id_text(node_id)
         if not services.follower.status().is_off:
             self._followings["P"] = FollowedChain("P", PRIMARY_NETWORK, lambda: _standing(services.follower))
-        self._loggers.add_chains((*self._followings, *(PRIMARY_ALIASES[chain] for chain in config.indexer.chains)))
+        self._loggers.add_chains((*self._followings, *(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)))
 
         def traffic() -> PeerTraffic:
             return _traffic(network, config.peers.max_outstanding)
@@ -172,8 +169,8 @@ class NodeApi:
         if chains is None:
             chains = await retrier.call(from_nodes)
         self.aliases.add_primary_chains(chains.x, chains.c)
-        self._route(chains.x, X_NAMES, PrimaryChain.X)
-        self._route(chains.c, C_NAMES, PrimaryChain.C)
+        self._route(chains.x, PrimaryChain.X)
+        self._route(chains.c, PrimaryChain.C)
         self.add_evm_chain_id(
             chains.c, await retrier.call(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id
         )
@@ -191,13 +188,14 @@ class NodeApi:
     def _indexed(self, index: IndexStatus) -> Iterator[FollowedChain]:
         """Yield the chains that only the index follows. Readiness does not wait for them: they may take days."""
         for chain in self._config.indexer.chains:
-            name = PRIMARY_ALIASES[chain]
+            name = PRIMARY_NAMES[chain][0]
             if name not in self._followings:
                 yield FollowedChain(name, PRIMARY_NETWORK, partial(_indexed_standing, index, chain))
 
-    def _route(self, chain_id: ChainID, names: Sequence[str], specified: str) -> None:
+    def _route(self, chain_id: ChainID, chain: PrimaryChain) -> None:
         """Add the paths of a primary chain: /ext/bc/C and /ext/C, as nodes have them, and our own /ext/bc/c-chain."""
-        for path in (*(CHAINS + name for name in (*names, specified)), *names):
+        names = PRIMARY_NAMES[chain]
+        for path in (*(CHAINS + name for name in (*names, chain.value)), *names):
             _add_path(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))
 
     def _plugins(self) -> PluginRegistry:

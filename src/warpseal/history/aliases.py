@@ -6,25 +6,27 @@ Source of truth: avalanchego `ids/aliases.go` (one alias, one id; the first alia
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from warpseal.errors import StartupError
+from warpseal.history.chains import PrimaryChain
 from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 
 MAX_ALIAS_CHARACTERS: Final = 512
 MAX_ALIASES: Final = 10_000
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
-P_NAMES: Final = ("P", "platform")
-X_NAMES: Final = ("X", "avm")
-C_NAMES: Final = ("C", "evm")
-PRIMARY_ALIASES: Final[Mapping[str, str]] = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}
-"""The first alias of each chain that the specification names."""
-SPECIFIED_NAMES: Final = ("p-chain", "x-chain", "c-chain")
-"""The specification's own names of the primary chains: no alias may be one."""
+PRIMARY_NAMES: Final[Mapping[PrimaryChain, tuple[str, str]]] = {
+    PrimaryChain.P: ("P", "platform"),
+    PrimaryChain.X: ("X", "avm"),
+    PrimaryChain.C: ("C", "evm"),
+}
+"""The aliases that each primary chain has at every node."""
+# The specification's own names of the primary chains.
+_SPECIFIED_NAMES: Final = frozenset(chain.value for chain in PrimaryChain)
 
 
 class InvalidAlias(ValueError):
@@ -39,12 +41,12 @@ class ChainAliases:
         self._aliases: dict[ChainID, list[str]] = {}
         self._specified: dict[str, ChainID] = {}
         self._evm_ids: dict[int, ChainID] = {}
-        self._add_primary(P_CHAIN, P_NAMES, "p-chain")
+        self._add_primary(P_CHAIN, PrimaryChain.P)
 
     def add_primary_chains(self, x_chain: ChainID, c_chain: ChainID) -> None:
         """Add the ids of the other primary chains, once the network is known."""
-        self._add_primary(x_chain, X_NAMES, "x-chain")
-        self._add_primary(c_chain, C_NAMES, "c-chain")
+        self._add_primary(x_chain, PrimaryChain.X)
+        self._add_primary(c_chain, PrimaryChain.C)
 
     def add_chain(self, chain_id: ChainID, evm_chain_id: int | None = None) -> None:
         """Add a chain: its id becomes the last of its initial aliases.
@@ -57,17 +59,11 @@ class ChainAliases:
         if evm_chain_id is not None:
             self._evm_ids.setdefault(evm_chain_id, chain_id)
 
-    def configure(self, aliases: Mapping[ChainID, Iterable[str]]) -> None:
-        """Add the aliases of a file. Raises InvalidAlias at the first invalid one."""
-        for chain_id, names in aliases.items():
-            for name in names:
-                self.add_alias(chain_id, name)
-
     def add_alias(self, chain_id: ChainID, alias: str) -> None:
         """Add an alias of a chain. Raises InvalidAlias."""
         if len(alias) > MAX_ALIAS_CHARACTERS:
             raise InvalidAlias("alias length is too long")
-        if alias in self._ids or alias in (*X_NAMES, *C_NAMES):
+        if alias in self._ids or any(alias in names for names in PRIMARY_NAMES.values()):
             raise InvalidAlias(f"alias already mapped to an ID: {alias}")
         if not alias or is_reserved(alias):
             raise InvalidAlias(f"alias is a name that chains have without it: {alias}")
@@ -81,9 +77,8 @@ class ChainAliases:
             return ChainID(parse_id(name))
         except MalformedID:
             pass
-        specified = self._specified.get(name)
-        if specified is not None:
-            return specified
+        if name in self._specified:
+            return self._specified[name]
         if name.isascii() and name.isdigit() and len(name) < 20:
             return self._evm_ids.get(int(name))
         return self._ids.get(name)
@@ -99,11 +94,11 @@ class ChainAliases:
         """Return the aliases of a chain in the order in which they were added, with its id if the chain is known."""
         return tuple(self._aliases.get(chain_id, ()))
 
-    def _add_primary(self, chain_id: ChainID, names: Iterable[str], specified: str) -> None:
+    def _add_primary(self, chain_id: ChainID, chain: PrimaryChain) -> None:
         """Add a primary chain: its own names come before those of the operator."""
-        self._specified[specified] = chain_id
-        configured = self._aliases.get(chain_id, [])
-        self._aliases[chain_id] = [*names, *configured]
+        names = PRIMARY_NAMES[chain]
+        self._specified[chain.value] = chain_id
+        self._aliases[chain_id] = [*names, *self._aliases.get(chain_id, [])]
         self._ids.update(dict.fromkeys(names, chain_id))
         self.add_chain(chain_id)
 
@@ -114,7 +109,7 @@ class ChainAliases:
 
 def is_reserved(name: str) -> bool:
     """Return whether a name is no alias: an id, a name of the specification, or an EVM chain id."""
-    return name in SPECIFIED_NAMES or name.isdigit() or _is_id(name)
+    return name in _SPECIFIED_NAMES or name.isdigit() or _is_id(name)
 
 
 def read_aliases(file: Path | None) -> Mapping[ChainID, tuple[str, ...]]:

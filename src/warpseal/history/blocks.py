@@ -13,7 +13,7 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetI
 _PLATFORM_VM: Final = b"platformvm".ljust(32, b"\x00")
 
 
-class Proposer(Struct, frozen=True, gc=False):
+class Proposer(Struct, frozen=True, gc=False, array_like=True):
     """The proposervm header of a block. node_id: None if the block is not signed."""
 
     block_id: bytes
@@ -21,14 +21,6 @@ class Proposer(Struct, frozen=True, gc=False):
     node_id: NodeID | None = None
     p_chain_height: int | None = None
     time: int | None = None
-
-
-class Vertex(Struct, frozen=True, gc=False):
-    """A vertex of the X-Chain before it had blocks. time: unix seconds."""
-
-    vertex_id: bytes
-    height: int
-    time: int
 
 
 class Blockchain(Struct, frozen=True, gc=False, kw_only=True):

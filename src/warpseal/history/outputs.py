@@ -1,12 +1,10 @@
 """Assets, amounts of them, and outputs.
 
-`Asset` and `Amount` are plain values; everything else is a resource. All are msgspec structs and not dataclasses
+`Asset` is a plain value; everything else is a resource. All are msgspec structs and not dataclasses
 because pages of them are made by the hundred a second.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -30,13 +28,6 @@ class Asset(Struct, frozen=True, gc=False):
         return PrimaryNetworkAssetType.NFT if self.is_nft else PrimaryNetworkAssetType.SECP256K1
 
 
-class Amount(Struct, frozen=True, gc=False):
-    """An amount of an asset, in its smallest unit."""
-
-    asset: Asset
-    amount: int
-
-
 class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
     """An amount of an asset. amount: in its smallest unit, decimal."""
 
@@ -55,15 +46,9 @@ class HistoricalPrice(Resource, frozen=True, gc=False, kw_only=True):
     value: str | float
 
 
-class RewardAsset(Resource, frozen=True, gc=False, kw_only=True):
+class RewardAsset(AssetAmount, frozen=True, gc=False, kw_only=True):
     """An amount of an asset and its price; historicalPrice is absent without a price."""
 
-    asset_id: str
-    name: str
-    symbol: str
-    denomination: int
-    type: PrimaryNetworkAssetType
-    amount: str
     historical_price: HistoricalPrice | UnsetType = UNSET
 
 
@@ -125,8 +110,3 @@ def asset_amount(asset: Asset, amount: int) -> AssetAmount:
         type=asset.type,
         amount=str(amount),
     )
-
-
-def asset_amounts(amounts: Iterable[Amount]) -> tuple[AssetAmount, ...]:
-    """Return amounts as resources."""
-    return tuple([asset_amount(amount.asset, amount.amount) for amount in amounts])

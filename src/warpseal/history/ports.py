@@ -24,33 +24,26 @@ class PrimaryNetworkIndex(Protocol):
 
     def freshness(self) -> Sequence[ChainFreshness]:
         """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
-        ...
 
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         """Return transactions in order; a page ends early when its outputs reach 1,000."""
-        ...
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         """Return blocks, newest first."""
-        ...
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain of any subnet, None if the P-Chain has none with this id."""
-        ...
 
     async def chains_of(
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
         """Return the indexed chains that each address and each account has touched; without any: left out or empty."""
-        ...
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         """Return rewards that were paid, in order."""
-        ...
 
     async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         """Return the validations of a node, in order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +71,6 @@ class UptimeSource(Protocol):
 
     async def reach(self, node_id: NodeID, since_unix_s: int) -> ObservedUptime | None:
         """Return the uptime of a validator since a time; None if it was not observed for long enough."""
-        ...
 
 
 class NodeView(Protocol):
@@ -86,15 +78,12 @@ class NodeView(Protocol):
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain without the block that created it."""
-        ...
 
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
         """Return the active validations of a node."""
-        ...
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
         """Return the connectivity of a validator."""
-        ...
 
 
 class AssetPrices(Protocol):
@@ -102,4 +91,3 @@ class AssetPrices(Protocol):
 
     async def price(self, asset: Asset, currency: str, at_unix_s: int) -> str | None:
         """Return the price of one whole unit in a currency (three lower-case letters), decimal; None if unknown."""
-        ...

@@ -23,6 +23,15 @@ class PageRequest:
     size: int
     after: Position | None = None
 
+    @property
+    def after_key(self) -> int | None:
+        """The one number that `after` is."""
+        if self.after is None:
+            return None
+        (key,) = self.after
+        assert isinstance(key, int)
+        return key
+
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T_co]):

@@ -11,39 +11,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET as UNSET
+from msgspec import Struct
+from msgspec import UnsetType as UnsetType
 
-__all__ = [
-    "C_CHAIN_TX_TYPES",
-    "P_CHAIN_TX_TYPES",
-    "UNSET",
-    "X_CHAIN_TX_TYPES",
-    "CurrencyCode",
-    "NetworkName",
-    "PrimaryNetworkAssetCap",
-    "PrimaryNetworkAssetType",
-    "PrimaryNetworkChainName",
-    "PrimaryNetworkTxType",
-    "Resource",
-    "RewardType",
-    "SortOrder",
-    "UnsetType",
-    "ValidationStatusType",
-    "or_unset",
-    "tx_type",
-]
+from warpseal.chains.p_txs import RewardType as RewardType
 
 
 class Resource(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """Base of every resource."""
-
-
-class NetworkName(StrEnum):
-    """Names of networks in paths."""
-
-    MAINNET = "mainnet"
-    FUJI = "fuji"
-    TESTNET = "testnet"
 
 
 class PrimaryNetworkTxType(StrEnum):
@@ -84,11 +60,7 @@ C_CHAIN_TX_TYPES: Final = frozenset((PrimaryNetworkTxType.EXPORT, PrimaryNetwork
 
 def tx_type(kind: str, known: frozenset[PrimaryNetworkTxType] = P_CHAIN_TX_TYPES) -> PrimaryNetworkTxType:
     """Return the type by its node's name; UNKNOWN for one that the list does not hold."""
-    try:
-        found = PrimaryNetworkTxType(kind)
-    except ValueError:
-        return PrimaryNetworkTxType.UNKNOWN
-    return found if found in known else PrimaryNetworkTxType.UNKNOWN
+    return PrimaryNetworkTxType(kind) if kind in known else PrimaryNetworkTxType.UNKNOWN
 
 
 class PrimaryNetworkAssetType(StrEnum):
@@ -105,14 +77,6 @@ class PrimaryNetworkAssetCap(StrEnum):
     VARIABLE = "variable"
 
 
-class RewardType(StrEnum):
-    """The kind of a reward: of a validator, of a delegator, or a validator's fee."""
-
-    VALIDATOR = "VALIDATOR"
-    DELEGATOR = "DELEGATOR"
-    VALIDATOR_FEE = "VALIDATOR_FEE"
-
-
 class PrimaryNetworkChainName(StrEnum):
     """Aliases of the three primary chains."""
 
@@ -121,23 +85,8 @@ class PrimaryNetworkChainName(StrEnum):
     C_CHAIN = "c-chain"
 
 
-class CurrencyCode(StrEnum):
-    """Currencies of prices."""
-
-    USD = "usd"
-    EUR = "eur"
-    AUD = "aud"
-    CAD = "cad"
-    CHF = "chf"
-    CLP = "clp"
-    CNY = "cny"
-    CZK = "czk"
-    DKK = "dkk"
-    GBP = "gbp"
-    HKD = "hkd"
-    HUF = "huf"
-    JPY = "jpy"
-    NZD = "nzd"
+CurrencyCode = StrEnum("CurrencyCode", "USD EUR AUD CAD CHF CLP CNY CZK DKK GBP HKD HUF JPY NZD")
+CurrencyCode.__doc__ = "Currencies of prices."
 
 
 class SortOrder(StrEnum):

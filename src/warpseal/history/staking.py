@@ -5,16 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from warpseal.chains.ids import Address, TxID, UtxoID
-from warpseal.history.outputs import Amount
-from warpseal.history.resources import RewardType
+from warpseal.history.outputs import Asset
+from warpseal.history.resources import UNSET, RewardType, UnsetType
+from warpseal.history.transactions import BlsCredentials
 from warpseal.warp.ids import NodeID, SubnetID
-
-
-class BlsKey(Struct, frozen=True, gc=False):
-    """A compressed public key (48 bytes) and the proof that its secret is known (96 bytes)."""
-
-    public_key: bytes
-    proof_of_possession: bytes
 
 
 class Rewards(Struct, frozen=True, gc=False):
@@ -69,7 +63,7 @@ class Validation(Struct, frozen=True, gc=False, kw_only=True):
     end: int
     state: PendingState | ActiveState | CompletedState | RemovedState
     fee_shares: int | None = None
-    bls: BlsKey | None = None
+    bls: BlsCredentials | UnsetType = UNSET
 
 
 class Reward(Struct, frozen=True, gc=False, kw_only=True):
@@ -87,6 +81,7 @@ class Reward(Struct, frozen=True, gc=False, kw_only=True):
     kind: RewardType
     utxo_id: UtxoID
     output_index: int
-    reward: Amount
+    asset: Asset
+    amount: int
     reward_tx_id: TxID
     paid_at: int

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Table
 
 from warpseal.chains.ids import TxID, UtxoID
+from warpseal.errors import IndexDamaged
 from warpseal.index import bulk, type_codes
-from warpseal.index.address_txs import AddressTxWriter
 from warpseal.index.bulk import Row
-from warpseal.index.details import OutputDetail, Owners, encode
-from warpseal.index.errors import IndexDamaged
+from warpseal.index.details import ChainRef, OutputDetail, TxDetail, decode_tx, encode
 from warpseal.index.ids import IdTable
-from warpseal.index.keys import prefix_of, to_column
-from warpseal.index.schema import EARLY_SPENDS, OUTPUTS, TX_IDS
-from warpseal.index.spends import LateOutput, Spend, SpendWriter, SpentBeforeMade, replace_placeholders
-from warpseal.index.unspent import ChainIds, UnspentOutput, UnspentOutputs
+from warpseal.index.keys import chain_of, partition_of, prefix_of, to_column
+from warpseal.index.schema import (
+    ADDRESS_KIND_TXS,
+    ADDRESS_PARTITIONS,
+    ADDRESS_TXS,
+    ANY_KIND,
+    EARLY_SPENDS,
+    OUTPUTS,
+    TX_IDS,
+    TXS,
+)
+from warpseal.index.spends import LateOutput, Spend, SpendWriter, SpentBeforeMade
+from warpseal.index.unspent import UnspentOutput, UnspentOutputs
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID
+
+_OwnerColumns = tuple[int | None, bytes | None]
 
 
 @dataclass(slots=True)
@@ -33,11 +43,16 @@ class NextKeys:
 
 @dataclass(slots=True)
 class TxInProgress:
-    """A transaction that is being written: its key, type and id, and the addresses that it touches so far."""
+    """A transaction that is being written. kind: its type's number; touched: keys of the addresses that it touches.
+
+    time_s: of its block; settled_s: of the block that decided it, mostly its own.
+    """
 
     key: int
-    kind: int
     tx_id: TxID
+    kind: int
+    time_s: int
+    settled_s: int
     touched: set[int] = field(default_factory=set)
 
 
@@ -51,7 +66,7 @@ class IndexBatch:
     connection: Connection
     ids: IdTable
     outputs: UnspentOutputs
-    chains: ChainIds
+    chain_numbers: Mapping[ChainID, int]
     next_keys: NextKeys
     address_txs: AddressTxWriter
     spends: SpendWriter
@@ -61,41 +76,49 @@ class IndexBatch:
     new: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
     changed: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
     made: dict[UtxoID, UnspentOutput] = field(default_factory=dict)
-    unspent_rows: dict[UtxoID, Row] = field(default_factory=dict)
     spent: list[UtxoID] = field(default_factory=list)
     late: list[LateOutput] = field(default_factory=list)
     external_outputs: list[LedgerOutput] = field(default_factory=list)
-    _chain_numbers: dict[ChainID, int] = field(default_factory=dict)
+    _txs: dict[int, Row] = field(default_factory=dict)
     _spends: list[Spend] = field(default_factory=list)
     # The list that most rows go into.
     _output_rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._output_rows = self.rows(OUTPUTS)
-
-    def rows(self, table: Table) -> list[Row]:
-        """Return the list of new rows of a table."""
-        held = self.new.get(table.name)
-        if held is None:
-            held = self.new[table.name] = (table, [])
-        return held[1]
+        self._output_rows = self.new.setdefault(OUTPUTS.name, (OUTPUTS, []))[1]
 
     def add(self, table: Table, row: Row) -> None:
         """Add a row."""
-        self.rows(table).append(row)
+        held = self.new.get(table.name)
+        if held is None:
+            held = self.new[table.name] = (table, [])
+        held[1].append(row)
 
     def change(self, table: Table, row: Row) -> None:
         """Write a row in place of the one with the same key."""
         self.changed.setdefault(table.name, (table, []))[1].append(row)
 
-    def touch(self, tx: TxInProgress) -> None:
-        """Write the addresses that a transaction touches."""
+    def put_tx(self, tx: TxInProgress, height: int | None, outcome: int, made: range, detail: TxDetail) -> None:
+        """Write a transaction and the addresses that it touches. made: keys of the outputs that it makes.
+
+        The row of a decided proposal replaces the row of the proposal.
+        """
+        moved = len(detail.inputs) + len(made) + len(detail.released)
+        columns = (tx.tx_id, height, tx.time_s, tx.kind, outcome, made.start, len(made), moved, encode(detail))
+        if outcome > type_codes.PROPOSED and tx.key not in self._txs:
+            self.change(TXS, (tx.key, *columns))
+        else:
+            self._txs[tx.key] = (tx.key, *columns)
         self.address_txs.add(tx.key, tx.kind, tx.touched)
+
+    def chain_ref(self, chain_id: ChainID | None) -> ChainRef | None:
+        """Return the number of a primary chain, the id of any other chain, None for None."""
+        return None if chain_id is None else self.chain_numbers.get(chain_id, chain_id)
 
     # Outputs
 
-    def emit(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], origin: int | None = None) -> int:
-        """Write the outputs that a transaction makes, and return the key of the first one.
+    def emit(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], origin: int | None = None) -> range:
+        """Write the outputs that a transaction makes, and return their keys.
 
         origin: the key of the transaction whose id outputs have that do not have this transaction's id.
         """
@@ -103,43 +126,42 @@ class IndexBatch:
         for key, output in enumerate(outputs, first):
             self._emit(key, tx, output, origin)
         self.next_keys.output += len(outputs)
-        return first
+        return range(first, first + len(outputs))
 
     def release(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], first_out: int) -> tuple[int, ...]:
-        """Make staked outputs spendable. first_out: key of the first output of the staking."""
-        keys = []
-        for output in outputs:
-            key = first_out + output.output_index
-            asset, owners = self._columns(output)
-            self._add_unspent(key, output, asset, owners)
-            tx.touched.update(owners[1])
-            keys.append(key)
+        """Make staked outputs spendable; return their keys. first_out: key of the first output of the staking."""
+        keys = [first_out + output.output_index for output in outputs]
+        for key, output in zip(keys, outputs, strict=True):
+            asset, addresses, owner = self._columns(output)
+            tx.touched.update(addresses)
+            self._add_unspent(key, output, asset, owner)
         return tuple(keys)
 
     def consume(self, tx: TxInProgress, consumed: Sequence[Consumed]) -> tuple[int, ...]:
         """Write the outputs that a transaction spends; return their keys, in order."""
         keys = []
         for spent in consumed:
-            made = self.made.pop(spent.id, None)
-            if made is not None:
-                self.unspent_rows.pop(spent.id)
-            else:
-                made = self.known.get(spent.id)
-                if made is None:
-                    made = self._add_unknown(tx, spent)
-                else:
+            output = self.made.pop(spent.id, None)
+            if output is None:
+                output = self.known.get(spent.id)
+                if output is not None:
                     self.spent.append(spent.id)
-            self._spends.append((made.output, tx.key))
-            tx.touched.update(made.owners)
-            keys.append(made.output)
+            if output is None:
+                key = self._add_unknown(tx, spent)
+            else:
+                key = output.output
+                tx.touched.update(output.addresses)
+            self._spends.append((key, tx.key))
+            keys.append(key)
         return tuple(keys)
 
     def flush(self) -> None:
         """Write all rows."""
-        if TX_IDS.name in self.new:
-            # Neighbours are written together.
-            self.new[TX_IDS.name][1].sort()
-        self.outputs.write(self.connection, self.unspent_rows, self.spent)
+        self.outputs.write(self.connection, self.made, self.spent)
+        bulk.insert(self.connection, TXS, list(self._txs.values()))
+        # Neighbours are written together.
+        ids = sorted((partition_of(key), prefix_of(row[1]), key) for key, row in self._txs.items())
+        bulk.insert(self.connection, TX_IDS, ids)
         for table, rows in self.new.values():
             bulk.insert(self.connection, table, rows)
         for table, rows in self.changed.values():
@@ -148,86 +170,123 @@ class IndexBatch:
         self.spends.write(self.connection, self._spends)
         self.address_txs.flush(self.connection)
         if self.late:
-            replace_placeholders(self.connection, self.address_txs, self.spends, self.late)
+            self._replace_placeholders()
 
     def _emit(self, key: int, tx: TxInProgress, output: LedgerOutput, origin: int | None) -> None:
-        asset, owners = self._columns(output)
         unindexed = None
         if output.tx_id == tx.tx_id:
             origin = None
         elif origin is None:
             unindexed = output.tx_id
-        self._output_rows.append(self._row((key, tx.key, origin), output, (asset, owners), unindexed))
-        tx.touched.update(owners[1])
+        asset, addresses, owner = self._columns(output)
+        tx.touched.update(addresses)
+        self._add_row((key, tx.key, origin), output, asset, owner, unindexed)
         early = self.early.get(output.id) if output.created_on != output.held_on else None
         if early is not None:
-            self.late.append(LateOutput(output.id, early, key, owners[1]))
+            self.late.append(LateOutput(output.id, early, key, addresses))
         elif not output.staked:
-            self._add_unspent(key, output, asset, owners)
+            self._add_unspent(key, output, asset, owner)
 
-    def _add_unspent(self, key: int, output: LedgerOutput, asset: int, owners: Owners) -> None:
-        held_on = self._number_of(output.held_on)
-        if held_on is None:
-            return
-        self.made[output.id] = UnspentOutput(key, asset, output.asset_id, output.amount, held_on, owners[1])
-        self.unspent_rows[output.id] = (key, asset, to_column(output.amount), held_on, *_owner_columns(owners))
+    def _add_unspent(self, key: int, output: LedgerOutput, asset: int, owner: _OwnerColumns) -> None:
+        held_on = self.chain_numbers.get(output.held_on)
+        if held_on is not None:
+            self.made[output.id] = UnspentOutput(key, asset, output.asset_id, output.amount, held_on, *owner)
 
-    def _add_unknown(self, tx: TxInProgress, consumed: Consumed) -> UnspentOutput:
-        """Write an output that no indexed block has made yet."""
+    def _add_unknown(self, tx: TxInProgress, consumed: Consumed) -> int:
+        """Write an output that no indexed block has made yet; return its key."""
         external = self.outputs.external(consumed.id)
         if external is not None:
             self.external_outputs.append(external)
         output = external or consumed.reconstructed
         if output is None:
             raise IndexDamaged(f"output {consumed.id.hex()} is spent but was never written")
-        asset, owners = self._columns(output)
         key = self.next_keys.output
         self.next_keys.output += 1
-        self._output_rows.append(self._row((key, None, None), output, (asset, owners), output.tx_id))
+        asset, addresses, owner = self._columns(output)
+        tx.touched.update(addresses)
+        self._add_row((key, None, None), output, asset, owner, output.tx_id)
         if output.created_on != output.held_on:
             self.add(EARLY_SPENDS, (prefix_of(output.id), output.id[8:], key, tx.key))
             self.early[output.id] = SpentBeforeMade(key, tx.key, tx.kind)
-        return UnspentOutput(key, asset, output.asset_id, output.amount, 0, owners[1])
+        return key
 
-    def _row(
+    def _add_row(
         self,
         keys: tuple[int, int | None, int | None],
         output: LedgerOutput,
-        columns: tuple[int, Owners],
+        asset: int,
+        owner: _OwnerColumns,
         unindexed: bytes | None,
-    ) -> Row:
-        """Return a row. keys: of output, transaction and origin; unindexed: the id of a transaction without a row."""
-        created_on = self._number_of(output.created_on) or 0
-        flags = type_codes.flags_of(output, created_on, self._number_of(output.held_on) or 0)
-        asset, owners = columns
-        columns_of_output = (output.output_index, asset, to_column(output.amount), flags)
-        return (*keys, *columns_of_output, *_owner_columns(owners), _detail(output, unindexed))
+    ) -> None:
+        """Add a row. keys: of output, transaction and origin; unindexed: the id of a transaction without a row."""
+        numbers = self.chain_numbers
+        flags = type_codes.flags_of(output, numbers.get(output.created_on, 0), numbers.get(output.held_on, 0))
+        place = (*keys, output.output_index, asset, to_column(output.amount), flags)
+        detail = None
+        if output.locktime or output.stakeable_locktime or output.group_id is not None or unindexed is not None:
+            rare = (output.locktime, output.stakeable_locktime, output.group_id, output.payload)
+            detail = encode(OutputDetail(*rare, unindexed))
+        self._output_rows.append((*place, *owner, detail))
 
-    def _columns(self, output: LedgerOutput) -> tuple[int, Owners]:
-        keys, addresses = self.ids.keys, output.addresses
-        if len(addresses) == 1:
-            return keys[output.asset_id], (output.threshold, (keys[addresses[0]],))
-        return keys[output.asset_id], (output.threshold, tuple([keys[address] for address in addresses]))
+    def _columns(self, output: LedgerOutput) -> tuple[int, tuple[int, ...], _OwnerColumns]:
+        """Return the keys of asset and addresses, and the columns `owner` and `owners`."""
+        keys, threshold = self.ids.keys, output.threshold
+        addresses = tuple([keys[address] for address in output.addresses])
+        has_one = threshold == 1 and len(addresses) == 1
+        owner = (addresses[0], None) if has_one else (None, encode((threshold, addresses)))
+        return keys[output.asset_id], addresses, owner
 
-    def _number_of(self, chain_id: ChainID) -> int | None:
-        number = self._chain_numbers.get(chain_id)
-        if number is None:
-            try:
-                number = self._chain_numbers[chain_id] = self.chains.number_of(chain_id)
-            except KeyError:
-                return None
-        return number
+    def _replace_placeholders(self) -> None:
+        """Make the spenders of late outputs name the outputs' own rows and addresses; delete the placeholder rows."""
+        connection, late = self.connection, self.late
+        replaced = {output.early.output: output.output for output in late}
+        spenders = sorted({output.early.spender for output in late})
+        for key, raw in bulk.run(connection, "SELECT key, detail FROM txs WHERE key IN {keys}", spenders):
+            detail = decode_tx(bytes(raw))
+            detail.inputs = tuple([replaced.get(output, output) for output in detail.inputs])
+            bulk.fetch(connection, "UPDATE txs SET detail = ? WHERE key = ?", encode(detail), key)
+        placeholders = list(replaced)
+        bulk.delete(connection, OUTPUTS, placeholders)
+        self.spends.replace(connection, placeholders, [(output.output, output.early.spender) for output in late])
+        bulk.delete_ids(connection, EARLY_SPENDS, [(prefix_of(output.utxo_id), output.utxo_id[8:]) for output in late])
+        for output in late:
+            self.address_txs.add(output.early.spender, output.early.kind, output.owners)
+        self.address_txs.flush(connection, is_new=False)
 
 
-def _owner_columns(owners: Owners) -> tuple[int | None, bytes | None]:
-    threshold, addresses = owners
-    if threshold == 1 and len(addresses) == 1:
-        return addresses[0], None
-    return None, encode(owners)
+class AddressTxWriter:
+    """Collects rows; caches the addresses and types that the newest partition of each chain has."""
 
+    def __init__(self) -> None:
+        self._newest: dict[int, tuple[int, set[tuple[int, int]]]] = {}
+        self._plain: list[tuple[int, int, int]] = []
+        self._by_kind: list[tuple[int, int, int, int]] = []
+        self._partitions: list[tuple[int, int, int]] = []
 
-def _detail(output: LedgerOutput, unindexed: bytes | None) -> bytes | None:
-    if not output.locktime and not output.stakeable_locktime and output.group_id is None and unindexed is None:
-        return None
-    detail = OutputDetail(output.locktime, output.stakeable_locktime, output.group_id, output.payload, unindexed)
-    return encode(detail)
+    def add(self, tx: int, kind: int, addresses: Iterable[int]) -> None:
+        """Add a transaction that touches addresses."""
+        partition = partition_of(tx)
+        seen = self._seen(chain_of(tx), partition)
+        for address in addresses:
+            self._plain.append((partition, address, tx))
+            self._by_kind.append((partition, address, kind, tx))
+            if (address, kind) not in seen:
+                new = {(address, kind), (address, ANY_KIND)} - seen
+                seen |= new
+                self._partitions += [(*place, partition) for place in new]
+
+    def flush(self, connection: Connection, *, is_new: bool = True) -> None:
+        """Write the rows. is_new: no row of the transactions exists yet; else existing rows stay."""
+        write = bulk.insert if is_new else bulk.insert_new
+        write(connection, ADDRESS_TXS, sorted(self._plain))
+        write(connection, ADDRESS_KIND_TXS, sorted(self._by_kind))
+        bulk.insert_new(connection, ADDRESS_PARTITIONS, sorted(self._partitions))
+        self._plain, self._by_kind, self._partitions = [], [], []
+
+    def _seen(self, chain: int, partition: int) -> set[tuple[int, int]]:
+        newest, seen = self._newest.get(chain, (-1, set()))
+        if partition > newest:
+            seen = set()
+            self._newest[chain] = (partition, seen)
+        # Older partitions are not cached.
+        return seen if partition >= newest else set()

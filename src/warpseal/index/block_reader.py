@@ -41,7 +41,7 @@ def blocks(session: ReadSession, query: BlockQuery, page: PageRequest) -> Page[P
     shown = within[: page.size]
     parents = [bytes(row[1]) for row in rows[1 : len(shown) + 1]]
     if shown and len(parents) < len(shown):
-        parents.append(_first_parent(session, number))
+        parents.append(bytes(session.rows("SELECT first_parent FROM chains WHERE chain = ?", number)[0][0]))
     tx_ids = _tx_ids(session, shown)
     items = tuple([_block(number, row, parent, tx_ids) for row, parent in zip(shown, parents, strict=True)])
     return Page(items, (height_of(shown[-1][0]),) if len(within) > page.size else None)
@@ -99,19 +99,13 @@ def _touched_text() -> str:
 
 def _highest(session: ReadSession, number: int, query: BlockQuery, page: PageRequest) -> int | None:
     """Return the key of the newest block that may be shown; None if there is none."""
-    high = last_key(number)
-    if page.after is not None:
-        (height,) = page.after
-        assert isinstance(height, int)
+    height = page.after_key
+    if height is not None:
         return first_key(number) | height - 1 if height else None
     if query.times.until is not None:
         rows = session.rows(_NEWEST, number, max(-1, min(query.times.until, 2**62)))
         return rows[0][0] if rows else None
-    return high
-
-
-def _first_parent(session: ReadSession, number: int) -> bytes:
-    return bytes(session.rows("SELECT first_parent FROM chains WHERE chain = ?", number)[0][0])
+    return last_key(number)
 
 
 def _tx_ids(session: ReadSession, rows: Sequence[Any]) -> dict[int, str]:
@@ -136,7 +130,7 @@ def _block(chain: int, row: Any, parent_id: bytes, tx_ids: Mapping[int, str]) ->
         block_hash=name(bytes(block_id)),
         parent_hash=name(parent_id),
         block_timestamp=time,
-        block_type=type_codes.block_name(kind),
+        block_type=type_codes.BLOCK_NAMES[kind],
         tx_count=len(transactions),
         transactions=tuple(transactions),
         block_size_bytes=size,

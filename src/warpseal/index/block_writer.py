@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from warpseal.chains.ids import BlockID, TxID
-from warpseal.history.blocks import Proposer
+from warpseal.chains.ids import TxID
+from warpseal.errors import IndexDamaged, IndexMoved
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, type_codes
 from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.checkpoint import Checkpoint
-from warpseal.index.details import TxDetail, decode_proposer, encode, encode_proposer
-from warpseal.index.errors import IndexDamaged, IndexMoved, OutOfOrder
+from warpseal.index.details import TxDetail, decode_proposer, encode_proposer
 from warpseal.index.keys import CHAINS, C, P, X, block_key, first_key
-from warpseal.index.p_rows import PROPOSED, TxTime, write_proposed, write_tx
+from warpseal.index.p_rows import write_tx
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
-from warpseal.index.schema import BLOCKS, TXS, VALIDATION_STOPS
-from warpseal.index.schema import CHAINS as CHAINS_TABLE
+from warpseal.index.schema import BLOCKS, VALIDATION_STOPS
 from warpseal.index.stakings import Stakings
 from warpseal.index.xc_rows import write_c, write_x
 from warpseal.ledger.effects import TxEffects, TxOutcome
-from warpseal.warp.ids import P_CHAIN
+from warpseal.warp.ids import P_CHAIN, ChainID
 
 _NO_STATE = (None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Proposal:
-    """A transaction whose outcome the next block decides. is_written: an earlier batch wrote its row."""
+class OutOfOrder(ValueError):
+    """A block does not follow the last one. Nothing was written."""
 
-    key: int
-    tx_id: TxID
-    api_type: str
-    height: int
-    time_s: int
-    is_written: bool
+    def __init__(self, chain: str, height: int, reason: str) -> None:
+        super().__init__(f"block {height} of the {chain}: {reason}")
+        self.chain = chain
+        self.height = height
 
 
 class BlockWriter:
     """Writes blocks of all chains; holds the proposal that the P-Chain's next block decides."""
 
-    def __init__(self, stakings: Stakings) -> None:
+    def __init__(self, stakings: Stakings, x_chain_id: ChainID) -> None:
         self._stakings = stakings
-        self._proposal: _Proposal | None = None
+        self._x_chain_id = x_chain_id
+        self._proposal: TxInProgress | None = None
 
     def open(self, connection: Connection) -> None:
         """Load the open proposal of the last batch."""
         text = (
-            "SELECT key, tx_id, kind, height, time FROM txs"
+            "SELECT key, tx_id, kind, time FROM txs"
             " WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0) AND outcome = ?"
         )
-        rows = bulk.fetch(connection, text, PROPOSED)
         self._proposal = None
-        for key, tx_id, kind, height, time_s in rows:
-            self._proposal = _Proposal(key, TxID(bytes(tx_id)), type_codes.tx_name(kind), height, time_s, True)
+        for key, tx_id, kind, time_s in bulk.fetch(connection, text, type_codes.PROPOSED):
+            self._proposal = TxInProgress(key, TxID(bytes(tx_id)), kind, time_s, time_s)
 
     def write(self, batch: IndexBatch, chains: dict[int, ChainRow], record: Record) -> None:
         """Write a block, or a pre-linearization transaction. Raises OutOfOrder, IndexDamaged."""
@@ -66,134 +60,85 @@ class BlockWriter:
             case XRecord():
                 _x(batch, chains, record)
             case XPreLinearizationRecord():
-                _x_pre_linearization(batch, chains, record)
+                self._x_pre_linearization(batch, chains, record)
             case CRecord():
                 _c(batch, chains, record)
 
-    def finish(self, batch: IndexBatch) -> None:
-        """Write the row of an open proposal."""
-        proposal = self._proposal
-        if proposal is not None and not proposal.is_written:
-            when = TxTime(proposal.key, proposal.time_s, proposal.time_s)
-            write_proposed(batch, proposal.tx_id, proposal.api_type, proposal.height, when)
-            self._proposal = _Proposal(
-                proposal.key, proposal.tx_id, proposal.api_type, proposal.height, proposal.time_s, True
-            )
-
     def _p(self, batch: IndexBatch, chains: dict[int, ChainRow], record: PRecord) -> None:
         effects, block = record.effects, record.effects.block
-        is_genesis = block.height == 0
-        chain = _chain(chains, P, lambda: ChainRow.new(P, P_CHAIN, block.height, block.parent_id))
-        check_follows(chain, block.height, block.parent_id)
-        time_s = effects.time_s
-        if is_genesis:
-            _write_genesis(batch, record, time_s)
+        chain = chains.setdefault(P, ChainRow.new(P, P_CHAIN, block.height, block.parent_id))
+        place = chain.append(block.height, block.id, block.parent_id, effects.time_s)
+        if block.height == 0:
+            # The genesis' outputs are those of a transaction that no page shows.
+            genesis = TxInProgress(first_key(P), TxID(bytes(32)), type_codes.UNKNOWN, effects.time_s, effects.time_s)
+            batch.put_tx(genesis, 0, type_codes.ACCEPTED, batch.emit(genesis, effects.emitted), TxDetail())
         for started in effects.started:
             self._stakings.start(started)
         for ended in effects.ended:
             self._stakings.expire(ended)
         if effects.settled is not None:
-            self._settle(batch, effects.settled, time_s)
+            self._settle(batch, effects.settled, effects.time_s)
         first_tx = chain.next_tx
         for tx in effects.txs:
-            self._p_tx(batch, chain, tx, time_s)
-        for deactivated in effects.l1_deactivated:
-            row = (
-                batch.ids.key(deactivated.validation_id),
-                block_key(P, block.height),
-                int(deactivated.after_transactions),
-            )
-            batch.add(VALIDATION_STOPS, row)
-        block_row = BlockRow(
-            block.height, block.id, block.parent_id, time_s, type_codes.block_number(block.kind),
-            len(block.raw), len(block.txs), record.proposer,
-        )  # fmt: skip
-        write_block(batch, chain, block_row, first_tx, (effects.supply, effects.l1_accrued_fees, effects.l1_active))
-
-    def _p_tx(self, batch: IndexBatch, chain: ChainRow, tx: TxEffects, time_s: int) -> None:
-        key = chain.next_tx_key()
-        if tx.outcome is TxOutcome.PROPOSED:
-            self._proposal = _Proposal(key, tx.tx.id, tx.api_type, tx.height, time_s, False)
-        else:
-            write_tx(batch, self._stakings, tx, TxTime(key, time_s, time_s))
+            row = chain.next_tx_row(tx.tx.id, tx.api_type)
+            if tx.outcome is TxOutcome.PROPOSED:
+                self._proposal = row
+                batch.put_tx(row, tx.height, type_codes.PROPOSED, range(0), TxDetail())
+            else:
+                write_tx(batch, self._stakings, tx, row)
+        for stop in effects.l1_deactivated:
+            batch.add(VALIDATION_STOPS, (batch.ids.key(stop.validation_id), place[0], int(stop.after_transactions)))
+        columns = (type_codes.BLOCK_NUMBERS[block.kind], len(block.raw), first_tx, len(block.txs))
+        state = (effects.supply, effects.l1_accrued_fees, effects.l1_active)
+        batch.add(BLOCKS, (*place, *columns, *state, encode_proposer(record.proposer), None, P))
 
     def _settle(self, batch: IndexBatch, tx: TxEffects, time_s: int) -> None:
-        proposal = self._proposal
+        proposal, self._proposal = self._proposal, None
         if proposal is None or proposal.tx_id != tx.tx.id:
             raise IndexDamaged(f"transaction {tx.tx.id.hex()} is decided but was never proposed")
-        when = TxTime(proposal.key, proposal.time_s, time_s)
-        write_tx(batch, self._stakings, tx, when, is_written=proposal.is_written)
-        self._proposal = None
+        proposal.settled_s = time_s
+        write_tx(batch, self._stakings, tx, proposal)
 
-
-def _write_genesis(batch: IndexBatch, record: PRecord, time_s: int) -> None:
-    """Write the genesis' outputs as those of a transaction that no page shows; its id is 32 zero bytes."""
-    emitted = record.effects.emitted
-    place = TxInProgress(first_key(P), type_codes.UNKNOWN, TxID(bytes(32)))
-    first_out = batch.emit(place, emitted)
-    detail = encode(TxDetail())
-    batch.add(TXS, (place.key, place.tx_id, 0, time_s, place.kind, 0, first_out, len(emitted), len(emitted), detail))
-    batch.touch(place)
+    def _x_pre_linearization(
+        self, batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLinearizationRecord
+    ) -> None:
+        chain = chains.setdefault(X, ChainRow.new(X, self._x_chain_id, 0, b""))
+        if chain.block_id:
+            raise OutOfOrder(PrimaryChain.X, record.number, "its container is from before blocks that are written")
+        if record.number != chain.containers and (chain.containers, record.number) != (-1, 0):
+            raise OutOfOrder(PrimaryChain.X, record.number, f"container {chain.containers} is the next")
+        chain.containers = record.number + 1
+        chain.time = max(chain.time, record.time_s)
+        for tx in record.txs:
+            write_x(batch, tx, chain.next_tx_row(tx.tx.id, tx.tx.kind), is_approximate=True)
 
 
 def _x(batch: IndexBatch, chains: dict[int, ChainRow], record: XRecord) -> None:
     effects, block = record.effects, record.effects.block
-    chain = _chain(chains, X, lambda: ChainRow.new(X, effects.chain_id, block.height, block.parent_id))
+    chain = chains.setdefault(X, ChainRow.new(X, effects.chain_id, block.height, block.parent_id))
     if not chain.block_id:
-        _start_blocks(chain, block.height, block.parent_id)
-    check_follows(chain, block.height, block.parent_id)
-    time_s = block.time
+        # The blocks begin behind pre-linearization transactions.
+        chain.first_height, chain.first_parent = block.height, block.parent_id
+        chain.height, chain.block_id = block.height - 1, block.parent_id
+    place = chain.append(block.height, block.id, block.parent_id, block.time)
     first_tx = chain.next_tx
     for tx in effects.txs:
-        write_x(batch, tx, TxTime(chain.next_tx_key(), time_s, time_s), False)
-    kind = type_codes.block_number("StandardBlock")
-    block_row = BlockRow(
-        block.height, block.id, block.parent_id, time_s, kind, len(block.raw), len(block.txs), record.proposer
-    )
-    write_block(batch, chain, block_row, first_tx, _NO_STATE)
-
-
-def _x_pre_linearization(batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLinearizationRecord) -> None:
-    chain = _chain(chains, X, lambda: ChainRow.new(X, batch.chains.x, 0, b""))
-    if chain.block_id:
-        raise OutOfOrder(PrimaryChain.X, record.number, "its container is from before blocks that are written")
-    if record.number != chain.containers and (chain.containers, record.number) != (-1, 0):
-        raise OutOfOrder(PrimaryChain.X, record.number, f"container {chain.containers} is the next")
-    chain.containers = record.number + 1
-    chain.time = max(chain.time, record.time_s)
-    for tx in record.txs:
-        when = TxTime(chain.next_tx_key(), chain.time, chain.time)
-        write_x(batch, tx, when, record.vertex or True)
-
-
-def _start_blocks(chain: ChainRow, height: int, parent_id: BlockID) -> None:
-    """Start a chain's blocks behind its pre-linearization transactions."""
-    chain.first_height, chain.first_parent = height, parent_id
-    chain.height, chain.block_id = height - 1, parent_id
+        write_x(batch, tx, chain.next_tx_row(tx.tx.id, tx.tx.kind), is_approximate=False)
+    columns = (type_codes.BLOCK_NUMBERS["StandardBlock"], len(block.raw), first_tx, len(block.txs))
+    batch.add(BLOCKS, (*place, *columns, *_NO_STATE, encode_proposer(record.proposer), None, X))
 
 
 def _c(batch: IndexBatch, chains: dict[int, ChainRow], record: CRecord) -> None:
     effects, header = record.effects, record.effects.header
-    first = (header.number, header.parent_hash)
-    chain = _chain(chains, C, lambda: ChainRow.new(C, effects.chain_id, *first))
-    check_follows(chain, header.number, header.parent_hash)
-    time_s = header.time_s
+    chain = chains.setdefault(C, ChainRow.new(C, effects.chain_id, header.number, header.parent_hash))
+    place = chain.append(header.number, header.hash, header.parent_hash, header.time_s)
     first_tx = chain.next_tx
     for tx in () if effects.is_repeat else effects.txs:
-        write_c(batch, tx, TxTime(chain.next_tx_key(), time_s, time_s))
+        write_c(batch, tx, chain.next_tx_row(tx.tx.id, tx.tx.kind))
     repeated = b"".join(tx.tx.id for tx in effects.txs) if effects.is_repeat else None
-    block_row = BlockRow(
-        header.number, header.hash, header.parent_hash, time_s, type_codes.EVM_BLOCK, header.size_bytes,
-        0 if effects.is_repeat else effects.tx_count, record.proposer, repeated,
-    )  # fmt: skip
-    write_block(batch, chain, block_row, first_tx, _NO_STATE)
-
-
-def _chain(chains: dict[int, ChainRow], number: int, new: Callable[[], ChainRow]) -> ChainRow:
-    chain = chains.get(number)
-    if chain is None:
-        chain = chains[number] = new()
-    return chain
+    tx_count = 0 if effects.is_repeat else effects.tx_count
+    columns = (type_codes.BLOCK_NUMBERS["EvmBlock"], header.size_bytes, first_tx, tx_count)
+    batch.add(BLOCKS, (*place, *columns, *_NO_STATE, encode_proposer(record.proposer), repeated, C))
 
 
 @dataclass(slots=True)
@@ -217,48 +162,20 @@ class ChainRow:
         place = (first_height, first_parent, first_height - 1, first_parent)
         return cls(chain, chain_id, *place, 0, first_key(chain) + 1, -1, 1)
 
-    def copy(self) -> ChainRow:
-        """Return a copy."""
-        return ChainRow(*astuple(self))
+    def append(self, height: int, block_id: bytes, parent_id: bytes, time_s: int) -> tuple[int, bytes, int]:
+        """Advance to the next block; return the first columns of its row. Raises OutOfOrder."""
+        name = CHAINS[self.chain]
+        if height != self.height + 1:
+            raise OutOfOrder(name, height, f"block {self.height + 1} is the next")
+        if parent_id != self.block_id:
+            raise OutOfOrder(name, height, f"its parent is {parent_id.hex()}, not {self.block_id.hex()}")
+        self.height, self.block_id, self.time = height, block_id, time_s
+        return block_key(self.chain, height), block_id, time_s
 
-    def next_tx_key(self) -> int:
-        """Return the key of the next transaction."""
+    def next_tx_row(self, tx_id: TxID, kind: str) -> TxInProgress:
+        """Return the next transaction, which is of the last block."""
         self.next_tx += 1
-        return self.next_tx - 1
-
-
-@dataclass(frozen=True, slots=True)
-class BlockRow:
-    """The columns of a block. time_s: chain time after it; kind: its type's number; tx_count: of its transactions."""
-
-    height: int
-    block_id: bytes
-    parent_id: bytes
-    time_s: int
-    kind: int
-    size_bytes: int
-    tx_count: int
-    proposer: Proposer | None = None
-    repeated: bytes | None = None
-
-
-def check_follows(chain: ChainRow, height: int, parent_id: bytes) -> None:
-    """Raise OutOfOrder if a block does not follow the last one."""
-    name = CHAINS[chain.chain]
-    if height != chain.height + 1:
-        raise OutOfOrder(name, height, f"block {chain.height + 1} is the next")
-    if parent_id != chain.block_id:
-        raise OutOfOrder(name, height, f"its parent is {parent_id.hex()}, not {chain.block_id.hex()}")
-
-
-def write_block(
-    batch: IndexBatch, chain: ChainRow, block: BlockRow, first_tx: int, state: tuple[int | None, int | None, int | None]
-) -> None:
-    """Write a block's row and advance the chain. state: supply, accrued fees and active L1 validators after it."""
-    chain.height, chain.block_id, chain.time = block.height, block.block_id, block.time_s
-    key = block_key(chain.chain, block.height)
-    place = (key, block.block_id, block.time_s, block.kind, block.size_bytes, first_tx, block.tx_count)
-    batch.add(BLOCKS, (*place, *state, encode_proposer(block.proposer), block.repeated, chain.chain))
+        return TxInProgress(self.next_tx - 1, tx_id, type_codes.tx_number(kind), self.time, self.time)
 
 
 def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:
@@ -269,19 +186,12 @@ def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:
     return {row.chain: row for row in rows}
 
 
-def write_chains(batch: IndexBatch, chains: dict[int, ChainRow]) -> None:
-    """Write the rows of chains."""
-    for chain in chains.values():
-        batch.change(CHAINS_TABLE, astuple(chain))
-
-
 def read_checkpoint(connection: Connection, chain: ChainRow) -> Checkpoint:
     """Return the checkpoint of a chain."""
     text = "SELECT proposer FROM blocks WHERE key = ?"
     rows = bulk.fetch(connection, text, block_key(chain.chain, chain.height)) if chain.height >= 0 else ()
     proposer = decode_proposer(rows[0][0]) if rows else None
-    known = (chain.first_height, bool(chain.is_complete))
-    return Checkpoint(chain.height, chain.block_id, *known, proposer)
+    return Checkpoint(chain.height, chain.block_id, chain.first_height, bool(chain.is_complete), proposer)
 
 
 def lock_chains(connection: Connection, chains: dict[int, ChainRow]) -> None:

@@ -7,14 +7,17 @@ schema.py alone; values are always bound.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table
 
+from warpseal.index.keys import prefix_of
+
 Row = tuple[Any, ...]
 POSTGRESQL: Final = "postgresql"
+_BATCH_ROWS: Final = 2_000
 
 
 def insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
@@ -22,7 +25,10 @@ def insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     if not rows:
         return
     if connection.dialect.name == POSTGRESQL:
-        _copy(connection, table, rows)
+        session: Any = connection.connection.driver_connection
+        with session.cursor() as cursor, cursor.copy(f"COPY {table.name} ({_names(table)}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
     else:
         connection.exec_driver_sql(_insert_text(table), list(rows))
 
@@ -31,11 +37,8 @@ def insert_new(connection: Connection, table: Table, rows: Sequence[Row]) -> Non
     """Add rows; existing rows with an equal key stay."""
     if not rows:
         return
-    text, mark = _insert_text(table), "?"
-    if connection.dialect.name == POSTGRESQL:
-        text, mark = text.replace("?", "%s"), "%s"
-    assert mark in text
-    connection.exec_driver_sql(text + " ON CONFLICT DO NOTHING", list(rows))
+    text = _insert_text(table) + " ON CONFLICT DO NOTHING"
+    connection.exec_driver_sql(marked(text) if connection.dialect.name == POSTGRESQL else text, list(rows))
 
 
 def replace(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
@@ -66,57 +69,47 @@ def delete_ids(connection: Connection, table: Table, ids: Sequence[tuple[int, by
         connection.exec_driver_sql(f"DELETE FROM {table.name} WHERE prefix = ? AND rest = ?", list(ids))
 
 
+def fetch_by_prefix(connection: Connection, text: str, ids: Iterable[bytes]) -> Iterator[Any]:
+    """Yield the rows whose prefixes, `{keys}` in the statement, are those of ids; some thousand at a time."""
+    prefixes = sorted({prefix_of(raw) for raw in ids})
+    for start in range(0, len(prefixes), _BATCH_ROWS):
+        yield from run(connection, text, prefixes[start : start + _BATCH_ROWS])
+
+
 def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
     """Run a statement of which `{keys}` is a list of numbers; the other values (`?`) come behind it in the text.
 
     Returns its rows, none for a statement without any.
     """
+    listed = list(keys)
     if connection.dialect.name == POSTGRESQL:
-        prepared, given = _postgresql_text(text), list(keys)
-        result = connection.exec_driver_sql(prepared, (given, *values))
-    else:
-        result = connection.exec_driver_sql(_sqlite_text(text), (json.dumps(list(keys)), *values))
-    return result.fetchall() if result.returns_rows else ()
-
-
-def execute(connection: Connection, text: str, *values: Any) -> None:
-    """Run a statement with `?` for its values."""
-    if connection.dialect.name == POSTGRESQL:
-        text = _marked(text)
-    connection.exec_driver_sql(text, values)
+        return fetch(connection, text.replace("IN {keys}", "= ANY(?::bigint[])"), listed, *values)
+    return fetch(connection, sqlite_text(text), json.dumps(listed), *values)
 
 
 def fetch(connection: Connection, text: str, *values: Any) -> Sequence[Any]:
-    """Run a statement with `?` for its values, and return all its rows."""
-    if connection.dialect.name == POSTGRESQL:
-        text = _marked(text)
-    return connection.exec_driver_sql(text, values).fetchall()
+    """Run a statement with `?` for its values, and return its rows, none for a statement without any."""
+    text = marked(text) if connection.dialect.name == POSTGRESQL else text
+    result = connection.exec_driver_sql(text, values)
+    return result.fetchall() if result.returns_rows else ()
 
 
 @cache
-def _sqlite_text(text: str) -> str:
+def sqlite_text(text: str) -> str:
+    """Return a statement whose `{keys}` are a JSON array."""
     return text.replace("{keys}", "(SELECT value FROM json_each(?))")
 
 
 @cache
-def _postgresql_text(text: str) -> str:
-    return _marked(text).replace("IN {keys}", "= ANY(%s::bigint[])")
-
-
-@cache
-def _marked(text: str) -> str:
+def marked(text: str) -> str:
+    """Return a statement with psycopg's marks for its values."""
     return text.replace("%", "%%").replace("?", "%s")
 
 
 @cache
 def _insert_text(table: Table) -> str:
-    names = ", ".join(f'"{column.name}"' for column in table.c)
-    return f"INSERT INTO {table.name} ({names}) VALUES ({', '.join('?' for _ in table.c)})"
+    return f"INSERT INTO {table.name} ({_names(table)}) VALUES ({', '.join('?' for _ in table.c)})"
 
 
-def _copy(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    names = ", ".join(f'"{column.name}"' for column in table.c)
-    session: Any = connection.connection.driver_connection
-    with session.cursor() as cursor, cursor.copy(f"COPY {table.name} ({names}) FROM STDIN") as copy:
-        for row in rows:
-            copy.write_row(row)
+def _names(table: Table) -> str:
+    return ", ".join(f'"{column.name}"' for column in table.c)

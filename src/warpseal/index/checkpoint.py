@@ -46,11 +46,6 @@ class ChainStatus:
     reported_at: int = 0
 
 
-def encode_status(status: ChainStatus) -> bytes:
-    """Return a status as bytes."""
-    return msgspec.msgpack.encode(status)
-
-
 def decode_status(raw: bytes) -> ChainStatus:
-    """Return the status that `encode_status` wrote."""
+    """Return the status of a row."""
     return msgspec.msgpack.decode(bytes(raw), type=ChainStatus)

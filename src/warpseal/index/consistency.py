@@ -7,7 +7,7 @@ node's. Addresses and validations to compare are drawn at random.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -16,15 +16,16 @@ from sqlalchemy import Connection
 from warpseal.chains.ids import Address, AssetID, UtxoID
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, type_codes
-from warpseal.index.details import TxDetail, decode_tx
+from warpseal.index.details import decode_tx
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
-from warpseal.index.output_reader import OutputReader, OutputRow
+from warpseal.index.output_reader import OutputReader, OutputRow, TxRow
 from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
 from warpseal.ledger.outputs import OutputKind
 from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
 
 _BATCH_ROWS: Final = 2_000
+_ADDRESS_BYTES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +49,37 @@ class HeldOutput:
     stakeable_locktime: int
 
 
-@dataclass(slots=True)
-class Balances:
-    """The outputs of which an address is an owner on one chain, from all outputs that it ever had.
-
-    by_asset: amounts that are not staked any more; staked: amounts that are.
-    """
-
-    outputs: list[HeldOutput] = field(default_factory=list)
-    by_asset: dict[AssetID, int] = field(default_factory=dict)
-    staked: dict[AssetID, int] = field(default_factory=dict)
-
-
-def balances(connection: Connection, address: Address, held_on: PrimaryChain, created_on: PrimaryChain) -> Balances:
-    """Compute what an address holds on a chain, of the outputs that another (or the same) chain made."""
+def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) -> list[HeldOutput]:
+    """Return the unspent outputs of an address in a chain's state; no exported ones, and none that are staked."""
     session = ReadSession(connection, ReadCache())
-    found = Balances()
+    found: list[HeldOutput] = []
     owner = session.keys_of([address]).get(address)
     if owner is None:
         return found
-    number = NUMBERS[created_on]
-    for keys in _outputs_touching(session, owner, first_key(number), last_key(number)):
+    number = NUMBERS[chain]
+    low, high = first_key(number), last_key(number)
+    text = (
+        "SELECT t.key, t.first_out, t.outs FROM address_txs a JOIN txs t ON t.key = a.tx"
+        " WHERE a.address = ? AND a.tx BETWEEN ? AND ? ORDER BY a.tx LIMIT ?"
+    )
+    while rows := session.rows(text, owner, low, high, _BATCH_ROWS):
+        low = rows[-1][0] + 1
+        keys = [key for _, first, outs in rows for key in range(first, first + outs)]
         outputs = OutputReader(session)
         outputs.load(keys)
-        locked = _still_staked(session, keys)
-        for key in keys:
-            row = outputs.rows[key]
-            is_held = owner in row.addresses and type_codes.held_on(row.flags) == NUMBERS[held_on]
-            if is_held and key not in outputs.spenders:
-                _add_to_balances(found, _held_output(session, outputs, row), is_locked=key in locked)
+        gone = outputs.spenders.keys() | _still_staked(session, keys)
+        for row in (outputs.rows[key] for key in keys if key not in gone):
+            if owner in row.addresses and type_codes.held_on(row.flags) == number:
+                held = HeldOutput(
+                    utxo_id=outputs.utxo_id(row),
+                    asset_id=session.asset_of(row.asset).asset_id,
+                    amount=row.amount,
+                    owner_count=len(row.addresses),
+                    is_transfer=type_codes.output_kind(row.flags) is OutputKind.TRANSFER,
+                    locktime=row.detail.locktime,
+                    stakeable_locktime=row.detail.stakeable_locktime,
+                )
+                found.append(held)
     return found
 
 
@@ -101,39 +104,6 @@ def l1_balance(connection: Connection, validation_id: ValidationID) -> int | Non
     return int(max(0, balance - (now - then)))
 
 
-def find_supply_errors(connection: Connection) -> Iterator[Inconsistency]:
-    """Compute the supply of the last block from the first block's and all stakings since; yield a difference."""
-    session = ReadSession(connection, ReadCache())
-    ends = [
-        session.rows(f"SELECT key, supply FROM blocks WHERE chain = ? ORDER BY key {order} LIMIT 1", P)
-        for order in ("ASC", "DESC")
-    ]
-    primary = session.keys_of([PRIMARY_NETWORK]).get(PRIMARY_NETWORK)
-    if not all(ends) or ends[0][0][1] is None or primary is None:
-        return
-    (_, before), (_, now) = ends[0][0], ends[1][0]
-    first = _first_supply(session, primary, before)
-    minted = session.rows(
-        "SELECT coalesce(sum(CASE WHEN state < 2 THEN potential ELSE paid END), 0) FROM"
-        " (SELECT s.state, coalesce(s.potential, 0) AS potential, CASE WHEN EXISTS (SELECT 1 FROM txs t"
-        " WHERE t.key = s.closed_by AND t.outcome = 2) THEN coalesce(s.potential, 0) ELSE 0 END AS paid"
-        " FROM stakings s WHERE s.subnet = ?) AS counted",
-        primary,
-    )[0][0]
-    if first + int(minted) != now:
-        yield Inconsistency("supply", f"the last block has {now}, the stakings add up to {first + int(minted)}")
-
-
-def _first_supply(session: ReadSession, primary: int, after_first: int) -> int:
-    """Return the supply before the stakings of block 0, which its own row counts."""
-    of_genesis = session.rows(
-        "SELECT coalesce(sum(s.potential), 0) FROM stakings s JOIN txs t ON t.key = s.tx"
-        " WHERE s.subnet = ? AND t.height = 0",
-        primary,
-    )[0][0]
-    return after_first - int(of_genesis)
-
-
 def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     """Compare rows that must agree and yield the differences. It reads every row once."""
     session = ReadSession(connection, ReadCache())
@@ -141,24 +111,25 @@ def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     yield from _check_flows(session)
     yield from _check_blocks(session)
     yield from _check_stakings(session)
-    yield from find_supply_errors(connection)
+    yield from _check_supply(session)
 
 
 def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
     """Compare the unspent outputs with all outputs, less those that were spent or are staked."""
     last, counted = 0, 0
+    text = f"SELECT output, prefix, rest, amount, held_on FROM {ALL_UNSPENT} AS u WHERE output BETWEEN ? AND ?"
     while rows := session.rows("SELECT key FROM outputs WHERE key > ? ORDER BY key LIMIT ?", last, _BATCH_ROWS):
         keys = [row[0] for row in rows]
         last = keys[-1]
         outputs = OutputReader(session)
         outputs.load(keys)
-        unspent = _unspent_rows(session, keys)
+        columns = session.rows(text, keys[0], keys[-1])
+        unspent = {row[0]: (row[1], bytes(row[2]), from_column(row[3]), row[4]) for row in columns}
         locked = _still_staked(session, keys)
         for key in keys:
             is_unspent = key not in outputs.spenders and key not in locked
-            columns = unspent.pop(key, None)
-            counted += columns is not None
-            yield from _compare(outputs, outputs.rows[key], columns, is_unspent=is_unspent)
+            counted += key in unspent
+            yield from _compare(outputs, outputs.rows[key], unspent.get(key), is_unspent=is_unspent)
     total = session.rows(f"SELECT count(*) FROM {ALL_UNSPENT} AS u")[0][0]
     if total != counted:
         yield Inconsistency("unspent", f"{total} rows, but {counted} of them belong to outputs")
@@ -167,49 +138,44 @@ def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
 def _check_flows(session: ReadSession) -> Iterator[Inconsistency]:
     """Compare the amounts that the P-Chain's transactions burned with their inputs and outputs."""
     last, end = first_key(P), last_key(P)
-    text = "SELECT key, tx_id, first_out, outs, detail FROM txs WHERE key > ? AND key <= ? AND height > 0 ORDER BY key"
-    while rows := session.rows(text + " LIMIT ?", last, end, _BATCH_ROWS):
+    text = "SELECT key FROM txs WHERE key > ? AND key <= ? AND height > 0 ORDER BY key LIMIT ?"
+    while rows := session.rows(text, last, end, _BATCH_ROWS):
         last = rows[-1][0]
-        read = [(bytes(row[1]), range(row[2], row[2] + row[3]), decode_tx(row[4])) for row in rows]
         outputs = OutputReader(session)
-        outputs.load(key for _, emitted, detail in read for key in (*emitted, *detail.inputs))
-        session.load_assets(asset for _, _, detail in read for asset, _ in detail.burned)
-        for tx_id, emitted, detail in read:
-            burned = {session.asset_of(asset).asset_id: amount for asset, amount in detail.burned}
-            flow = _flow(session, outputs, emitted, detail)
+        outputs.load_txs(row[0] for row in rows)
+        txs = [outputs.tx(row[0]) for row in rows]
+        outputs.load(key for tx in txs for key in (*tx.made, *tx.detail.inputs))
+        session.load_assets(asset for tx in txs for asset, _ in tx.detail.burned)
+        for tx in txs:
+            burned = {session.asset_of(asset).asset_id: amount for asset, amount in tx.detail.burned}
+            flow = _flow(session, outputs, tx)
             if {asset: amount for asset, amount in flow.items() if amount} != burned:
-                yield Inconsistency(
-                    f"transaction {tx_id.hex()}", f"its row has {burned} burned, its inputs and outputs {flow}"
-                )
+                reason = f"its row has {burned} burned, its inputs and outputs {flow}"
+                yield Inconsistency(f"transaction {tx.tx_id.hex()}", reason)
 
 
-def _flow(session: ReadSession, outputs: OutputReader, emitted: Sequence[int], detail: TxDetail) -> dict[AssetID, int]:
+def _flow(session: ReadSession, outputs: OutputReader, tx: TxRow) -> dict[AssetID, int]:
     """Return inputs less outputs, without what the chain itself pays: rewards, and balances of L1 validators."""
     flow: dict[AssetID, int] = {}
-    made = [key for key in emitted if type_codes.reward_of(outputs.rows[key].flags) is None]
+    detail = tx.detail
+    made = [key for key in tx.made if type_codes.reward_of(outputs.rows[key].flags) is None]
     for sign, keys in ((1, detail.inputs), (-1, made)):
         for key in keys:
             row = outputs.rows[key]
-            if _is_transfer(row):
+            if type_codes.output_kind(row.flags) is OutputKind.TRANSFER:
                 asset_id = session.asset_of(row.asset).asset_id
                 flow[asset_id] = flow.get(asset_id, 0) + sign * row.amount
-    _add_l1(flow, session, outputs, emitted, detail)
-    return flow
-
-
-def _add_l1(
-    flow: dict[AssetID, int], session: ReadSession, outputs: OutputReader, emitted: Sequence[int], detail: TxDetail
-) -> None:
     funded = detail.l1_funded[1] if detail.l1_funded is not None else 0
     refunded = -sum(change for *_, change in detail.l1 if change < 0)
     if not funded and not refunded:
-        return
+        return flow
     # The fee is paid in AVAX as well; a refund is the last output.
-    keys = detail.inputs if funded else emitted[-1:]
-    assets = [session.asset_of(outputs.rows[key].asset) for key in keys]
+    payers = detail.inputs if funded else tx.made[-1:]
+    assets = [session.asset_of(outputs.rows[key].asset) for key in payers]
     avax = [asset for asset in assets if asset.symbol == "AVAX"]
     asset_id = (avax[0] if avax else assets[-1]).asset_id
     flow[asset_id] = flow.get(asset_id, 0) + refunded - funded
+    return flow
 
 
 def _compare(
@@ -225,12 +191,6 @@ def _compare(
         expected = (prefix_of(own_id), own_id[8:], row.amount, type_codes.held_on(row.flags))
         if unspent != expected:
             yield Inconsistency(name, f"unspent row {unspent[2:]}, output {expected[2:]}, or the ids differ")
-
-
-def _unspent_rows(session: ReadSession, keys: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-    text = f"SELECT output, prefix, rest, amount, held_on FROM {ALL_UNSPENT} AS u WHERE output BETWEEN ? AND ?"
-    rows = session.rows(text, keys[0], keys[-1])
-    return {row[0]: (row[1], bytes(row[2]), from_column(row[3]), row[4]) for row in rows}
 
 
 def _still_staked(session: ReadSession, keys: Sequence[int]) -> set[int]:
@@ -285,43 +245,30 @@ def _check_stakings(session: ReadSession) -> Iterator[Inconsistency]:
             yield Inconsistency(f"subnet {subnet}", f"a stake of {total_stake}, not {stake}")
 
 
-def _outputs_touching(session: ReadSession, address: int, low: int, high: int) -> Iterator[list[int]]:
-    """Yield the keys of the outputs of all transactions of a chain that touch an address, some at a time."""
-    text = (
-        "SELECT t.key, t.first_out, t.outs FROM address_txs a JOIN txs t ON t.key = a.tx"
-        " WHERE a.address = ? AND a.tx BETWEEN ? AND ? ORDER BY a.tx LIMIT ?"
-    )
-    while rows := session.rows(text, address, low, high, _BATCH_ROWS):
-        low = rows[-1][0] + 1
-        yield [key for _, first, outs in rows for key in range(first, first + outs)]
-
-
-def _held_output(session: ReadSession, outputs: OutputReader, row: OutputRow) -> HeldOutput:
-    detail = row.detail
-    return HeldOutput(
-        utxo_id=outputs.utxo_id(row),
-        asset_id=session.asset_of(row.asset).asset_id,
-        amount=row.amount,
-        owner_count=len(row.addresses),
-        is_transfer=_is_transfer(row),
-        locktime=detail.locktime,
-        stakeable_locktime=detail.stakeable_locktime,
-    )
-
-
-def _is_transfer(row: OutputRow) -> bool:
-    return type_codes.output_kind(row.flags) is OutputKind.TRANSFER
-
-
-def _add_to_balances(found: Balances, output: HeldOutput, *, is_locked: bool) -> None:
-    sums = found.staked if is_locked else found.by_asset
-    if not is_locked:
-        found.outputs.append(output)
-    if output.is_transfer:
-        sums[output.asset_id] = sums.get(output.asset_id, 0) + output.amount
-
-
-_ADDRESS_BYTES: Final = 20
+def _check_supply(session: ReadSession) -> Iterator[Inconsistency]:
+    """Compute the supply of the last block from the first block's and all stakings since; yield a difference."""
+    supplies = [
+        session.rows(f"SELECT supply FROM blocks WHERE chain = ? ORDER BY key {order} LIMIT 1", P)
+        for order in ("ASC", "DESC")
+    ]
+    primary = session.keys_of([PRIMARY_NETWORK]).get(PRIMARY_NETWORK)
+    if not all(supplies) or supplies[0][0][0] is None or primary is None:
+        return
+    before, now = supplies[0][0][0], supplies[1][0][0]
+    # The row of block 0 counts the stakings of the genesis.
+    of_genesis = session.rows(
+        "SELECT coalesce(sum(s.potential), 0) FROM stakings s JOIN txs t ON t.key = s.tx"
+        " WHERE s.subnet = ? AND t.height = 0",
+        primary,
+    )[0][0]
+    minted = session.rows(
+        "SELECT coalesce(sum(s.potential), 0) FROM stakings s LEFT JOIN txs t ON t.key = s.closed_by"
+        " WHERE s.subnet = ? AND (s.state < 2 OR t.outcome = 2)",
+        primary,
+    )[0][0]
+    expected = before - int(of_genesis) + int(minted)
+    if expected != now:
+        yield Inconsistency("supply", f"the last block has {now}, the stakings add up to {expected}")
 
 
 def indexed_height(connection: Connection, chain: PrimaryChain) -> int | None:
@@ -338,31 +285,30 @@ def current_supply(connection: Connection) -> int | None:
 
 def sample_addresses(connection: Connection, count: int, random: Random) -> list[Address]:
     """Draw at most `count` addresses: half of all known ones, half of those that hold an output now."""
-    keys = _sample_keys(connection, "address_partitions", "address", count // 2, random)
-    owners = bulk.fetch(connection, "SELECT min(key), max(key) FROM outputs")
-    low, high = owners[0]
-    for _ in range(count - count // 2 if low is not None else 0):
-        text = (
-            "SELECT o.owner FROM outputs o WHERE o.key >= ? AND o.owner IS NOT NULL"
-            f" AND NOT EXISTS (SELECT 1 FROM {ALL_SPENDS} s WHERE s.output = o.key) ORDER BY o.key LIMIT 1"
-        )
-        keys += [row[0] for row in bulk.fetch(connection, text, random.randint(low, high))]
-    found = [bulk.fetch(connection, "SELECT id FROM ids WHERE key = ?", key) for key in dict.fromkeys(keys)]
-    ids = [bytes(rows[0][0]) for rows in found if rows]
-    return [Address(raw) for raw in ids if len(raw) == _ADDRESS_BYTES]
+    known = "SELECT address FROM address_partitions WHERE address >= ? ORDER BY address LIMIT 1"
+    owners = (
+        "SELECT o.owner FROM outputs o WHERE o.key >= ? AND o.owner IS NOT NULL"
+        f" AND NOT EXISTS (SELECT 1 FROM {ALL_SPENDS} s WHERE s.output = o.key) ORDER BY o.key LIMIT 1"
+    )
+    ids = _sample_ids(connection, known, ("address_partitions", "address"), count // 2, random)
+    ids += _sample_ids(connection, owners, ("outputs", "key"), count - count // 2, random)
+    return [Address(raw) for raw in dict.fromkeys(ids) if len(raw) == _ADDRESS_BYTES]
 
 
 def sample_validations(connection: Connection, count: int, random: Random) -> list[ValidationID]:
     """Draw at most `count` L1 validations."""
-    keys = _sample_keys(connection, "validations", "validation", count, random)
-    found = [bulk.fetch(connection, "SELECT id FROM ids WHERE key = ?", key) for key in keys]
-    return [ValidationID(bytes(rows[0][0])) for rows in found if rows]
+    text = "SELECT validation FROM validations WHERE validation >= ? ORDER BY validation LIMIT 1"
+    return [ValidationID(raw) for raw in _sample_ids(connection, text, ("validations", "validation"), count, random)]
 
 
-def _sample_keys(connection: Connection, table: str, column: str, count: int, random: Random) -> list[int]:
-    """Return keys at random places of a column that has an index."""
-    low, high = bulk.fetch(connection, f"SELECT min({column}), max({column}) FROM {table}")[0]
-    if low is None:
-        return []
-    text = f"SELECT {column} FROM {table} WHERE {column} >= ? ORDER BY {column} LIMIT 1"
-    return list(dict.fromkeys(bulk.fetch(connection, text, random.randint(low, high))[0][0] for _ in range(count)))
+def _sample_ids(
+    connection: Connection, text: str, drawn_from: tuple[str, str], count: int, random: Random
+) -> list[bytes]:
+    """Return the ids that a statement finds behind random places. drawn_from: a table, and its column of places."""
+    session = ReadSession(connection, ReadCache())
+    table, column = drawn_from
+    low, high = session.rows(f"SELECT min({column}), max({column}) FROM {table}")[0]
+    found = [session.rows(text, random.randint(low, high)) for _ in range(count if low is not None else 0)]
+    keys = dict.fromkeys(rows[0][0] for rows in found if rows)
+    session.load_ids(keys)
+    return [session.id_of(key) for key in keys]

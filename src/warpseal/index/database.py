@@ -5,12 +5,19 @@ Source of truth for the versions: migrations/, run as those of the store are.
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+import psycopg
 from sqlalchemy import Engine, event, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from warpseal.errors import StoreDown
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
@@ -47,7 +54,15 @@ def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
             raise StoreUnusable(url.redacted, error.strerror or str(error)) from error
     engine = writing_engine(url)
     if url.kind is StoreKind.SQLITE:
-        event.listen(engine, "connect", _with(_pragmas(settings.cache_bytes)))
+        log_bytes = int(settings.cache_bytes * _LOG_OF_CACHE)
+        pragmas = (
+            f"cache_size = -{settings.cache_bytes // 1024}",
+            f"wal_autocheckpoint = {max(1, log_bytes // _PAGE_BYTES)}",
+            f"journal_size_limit = {log_bytes}",
+            # The index has no secrets, so deleted rows need not be overwritten.
+            "secure_delete = OFF",
+        )
+        run_pragmas(engine, pragmas)
     else:
         with engine.begin() as connection:
             connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
@@ -60,23 +75,26 @@ def reading_index(url: StoreUrl, settings: IndexSettings) -> Engine:
     return reading_engine(url, settings.readers)
 
 
-def _pragmas(cache_bytes: int) -> tuple[str, ...]:
-    log_bytes = int(cache_bytes * _LOG_OF_CACHE)
-    return (
-        f"cache_size = -{cache_bytes // 1024}",
-        f"wal_autocheckpoint = {max(1, log_bytes // _PAGE_BYTES)}",
-        f"journal_size_limit = {log_bytes}",
-        # The index has no secrets, so deleted rows need not be overwritten.
-        "secure_delete = OFF",
-    )
+def run_pragmas(engine: Engine, pragmas: Sequence[str]) -> None:
+    """Run pragmas on each new connection."""
 
-
-def _with(pragmas: tuple[str, ...]) -> Any:
     def connected(session: Any, _: object) -> None:
         for pragma in pragmas:
             session.execute(f"PRAGMA {pragma}")
 
-    return connected
+    event.listen(engine.pool, "connect", connected)
+
+
+@contextmanager
+def translate_errors(engine: Engine) -> Iterator[None]:
+    """Raise StoreDown for an error of the database, without the password of its URL."""
+    try:
+        yield
+    except (DBAPIError, sqlite3.Error, psycopg.Error, PoolTimeout) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        reason = str(cause).strip() or type(cause).__name__
+        password = engine.url.password
+        raise StoreDown(reason.replace(str(password), "***") if password else reason) from None
 
 
 def _in_schema(address: str) -> str:

@@ -10,12 +10,10 @@ from sqlalchemy import Connection
 from warpseal.index import bulk
 from warpseal.index.keys import prefix_of
 from warpseal.index.schema import IDS
+from warpseal.ledger.outputs import LedgerOutput
 
 ACCOUNT: Final = b"\x00"
 """In front of an account of the C-Chain, which is no address of P or X."""
-
-_BATCH_ROWS: Final = 2_000
-_BY_PREFIX: Final = "SELECT key, id FROM ids WHERE prefix IN {keys}"
 
 
 class IdTable:
@@ -38,16 +36,15 @@ class IdTable:
         """Find the keys of ids, or assign new ones, which `flush` writes."""
         keys = self.keys
         if len(keys) > self._capacity:
-            self._evict_oldest()
+            for raw in list(keys)[: self._capacity // 2]:
+                del keys[raw]
         wanted = {raw for raw in ids if raw not in keys}
         found: set[bytes] = set()
-        prefixes = sorted(map(prefix_of, wanted))
-        for start in range(0, len(prefixes), _BATCH_ROWS):
-            for key, raw in bulk.run(connection, _BY_PREFIX, prefixes[start : start + _BATCH_ROWS]):
-                raw = bytes(raw)
-                if raw in wanted:
-                    keys[raw] = key
-                    found.add(raw)
+        for key, raw in bulk.fetch_by_prefix(connection, "SELECT key, id FROM ids WHERE prefix IN {keys}", wanted):
+            raw = bytes(raw)
+            if raw in wanted:
+                keys[raw] = key
+                found.add(raw)
         # In one order, so that equal batches give equal keys.
         for raw in sorted(wanted - found):
             keys[raw] = self._next
@@ -63,6 +60,7 @@ class IdTable:
         bulk.insert(connection, IDS, self._new)
         self._new = []
 
-    def _evict_oldest(self) -> None:
-        for raw in list(self.keys)[: self._capacity // 2]:
-            del self.keys[raw]
+
+def ids_of_output(output: LedgerOutput) -> tuple[bytes, ...]:
+    """Return the ids whose keys the row of an output needs."""
+    return (output.asset_id, *output.addresses)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 import psycopg
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.chains.ids import Address
@@ -25,14 +25,12 @@ from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery,
 from warpseal.history.staking import Reward, Validation
 from warpseal.history.text import NetworkText
 from warpseal.history.transactions import Transaction
-from warpseal.index import block_reader, staking_reader
+from warpseal.index import block_reader, staking_reader, tx_reader
 from warpseal.index.checkpoint import ChainStatus, decode_status
-from warpseal.index.database import MIGRATIONS, reading_index
-from warpseal.index.key_streams import transaction_keys
+from warpseal.index.database import MIGRATIONS, reading_index, run_pragmas
 from warpseal.index.keys import CHAINS
-from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.index.read_session import MAX_CACHED, ReadCache, ReadSession
 from warpseal.index.settings import IndexSettings
-from warpseal.index.tx_reader import TxReader
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.access import read_snapshot
 from warpseal.store.migrate import read_version
@@ -44,9 +42,6 @@ from warpseal.warp.ids import ChainID
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-MAX_PAGE_OUTPUTS: Final = 1_000
-"""The outputs of all transactions of a page; a single transaction may have more."""
-
 _FAILURES_UNTIL_WARNING: Final = 2
 _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
 
@@ -67,7 +62,7 @@ class Index:
         self._engine: Engine = reading_index(url, settings)
         if url.kind is StoreKind.SQLITE:
             most_bytes = min(_READ_CACHE_BYTES, settings.cache_bytes // settings.readers)
-            event.listen(self._engine.pool, "connect", _with_cache(most_bytes))
+            run_pragmas(self._engine, [f"cache_size = -{most_bytes // 1024}"])
         bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
         self._reader = StoreReader(self._engine, bounds, lambda error: url.redact(str(error)))
         self._cache = ReadCache()
@@ -107,19 +102,16 @@ class Index:
         """Load the freshness of the chains. Raises StoreDown."""
         before, (chains, statuses) = self._freshness, await self._read(_read_chains)
         self._statuses = {status.chain: status for status in statuses}
+        # An old status means that the indexer is stopped, or reaches no node.
+        oldest = self._now() - self._settings.node_height_ttl_s
+        recent = {status.chain for status in statuses if status.reported_at >= oldest}
         self._freshness = tuple(
-            chain if self._is_node_height_recent(chain.chain) else replace(chain, is_node_behind=True)
-            for chain in chains
+            replace(chain, is_node_behind=True) if chain.chain not in recent else chain for chain in chains
         )
         heights = {chain.chain: chain.height for chain in self._freshness}
         if any(heights.get(chain.chain, -1) < chain.height for chain in before):
             # The indexer rebuilds the rows: keys have another meaning now.
             self._cache.clear()
-
-    def _is_node_height_recent(self, chain: PrimaryChain) -> bool:
-        """Return whether the indexer reported the node's height recently; it may be stopped, or reach no node."""
-        status = self._statuses.get(chain)
-        return status is not None and self._now() - status.reported_at <= self._settings.node_height_ttl_s
 
     def freshness(self) -> Sequence[ChainFreshness]:
         """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
@@ -136,7 +128,7 @@ class Index:
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         """Return transactions in order; a page ends early when its outputs reach 1,000. Raises StoreDown."""
         self._count(query.chain, "transactions")
-        return await self._read(lambda session: self._transactions(session, query, page))
+        return await self._read(lambda session: tx_reader.transactions(session, self._text, query, page))
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         """Return blocks, newest first. Raises StoreDown."""
@@ -166,15 +158,6 @@ class Index:
     def _count(self, chain: PrimaryChain, kind: str) -> None:
         self._page_counts.setdefault(chain, Counter())[kind] += 1
 
-    def _transactions(self, session: ReadSession, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
-        after = _key(page)
-        found = transaction_keys(session, query, after, page.size + 1)
-        reader = TxReader(session, self._text)
-        reader.load_rows(found.keys)
-        shown = _limit_outputs(found.keys[: page.size], reader)
-        more = shown[-1] if len(shown) < len(found.keys) else found.scanned_to
-        return Page(reader.transactions(shown), None if more is None else (more,))
-
     async def _read(self, query: Callable[[ReadSession], T]) -> T:
         return await self._reader.read(lambda connection: self._query(connection, query), self._settings.read_timeout_s)
 
@@ -183,7 +166,7 @@ class Index:
         try:
             if not self._is_checked:
                 self._check(connection)
-            self._cache.trim()
+            self._cache.clear(MAX_CACHED)
             with read_snapshot(connection):
                 return query(ReadSession(connection, self._cache))
         except (sqlite3.Error, psycopg.Error, SQLAlchemyError) as error:
@@ -211,28 +194,3 @@ def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], list
         for number, height, node, time, is_behind, first_height, block_id in session.rows(text)
     ]
     return tuple(fresh), [decode_status(row[0]) for row in session.rows("SELECT body FROM chain_status ORDER BY chain")]
-
-
-def _key(page: PageRequest) -> int | None:
-    if page.after is None:
-        return None
-    (key,) = page.after
-    assert isinstance(key, int)
-    return key
-
-
-def _limit_outputs(keys: Sequence[int], reader: TxReader) -> Sequence[int]:
-    """Return the first transactions that have at most 1,000 outputs together, and at least one transaction."""
-    total = 0
-    for number, key in enumerate(keys):
-        total += reader.count_outputs(key)
-        if number and total > MAX_PAGE_OUTPUTS:
-            return keys[:number]
-    return keys
-
-
-def _with_cache(size_bytes: int) -> Callable[[sqlite3.Connection, object], None]:
-    def connected(session: sqlite3.Connection, _: object) -> None:
-        session.execute(f"PRAGMA cache_size = -{size_bytes // 1024}")
-
-    return connected

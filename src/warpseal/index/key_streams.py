@@ -5,13 +5,13 @@ The cost of a page does not depend on its position, since every statement begins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
-from itertools import islice
+from itertools import islice, product
 from typing import Final
 
-from warpseal.history.queries import TimeRange, TransactionQuery
+from warpseal.history.queries import TransactionQuery
 from warpseal.history.resources import SortOrder
 from warpseal.index import type_codes
 from warpseal.index.ids import ACCOUNT
@@ -22,16 +22,17 @@ from warpseal.index.schema import ANY_KIND
 # How many candidates are read for one page if no index fits the whole query.
 MOST_SCANNED: Final = 2_000
 
-_BETWEEN: Final = "tx BETWEEN ? AND ? ORDER BY tx {order} LIMIT ?"
 # The directory has the partitions of an address; CROSS JOIN makes SQLite read it first.
 _OF_PARTITIONS: Final = (
     "SELECT t.tx FROM address_partitions p CROSS JOIN {table} t"
-    " WHERE p.address = {address} AND p.kind = {kind}"
+    " WHERE p.address = {{0}} AND p.kind = {kind}"
     " AND t.partition = p.partition AND t.address = p.address{same_kind}"
     " AND p.partition BETWEEN ? AND ? AND t.tx BETWEEN ? AND ? ORDER BY p.partition {order}, t.tx {order} LIMIT ?"
 )
-_LATERAL: Final = "SELECT t.tx FROM unnest(?::bigint[]) AS a(address){kinds} CROSS JOIN LATERAL ({statement}) AS t"
-_KINDS: Final = " CROSS JOIN unnest(?::bigint[]) AS k(kind)"
+
+
+# Numbers of types, empty for any; keys of addresses, None for any.
+_Filters = tuple[Sequence[int], Sequence[int] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,9 @@ class KeyRange:
 
     def behind(self, key: int) -> KeyRange:
         """Return the rest of the range behind a key."""
-        return (
-            replace(self, high=min(self.high, key - 1))
-            if self.is_newest_first
-            else replace(self, low=max(self.low, key + 1))
-        )
+        if self.is_newest_first:
+            return replace(self, high=min(self.high, key - 1))
+        return replace(self, low=max(self.low, key + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +66,9 @@ class KeyPage:
 def transaction_keys(session: ReadSession, query: TransactionQuery, after: int | None, limit: int) -> KeyPage:
     """Return the keys of at most `limit` transactions behind `after`."""
     key_range = _key_range(session, query)
-    if key_range is not None and after is not None:
+    if after is not None:
         key_range = key_range.behind(after)
-    if key_range is None or key_range.low > key_range.high:
+    if key_range.low > key_range.high:
         return KeyPage(())
     named = [*query.addresses, *(ACCOUNT + account for account in query.evm_addresses)]
     wanted = sorted(map(type_codes.tx_number, query.kinds))
@@ -81,32 +80,42 @@ def transaction_keys(session: ReadSession, query: TransactionQuery, after: int |
     return _chain_keys(session, wanted, key_range, limit)
 
 
-def merge_keys(lists: Iterable[Sequence[int]], key_range: KeyRange, limit: int) -> list[int]:
-    """Return the first keys of sorted lists, without duplicates."""
+def merged_keys(
+    session: ReadSession, text: str, given: Sequence[Sequence[int]], values: Sequence[int], key_range: KeyRange
+) -> list[int]:
+    """Return the first keys that a statement finds for any combination of the given keys, without duplicates.
+
+    text: has `{0}` and, for two lists, `{1}` for the given keys, and `?` for the values, the limit last.
+    """
+    if session.is_postgresql:
+        lists = " CROSS JOIN ".join(f"unnest(?::bigint[]) AS k{number}(key)" for number in range(len(given)))
+        one_key = text.format(*(f"k{number}.key" for number in range(len(given))))
+        lateral = f"SELECT t.key FROM {lists} CROSS JOIN LATERAL ({one_key}) AS t(key)"
+        # The server returns the keys unordered.
+        rows = sorted(session.rows(lateral, *map(list, given), *values), reverse=key_range.is_newest_first)
+        streams = [[row[0] for row in rows]]
+    else:
+        statement = text.format("?", "?")
+        found = [session.rows(statement, *keys, *values) for keys in product(*given)]
+        streams = [[row[0] for row in rows] for rows in found if rows]
     keys: list[int] = []
-    for key in merge(*lists, reverse=key_range.is_newest_first):
+    for key in merge(*streams, reverse=key_range.is_newest_first):
         if not keys or keys[-1] != key:
             keys.append(key)
-            if len(keys) == limit:
+            if len(keys) == values[-1]:
                 break
     return keys
 
 
-def key_bounds(session: ReadSession, number: int, times: TimeRange) -> tuple[int, int]:
-    """Return the bounds of the keys of a chain's transactions within times; the range may be empty."""
+def _key_range(session: ReadSession, query: TransactionQuery) -> KeyRange:
+    """Return the keys of a chain's transactions within the times; the range may be empty."""
+    number, times = NUMBERS[query.chain], query.times
     low, high = first_key(number) + 1, last_key(number)
     if times.since is not None:
         low = _first_at(session, number, times.since)
     if times.until is not None:
         high = _first_at(session, number, times.until + 1) - 1
-    return low, high
-
-
-def _key_range(session: ReadSession, query: TransactionQuery) -> KeyRange | None:
-    times = query.times
-    if times.since is not None and times.until is not None and times.since > times.until:
-        return None
-    return KeyRange(*key_bounds(session, NUMBERS[query.chain], times), query.order is SortOrder.DESC)
+    return KeyRange(low, high, query.order is SortOrder.DESC)
 
 
 def _first_at(session: ReadSession, number: int, time_s: int) -> int:
@@ -137,46 +146,26 @@ def _first_pre_linearization_at(session: ReadSession, time_s: int, before: int) 
 def _address_keys(
     session: ReadSession, addresses: Sequence[int], wanted: Sequence[int], key_range: KeyRange, limit: int
 ) -> list[int]:
-    ends = (partition_of(key_range.low), partition_of(key_range.high), key_range.low, key_range.high, limit)
-    if not addresses:
-        return []
-    if session.is_postgresql:
-        statement = _partition_text(key_range.order, "a.address", "k.kind" if wanted else str(ANY_KIND))
-        text = _LATERAL.format(kinds=_KINDS if wanted else "", statement=statement)
-        given = (list(addresses), list(wanted)) if wanted else (list(addresses),)
-        # The server returns the keys of the addresses unordered.
-        found = {row[0] for row in session.rows(text, *given, *ends)}
-        return merge_keys([sorted(found, reverse=key_range.is_newest_first)], key_range, limit)
+    places = {"table": "address_txs", "kind": str(ANY_KIND), "same_kind": ""}
     if wanted:
-        text = _partition_text(key_range.order, "?", "?")
-        lists = [session.rows(text, address, kind, *ends) for address in addresses for kind in wanted]
-    else:
-        text = _partition_text(key_range.order, "?", str(ANY_KIND))
-        lists = [session.rows(text, address, *ends) for address in addresses]
-    return merge_keys([[row[0] for row in rows] for rows in lists if rows], key_range, limit)
-
-
-def _partition_text(order: str, address: str, kind: str) -> str:
-    """Return the statement for one address, and one type or ANY_KIND."""
-    if kind == str(ANY_KIND):
-        return _OF_PARTITIONS.format(table="address_txs", address=address, kind=kind, same_kind="", order=order)
-    same_kind = " AND t.kind = p.kind"
-    return _OF_PARTITIONS.format(table="address_kind_txs", address=address, kind=kind, same_kind=same_kind, order=order)
+        places = {"table": "address_kind_txs", "kind": "{1}", "same_kind": " AND t.kind = p.kind"}
+    text = _OF_PARTITIONS.format(order=key_range.order, **places)
+    ends = (partition_of(key_range.low), partition_of(key_range.high), key_range.low, key_range.high, limit)
+    return merged_keys(session, text, (addresses, wanted) if wanted else (addresses,), ends, key_range)
 
 
 def _validation_keys(
-    session: ReadSession,
-    validation_id: bytes,
-    key_range: KeyRange,
-    filters: tuple[Sequence[int], Sequence[int] | None],
-    limit: int,
+    session: ReadSession, validation_id: bytes, key_range: KeyRange, filters: _Filters, limit: int
 ) -> KeyPage:
     """Filter the transactions of one L1 validator; there are few."""
     wanted, addresses = filters
     validation = session.keys_of([validation_id]).get(validation_id)
     if validation is None:
         return KeyPage(())
-    text = f"SELECT tx, kind FROM validation_txs WHERE validation = ? AND {_BETWEEN}".format(order=key_range.order)
+    text = (
+        "SELECT tx, kind FROM validation_txs WHERE validation = ? AND tx BETWEEN ? AND ?"
+        f" ORDER BY tx {key_range.order} LIMIT ?"
+    )
     rows = session.rows(text, validation, key_range.low, key_range.high, MOST_SCANNED)
     keys = [key for key, kind in rows if not wanted or kind in wanted]
     if addresses is not None:

@@ -5,14 +5,14 @@ Source of truth for their bytes: chains/components.py and chains/x_txs.py, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
-from warpseal.history.outputs import Amount, AvmUtxo, PrimaryNetworkUtxo, UtxoCredential, asset_amount
-from warpseal.history.resources import UNSET, UnsetType, or_unset
+from warpseal.history.outputs import AvmUtxo, PrimaryNetworkUtxo, UtxoCredential, asset_amount
+from warpseal.history.resources import UNSET, or_unset
 from warpseal.history.text import NetworkText, hex_text
 from warpseal.index import type_codes
 from warpseal.index.details import OutputDetail, TxDetail, decode_output, decode_owners, decode_tx
@@ -27,11 +27,12 @@ _OUTPUTS: Final = (
 _SPENDS: Final = tuple(
     f"SELECT output, tx FROM {table} WHERE output IN {{keys}}" for table in ("spends", "recent_spends")
 )
-_TXS: Final = "SELECT key, tx_id, height, time, outcome, detail FROM txs WHERE key IN {keys}"
+_TXS: Final = (
+    "SELECT key, tx_id, height, time, kind, outcome, first_out, outs, moved, detail FROM txs WHERE key IN {keys}"
+)
 _TIMES: Final = "SELECT tx, start_s, end_s FROM stakings WHERE tx IN {keys}"
 _KIND_NAMES: Final = {kind: kind.value.upper().replace("-", "_") for kind in OutputKind}
 _NO_DETAIL: Final = OutputDetail()
-_COMMITTED: Final = 2
 
 
 @dataclass(slots=True)
@@ -64,21 +65,47 @@ class OutputRow:
         return _NO_DETAIL if self.raw_detail is None else decode_output(self.raw_detail)
 
 
-@dataclass(frozen=True, slots=True)
-class TxRef:
-    """The columns of a transaction that its outputs show."""
+@dataclass(slots=True)
+class TxRow:
+    """A row of `txs`. moved: how many outputs it consumes, makes and releases; emitted: keys of the last two."""
 
+    key: int
     tx_id: TxID
     height: int | None
     time: int
+    kind: int
     outcome: int
+    first_out: int
+    outs: int
+    moved: int
     raw_detail: bytes
+    decoded: TxDetail | None = None
+
+    def __post_init__(self) -> None:
+        self.tx_id = TxID(bytes(self.tx_id))
+
+    @property
+    def detail(self) -> TxDetail:
+        """The fields beside the columns, decoded once."""
+        if self.decoded is None:
+            self.decoded = decode_tx(self.raw_detail)
+        return self.decoded
+
+    @property
+    def made(self) -> range:
+        """The outputs that it makes."""
+        return range(self.first_out, self.first_out + self.outs)
+
+    @property
+    def emitted(self) -> tuple[int, ...]:
+        """The outputs that it releases and makes."""
+        return (*self.detail.released, *self.made)
 
     @property
     def effective_height(self) -> int:
         """The height at which it took effect: of a proposal, the height of the block that decided it."""
         height = self.height or 0
-        return height + 1 if self.outcome >= _COMMITTED else height
+        return height + 1 if self.outcome >= type_codes.COMMITTED else height
 
 
 class OutputReader:
@@ -88,9 +115,13 @@ class OutputReader:
         self._session = session
         self.rows: dict[int, OutputRow] = {}
         self.spenders: dict[int, int] = {}
-        self._txs: dict[int, TxRef] = {}
+        self._txs: dict[int, TxRow] = {}
         self._stakes: dict[int, tuple[int, int]] = {}
-        self._details: dict[int, TxDetail] = {}
+
+    def load_txs(self, keys: Iterable[int]) -> None:
+        """Load transactions for `tx`."""
+        for columns in self._session.by_keys(_TXS, (key for key in keys if key not in self._txs)):
+            self._txs[columns[0]] = TxRow(*columns)
 
     def load(self, keys: Iterable[int], more_txs: Iterable[int] = ()) -> None:
         """Load outputs and everything that they show. more_txs: keys of further transactions for `tx`."""
@@ -110,14 +141,13 @@ class OutputReader:
                     staked.add(row.tx)
             if row.origin is not None:
                 wanted.add(row.origin)
-        for key, tx_id, height, time, outcome, detail in session.by_keys(_TXS, wanted):
-            self._txs[key] = TxRef(TxID(bytes(tx_id)), height, time, outcome, detail)
+        self.load_txs(wanted)
         for key, start, end in session.by_keys(_TIMES, staked):
             self._stakes[key] = (start, from_column(end))
         session.load_ids({address for row in rows.values() for address in row.addresses})
         session.load_assets({row.asset for row in rows.values()})
 
-    def tx(self, key: int) -> TxRef:
+    def tx(self, key: int) -> TxRow:
         """Return a transaction that was loaded."""
         return self._txs[key]
 
@@ -150,105 +180,82 @@ class OutputReader:
 
     def p_utxos(self, keys: Iterable[int], text: NetworkText) -> tuple[PrimaryNetworkUtxo, ...]:
         """Return outputs of the P-Chain."""
-        return tuple([self._p_utxo(self.rows[key], text) for key in keys])
+        utxos = []
+        for key in keys:
+            row, fields = self.rows[key], self._fields(self.rows[key], text)
+            is_staked = type_codes.is_staked(row.flags)
+            stake = self._stakes.get(row.tx or 0) if is_staked else None
+            utxos.append(
+                PrimaryNetworkUtxo(
+                    **fields,
+                    stakeable_locktime=row.detail.stakeable_locktime or UNSET,
+                    reward_type=type_codes.reward_of(row.flags) or UNSET,
+                    staked=is_staked or UNSET,
+                    utxo_start_timestamp=UNSET if stake is None else stake[0],
+                    utxo_end_timestamp=UNSET if stake is None else stake[1],
+                )
+            )
+        return tuple(utxos)
 
     def avm_utxos(self, keys: Iterable[int], text: NetworkText) -> tuple[AvmUtxo, ...]:
         """Return outputs of the X-Chain, or atomic ones of the C-Chain."""
-        return tuple([self._avm_utxo(self.rows[key], text) for key in keys])
+        utxos = []
+        for key in keys:
+            row, fields = self.rows[key], self._fields(self.rows[key], text)
+            detail = row.detail
+            utxos.append(
+                AvmUtxo(
+                    **fields,
+                    creation_tx_hash=fields["tx_hash"],
+                    locktime=detail.locktime,
+                    timestamp=fields["block_timestamp"],
+                    consuming_tx_timestamp=fields["consuming_block_timestamp"],
+                    credentials=self._credentials(key) or UNSET,
+                    group_id=or_unset(detail.group_id),
+                    payload=UNSET if detail.payload is None else hex_text(detail.payload),
+                )
+            )
+        return tuple(utxos)
 
-    def _p_utxo(self, row: OutputRow, text: NetworkText) -> PrimaryNetworkUtxo:
-        detail, flags = row.detail, row.flags
-        tx_id, maker, spender = self.tx_id(row), self._maker(row), self._spender(row.key)
-        amount = asset_amount(self._session.asset_of(row.asset), row.amount)
-        is_staked = type_codes.is_staked(flags)
-        stake = self._stakes.get(row.tx or 0) if is_staked else None
-        addresses = self.addresses(row)
-        return PrimaryNetworkUtxo(
-            addresses=text.addresses(addresses),
-            asset=amount,
-            consumed_on_chain_id=text.chain_id(CHAINS[type_codes.held_on(flags)]),
-            created_on_chain_id=text.chain_id(CHAINS[type_codes.created_on(flags)]),
-            utxo_id=id_text(utxo_id(tx_id, row.position)),
-            amount=amount.amount,
-            asset_id=amount.asset_id,
-            block_number="0" if maker is None else str(maker.effective_height),
-            block_timestamp=0 if maker is None else maker.time,
-            output_index=row.position,
-            tx_hash=id_text(tx_id),
-            utxo_type="STAKE" if is_staked else _KIND_NAMES[type_codes.output_kind(flags)],
-            platform_locktime=detail.locktime,
-            threshold=row.threshold,
-            consuming_tx_hash=UNSET if spender is None else id_text(spender.tx_id),
-            consuming_block_number=UNSET if spender is None else str(spender.height or 0),
-            consuming_block_timestamp=UNSET if spender is None else spender.time,
-            stakeable_locktime=detail.stakeable_locktime or UNSET,
-            reward_type=type_codes.reward_of(flags) or UNSET,
-            staked=is_staked or UNSET,
-            utxo_start_timestamp=UNSET if stake is None else stake[0],
-            utxo_end_timestamp=UNSET if stake is None else stake[1],
-            utxo_bytes=self._bytes(row, tx_id, addresses, detail),
-            incomplete=type_codes.is_incomplete(flags) or UNSET,
-        )
-
-    def _avm_utxo(self, row: OutputRow, text: NetworkText) -> AvmUtxo:
-        detail, flags = row.detail, row.flags
-        tx_id, maker, spender = self.tx_id(row), self._maker(row), self._spender(row.key)
-        amount = asset_amount(self._session.asset_of(row.asset), row.amount)
-        addresses, tx_hash = self.addresses(row), id_text(tx_id)
-        made_at = 0 if maker is None else maker.time
-        return AvmUtxo(
-            addresses=text.addresses(addresses),
-            asset=amount,
-            consumed_on_chain_id=text.chain_id(CHAINS[type_codes.held_on(flags)]),
-            created_on_chain_id=text.chain_id(CHAINS[type_codes.created_on(flags)]),
-            utxo_id=id_text(utxo_id(tx_id, row.position)),
-            amount=amount.amount,
-            asset_id=amount.asset_id,
-            block_number="0" if maker is None else str(maker.effective_height),
-            block_timestamp=made_at,
-            output_index=row.position,
-            tx_hash=tx_hash,
-            utxo_type="STAKE" if type_codes.is_staked(flags) else _KIND_NAMES[type_codes.output_kind(flags)],
-            platform_locktime=detail.locktime,
-            threshold=row.threshold,
-            consuming_tx_hash=UNSET if spender is None else id_text(spender.tx_id),
-            consuming_block_number=UNSET if spender is None else str(spender.height or 0),
-            consuming_block_timestamp=UNSET if spender is None else spender.time,
-            utxo_bytes=self._bytes(row, tx_id, addresses, detail),
-            incomplete=type_codes.is_incomplete(flags) or UNSET,
-            creation_tx_hash=tx_hash,
-            locktime=detail.locktime,
-            timestamp=made_at,
-            consuming_tx_timestamp=UNSET if spender is None else spender.time,
-            credentials=self._credentials(row.key) or UNSET,
-            group_id=or_unset(detail.group_id),
-            payload=UNSET if detail.payload is None else hex_text(detail.payload),
-        )
-
-    def _maker(self, row: OutputRow) -> TxRef | None:
-        return None if row.tx is None else self._txs[row.tx]
-
-    def _spender(self, key: int) -> TxRef | None:
-        spender = self.spenders.get(key)
-        return None if spender is None else self._txs[spender]
-
-    def _bytes(
-        self, row: OutputRow, tx_id: TxID, addresses: tuple[Address, ...], detail: OutputDetail
-    ) -> str | UnsetType:
-        if type_codes.is_incomplete(row.flags):
-            return UNSET
-        place = (tx_id, row.position, self._session.asset_of(row.asset).asset_id)
-        kind = type_codes.output_kind(row.flags)
-        return hex_text(encode_utxo(place, kind, row.amount, (row.threshold, addresses), detail))
+    def _fields(self, row: OutputRow, text: NetworkText) -> dict[str, Any]:
+        """Return the fields that outputs of all chains have."""
+        detail, flags, addresses, tx_id = row.detail, row.flags, self.addresses(row), self.tx_id(row)
+        maker = None if row.tx is None else self._txs[row.tx]
+        spender_key = self.spenders.get(row.key)
+        spender = None if spender_key is None else self._txs[spender_key]
+        asset = self._session.asset_of(row.asset)
+        amount = asset_amount(asset, row.amount)
+        is_incomplete = type_codes.is_incomplete(flags)
+        kind = type_codes.output_kind(flags)
+        place, owners = (tx_id, row.position, asset.asset_id), (row.threshold, addresses)
+        return {
+            "addresses": text.addresses(addresses),
+            "asset": amount,
+            "consumed_on_chain_id": text.chain_id(CHAINS[type_codes.held_on(flags)]),
+            "created_on_chain_id": text.chain_id(CHAINS[type_codes.created_on(flags)]),
+            "utxo_id": id_text(utxo_id(tx_id, row.position)),
+            "amount": amount.amount,
+            "asset_id": amount.asset_id,
+            "block_number": "0" if maker is None else str(maker.effective_height),
+            "block_timestamp": 0 if maker is None else maker.time,
+            "output_index": row.position,
+            "tx_hash": id_text(tx_id),
+            "utxo_type": "STAKE" if type_codes.is_staked(flags) else _KIND_NAMES[kind],
+            "platform_locktime": detail.locktime,
+            "threshold": row.threshold,
+            "consuming_tx_hash": UNSET if spender is None else id_text(spender.tx_id),
+            "consuming_block_number": UNSET if spender is None else str(spender.height or 0),
+            "consuming_block_timestamp": UNSET if spender is None else spender.time,
+            "utxo_bytes": UNSET if is_incomplete else hex_text(encode_utxo(place, kind, row.amount, owners, detail)),
+            "incomplete": is_incomplete or UNSET,
+        }
 
     def _credentials(self, key: int) -> tuple[UtxoCredential, ...]:
         """Return the signatures of the input that spent an output; none for a spender on the P-Chain."""
         spender = self.spenders.get(key)
         if spender is None or chain_of(spender) == P:
             return ()
-        detail = self._details.get(spender)
-        if detail is None:
-            detail = self._details[spender] = decode_tx(self._txs[spender].raw_detail)
+        detail = self._txs[spender].detail
         if key not in detail.inputs or not detail.signed:
             return ()
         return credentials(detail, detail.signed[detail.inputs.index(key)])
@@ -267,20 +274,11 @@ def credentials(detail: TxDetail, signed: Sequence[int]) -> tuple[UtxoCredential
     )
 
 
-def amounts_by_id(session: ReadSession, sums: Mapping[int, int]) -> tuple[Amount, ...]:
-    """Return sums by key of their assets, which were loaded, without those that are 0; sorted by asset id."""
-    if len(sums) == 1:
-        ((asset, amount),) = sums.items()
-        return (Amount(session.asset_of(asset), amount),) if amount else ()
-    amounts = [Amount(session.asset_of(asset), amount) for asset, amount in sums.items() if amount]
-    return tuple(sorted(amounts, key=lambda amount: amount.asset.asset_id))
-
-
 _HEAD: Final = Struct(">H32sI32s")
 _TRANSFER: Final = Struct(">IQQII")
 _LOCKED: Final = Struct(">IQ")
 _OWNERS: Final = Struct(">QII")
-_TYPE: Final = Struct(">I")
+_NUMBER: Final = Struct(">I")
 _TRANSFER_TYPE: Final = 7
 _LOCK_TYPE: Final = 22
 _TYPES: Final[Mapping[OutputKind, int]] = {
@@ -311,23 +309,10 @@ def encode_utxo(
         head += _TRANSFER.pack(_TRANSFER_TYPE, amount, detail.locktime, threshold, len(addresses))
         return head + b"".join(addresses)
     tail = _OWNERS.pack(detail.locktime, threshold, len(addresses)) + b"".join(addresses)
-    return head + _TYPE.pack(_TYPES[kind]) + _NFT_FIELDS.get(kind, _no_fields)(detail) + tail
-
-
-def _no_fields(detail: OutputDetail) -> bytes:
-    return b""
-
-
-def _group_field(detail: OutputDetail) -> bytes:
-    return _TYPE.pack(detail.group_id or 0)
-
-
-def _nft_fields(detail: OutputDetail) -> bytes:
-    payload = detail.payload or b""
-    return _group_field(detail) + _TYPE.pack(len(payload)) + payload
-
-
-_NFT_FIELDS: Final[Mapping[OutputKind, Callable[[OutputDetail], bytes]]] = {
-    OutputKind.NFT_MINT: _group_field,
-    OutputKind.NFT: _nft_fields,
-}
+    fields = b""
+    if kind in (OutputKind.NFT_MINT, OutputKind.NFT):
+        fields = _NUMBER.pack(detail.group_id or 0)
+    if kind is OutputKind.NFT:
+        payload = detail.payload or b""
+        fields += _NUMBER.pack(len(payload)) + payload
+    return head + _NUMBER.pack(_TYPES[kind]) + fields + tail

@@ -5,8 +5,8 @@ Source of truth: this module. A row's body is zstd of MessagePack; docs/index.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -15,7 +15,6 @@ import zstandard
 from sqlalchemy import Connection
 
 from warpseal.chains.c_atomic import AtomicTx, encode_atomic_txs, parse_atomic_txs
-from warpseal.history.blocks import Vertex
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
 from warpseal.ledger.c_chain import CHeader
@@ -24,6 +23,15 @@ from warpseal.ledger.outputs import LedgerOutput
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 
 _LEVEL: Final = 3
+
+encode: Final = msgspec.msgpack.Encoder().encode
+parse_output: Final = msgspec.msgpack.Decoder(LedgerOutput).decode
+_decode_c_block: Final = msgspec.msgpack.Decoder(tuple[int, bytes, bytes, int, int, int, bytes]).decode
+_decode_entries: Final = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
+
+
+Entry = tuple[int, "RecordKind", int, bytes]
+"""Number of the chain, kind, height or number in the chain, and bytes."""
 
 
 class RecordKind(IntEnum):
@@ -39,59 +47,22 @@ class RecordKind(IntEnum):
     OUTPUT = 3
 
 
-class _StoredCBlock(msgspec.Struct, frozen=True, array_like=True):
-    number: int
-    hash: bytes
-    parent_hash: bytes
+class PreLinearizationTx(msgspec.Struct, frozen=True, array_like=True):
+    """A stored pre-linearization transaction of the X-Chain."""
+
+    raw: bytes
     time_s: int
-    size_bytes: int
-    evm_tx_count: int
-    atomic: bytes
 
 
 def encode_c_block(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
     """Return a block of the C-Chain as bytes: its header and its atomic transactions, in a format of this module."""
-    fields = (header.number, header.hash, header.parent_hash, header.time_s, header.size_bytes, header.evm_tx_count)
-    return msgspec.msgpack.encode(_StoredCBlock(*fields, encode_atomic_txs(tuple(txs))))
+    return encode((*astuple(header), encode_atomic_txs(tuple(txs))))
 
 
 def parse_c_block(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
     """Return the input of `encode_c_block`. Raises msgspec.MsgspecError and MalformedChainBytes."""
-    stored = msgspec.msgpack.decode(raw, type=_StoredCBlock)
-    fields = (stored.number, stored.hash, stored.parent_hash, stored.time_s, stored.size_bytes, stored.evm_tx_count)
-    return CHeader(*fields), parse_atomic_txs(stored.atomic, batch=True)
-
-
-def encode_output(output: LedgerOutput) -> bytes:
-    """Return an output of a transaction that is not indexed as bytes."""
-    return msgspec.msgpack.encode(output)
-
-
-def parse_output(raw: bytes) -> LedgerOutput:
-    """Return the input of `encode_output`. Raises msgspec.MsgspecError."""
-    return msgspec.msgpack.decode(raw, type=LedgerOutput)
-
-
-class PreLinearizationTx(msgspec.Struct, frozen=True, array_like=True):
-    """A stored pre-linearization transaction of the X-Chain. vertex: id, height, time."""
-
-    raw: bytes
-    time_s: int
-    vertex: tuple[bytes, int, int] | None = None
-
-    @classmethod
-    def of(cls, raw: bytes, time_s: int, vertex: Vertex | None) -> PreLinearizationTx:
-        """Return the stored form of a container."""
-        return cls(raw, time_s, None if vertex is None else (vertex.vertex_id, vertex.height, vertex.time))
-
-    def encode(self) -> bytes:
-        """Return the bytes."""
-        return msgspec.msgpack.encode(self)
-
-    @classmethod
-    def parse(cls, raw: bytes) -> PreLinearizationTx:
-        """Return the transaction that `encode` wrote. Raises msgspec.MsgspecError."""
-        return msgspec.msgpack.decode(raw, type=cls)
+    fields = _decode_c_block(raw)
+    return CHeader(*fields[:-1]), parse_atomic_txs(fields[-1], batch=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,53 +75,41 @@ class Segment:
     entries: tuple[bytes, ...]
 
 
-class SegmentWriter:
-    """Collects entries in the order of writing, and closes a segment when it is large."""
+def pack_segments(entries: Iterable[Entry], max_bytes: int) -> Iterator[Row]:
+    """Yield the rows of entries, without their numbers; a segment ends when it is large."""
+    compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    pending: dict[int, tuple[RecordKind, int, list[bytes]]] = {}
 
-    def __init__(self, first_number: int, max_bytes: int) -> None:
-        self.number = first_number
-        self.rows: list[Row] = []
-        self._max_bytes = max_bytes
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
-        self._open: dict[int, tuple[RecordKind, int, list[bytes]]] = {}
-        self._size: dict[int, int] = {}
+    def close(chain: int) -> Row:
+        kind, first, raws = pending.pop(chain)
+        return chain, int(kind), first, first + len(raws) - 1, compressor.compress(encode(raws))
 
-    def add(self, chain: int, kind: RecordKind, number: int, entry: bytes) -> None:
-        """Add an entry."""
-        segment = self._open.get(chain)
-        if segment is not None and (segment[0] is not kind or segment[1] + len(segment[2]) != number):
-            self._close(chain)
-            segment = None
-        if segment is None:
-            segment = self._open[chain] = (kind, number, [])
-            self._size[chain] = 0
-        segment[2].append(entry)
-        self._size[chain] += len(entry)
-        if self._size[chain] >= self._max_bytes:
-            self._close(chain)
-
-    def finish(self) -> list[Row]:
-        """Return the rows of all."""
-        for chain in list(self._open):
-            self._close(chain)
-        return self.rows
-
-    def _close(self, chain: int) -> None:
-        kind, first, entries = self._open.pop(chain)
-        body = self._compressor.compress(msgspec.msgpack.encode(entries))
-        self.rows.append((self.number, chain, int(kind), first, first + len(entries) - 1, body))
-        self.number += 1
+    sizes: dict[int, int] = {}
+    for chain, kind, number, raw in entries:
+        if chain in pending:
+            open_kind, first, raws = pending[chain]
+            if open_kind is not kind or first + len(raws) != number:
+                yield close(chain)
+        if chain not in pending:
+            pending[chain], sizes[chain] = (kind, number, []), 0
+        pending[chain][2].append(raw)
+        sizes[chain] += len(raw)
+        if sizes[chain] >= max_bytes:
+            yield close(chain)
+    for chain in list(pending):
+        yield close(chain)
 
 
-def read_segments(connection: Connection, behind: int = -1) -> Iterator[tuple[int, Segment]]:
-    """Yield all segments in the order of writing, with their numbers. behind: the number of the last segment seen."""
+def read_segments(connection: Connection) -> Iterator[Segment]:
+    """Yield all segments in the order of writing."""
+    behind = -1
     while True:
         text = "SELECT number, chain, kind, first, body FROM raw_blocks WHERE number > ? ORDER BY number LIMIT 1"
         rows = bulk.fetch(connection, text, behind)
         if not rows:
             return
         behind, chain, kind, first, body = rows[0]
-        yield behind, Segment(chain, RecordKind(kind), first, _entries(body))
+        yield Segment(chain, RecordKind(kind), first, _entries(body))
 
 
 def read_blocks(connection: Connection, chain: int, first: int, last: int) -> Iterator[bytes]:
@@ -170,4 +129,4 @@ def read_blocks(connection: Connection, chain: int, first: int, last: int) -> It
 
 def _entries(body: bytes) -> tuple[bytes, ...]:
     plain = zstandard.ZstdDecompressor().decompress(bytes(body), max_output_size=MAX_BODY_BYTES)
-    return msgspec.msgpack.decode(plain, type=tuple[bytes, ...])
+    return _decode_entries(plain)

@@ -6,18 +6,19 @@ A page takes a dozen small statements; SQLAlchemy's own work around each costs m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from functools import cache as cached_text
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import AssetID
 from warpseal.history.outputs import Asset
-from warpseal.index.bulk import POSTGRESQL
+from warpseal.index.bulk import POSTGRESQL, marked, sqlite_text
 from warpseal.index.keys import prefix_of
 
-_MAX_CACHED: Final = 100_000
+K = TypeVar("K")
+V = TypeVar("V")
+MAX_CACHED: Final = 100_000
 _ASSETS: Final = (
     "SELECT a.asset, i.id, a.name, a.symbol, a.denomination, a.is_nft"
     " FROM assets a JOIN ids i ON i.key = a.asset WHERE a.asset IN {keys}"
@@ -35,16 +36,11 @@ class ReadCache:
         self.keys: dict[bytes, int] = {}
         self.assets: dict[int, Asset] = {}
 
-    def trim(self) -> None:
-        """Clear the dictionaries that are full."""
+    def clear(self, most: int = 0) -> None:
+        """Clear the dictionaries with more than `most` entries."""
         for cached in (self.ids, self.keys, self.assets):
-            if len(cached) > _MAX_CACHED:
+            if len(cached) > most:
                 cached.clear()
-
-    def clear(self) -> None:
-        """Clear everything, since the rows were rebuilt."""
-        for cached in (self.ids, self.keys, self.assets):
-            cached.clear()
 
 
 class ReadSession:
@@ -59,7 +55,7 @@ class ReadSession:
 
     def rows(self, text: str, *values: Any) -> Sequence[Any]:
         """Return all rows of a statement."""
-        rows: Sequence[Any] = self._driver.execute(_postgresql(text) if self.is_postgresql else text, values).fetchall()
+        rows: Sequence[Any] = self._driver.execute(marked(text) if self.is_postgresql else text, values).fetchall()
         return rows
 
     def by_keys(self, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
@@ -69,18 +65,12 @@ class ReadSession:
             return ()
         if self.is_postgresql:
             return self.rows(text.replace("IN {keys}", "= ANY(?::bigint[])"), listed, *values)
-        return self.rows(_sqlite(text), json.dumps(listed), *values)
+        return self.rows(sqlite_text(text), json.dumps(listed), *values)
 
     def load_ids(self, keys: Iterable[int]) -> None:
         """Load the ids of keys, for `id_of`."""
         known, found = self._cache.ids, self._ids
-        missing = []
-        for key in keys:
-            raw = known.get(key)
-            if raw is None:
-                missing.append(key)
-            else:
-                found[key] = raw
+        missing = _take_known(known, keys, found)
         for key, raw in self.by_keys("SELECT key, id FROM ids WHERE key IN {keys}", missing):
             found[key] = known[key] = bytes(raw)
 
@@ -90,14 +80,9 @@ class ReadSession:
 
     def keys_of(self, ids: Iterable[bytes]) -> dict[bytes, int]:
         """Return the keys of ids that have one."""
-        known, found = self._cache.keys, {}
-        missing = []
-        for raw in ids:
-            key = known.get(raw)
-            if key is None:
-                missing.append(raw)
-            else:
-                found[raw] = key
+        known = self._cache.keys
+        found: dict[bytes, int] = {}
+        missing = _take_known(known, ids, found)
         rows = self.by_keys("SELECT key, id FROM ids WHERE prefix IN {keys}", map(prefix_of, missing))
         by_id = {bytes(raw): key for key, raw in rows}
         for raw in missing:
@@ -108,15 +93,7 @@ class ReadSession:
     def load_assets(self, keys: Iterable[int]) -> None:
         """Load assets, for `asset_of`; an asset without a description has its id and no name."""
         known, found = self._cache.assets, self._assets
-        missing = []
-        for key in keys:
-            asset = known.get(key)
-            if asset is None:
-                missing.append(key)
-            else:
-                found[key] = asset
-        if not missing:
-            return
+        missing = _take_known(known, keys, found)
         for key, raw, name, symbol, denomination, is_nft in self.by_keys(_ASSETS, missing):
             found[key] = known[key] = Asset(AssetID(bytes(raw)), name, symbol, denomination, bool(is_nft))
         unknown = [key for key in missing if key not in found]
@@ -129,11 +106,13 @@ class ReadSession:
         return self._assets[key]
 
 
-@cached_text
-def _sqlite(text: str) -> str:
-    return text.replace("{keys}", "(SELECT value FROM json_each(?))")
-
-
-@cached_text
-def _postgresql(text: str) -> str:
-    return text.replace("%", "%%").replace("?", "%s")
+def _take_known(known: Mapping[K, V], keys: Iterable[K], found: dict[K, V]) -> list[K]:
+    """Copy the known values of keys to those that were found, and return the other keys."""
+    missing = []
+    for key in keys:
+        value = known.get(key)
+        if value is None:
+            missing.append(key)
+        else:
+            found[key] = value
+    return missing

@@ -5,23 +5,23 @@ Source of truth: the blocks, and the ledger's rules. A rebuild that was stopped 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.codec import MalformedChainBytes
-from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
-from warpseal.chains.proposervm import recognize_proposervm_block
-from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
+from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
+from warpseal.chains.proposervm import inner_block, recognize_proposervm_block
+from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.history.blocks import Proposer, Vertex
+from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk
-from warpseal.index.errors import RebuildFailed, translate_errors
-from warpseal.index.keys import CHAINS, NUMBERS, P, X
+from warpseal.index.database import translate_errors
+from warpseal.index.keys import CHAINS, P, X
 from warpseal.index.raw_blocks import (
     PreLinearizationTx,
     RecordKind,
@@ -42,10 +42,25 @@ from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects
 
+B = TypeVar("B", PBlock, XBlock)
 RebuildProgress = tuple[PrimaryChain, int]
 """A chain and its last rebuilt height, or number of a container."""
 
 _LEDGER_EVERY: Final = 5_000
+
+
+class RebuildFailed(Exception):
+    """Rows cannot be derived from the stored blocks from a height of a chain on; a newer version is needed."""
+
+    def __init__(self, chain: PrimaryChain, height: int, reason: str) -> None:
+        super().__init__(f"the {chain} from block {height} on: {reason}")
+        self.chain = chain
+        self.height = height
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RebuildFailed], tuple[PrimaryChain, int, str]]:
+        """Support pickling between processes."""
+        return RebuildFailed, (self.chain, self.height, self.reason)
 
 
 class RowRebuilder:
@@ -79,16 +94,11 @@ class RowRebuilder:
     def _is_needed(self) -> bool:
         """Return whether stored blocks have no rows."""
         with translate_errors(self._engine), self._engine.connect() as connection:
-            for chain, number in NUMBERS.items():
-                checkpoint = self._writer.checkpoint(chain)
-                height = -1 if checkpoint is None else checkpoint.height
-                done = dict.fromkeys((RecordKind.BLOCK, RecordKind.GENESIS), height)
-                if number == X:
-                    containers = self._writer.pre_linearization_count() - 1
-                    done |= {RecordKind.PRE_LINEARIZATION: containers, RecordKind.GENESIS: containers}
-                if any(_last_stored(connection, number, kind) > last for kind, last in done.items()):
-                    return True
-        return False
+            return any(
+                _last_stored(connection, chain, kind) > _last_written(self._writer, chain, kind)
+                for chain in range(len(CHAINS))
+                for kind in (RecordKind.BLOCK, RecordKind.GENESIS, RecordKind.PRE_LINEARIZATION)
+            )
 
 
 def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
@@ -98,11 +108,19 @@ def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
     return rows[0][0] if rows else -3
 
 
+def _last_written(writer: IndexWriter, chain: int, kind: RecordKind) -> int:
+    """Return the last height, or number, of entries that have rows; below that of the genesis if there are none."""
+    if chain == X and kind is not RecordKind.BLOCK:
+        return writer.pre_linearization_count() - 1
+    checkpoint = writer.checkpoint(CHAINS[chain])
+    return -1 if checkpoint is None else checkpoint.height
+
+
 def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[RebuildProgress]:
     with translate_errors(engine), engine.connect() as connection:
         complete = dict(bulk.fetch(connection, "SELECT chain, is_complete FROM chain_origin"))
         replay = _RecordReplay(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
-        for _, segment in read_segments(connection):
+        for segment in read_segments(connection):
             try:
                 replay.write(segment)
             except (LedgerFault, MalformedChainBytes, msgspec.MsgspecError) as fault:
@@ -116,39 +134,28 @@ class _RecordReplay:
         self._writer = writer
         self._params = params
         self._is_complete = is_complete
-        self._checkpoints = {chain: writer.checkpoint(chain) for chain in CHAINS}
-        self._containers = writer.pre_linearization_count()
-        self._before: dict[int, Proposer | None] = {
-            number: None if place is None else place.proposer for number, place in enumerate(self._checkpoints.values())
-        }
+        self._before: dict[int, Proposer | None] = {}
+        for chain, checkpoint in enumerate(map(writer.checkpoint, CHAINS)):
+            self._before[chain] = None if checkpoint is None else checkpoint.proposer
         self._state = self._state_now()
         self._ledger_height = self._state.height if self._state is not None else -1
 
     def write(self, segment: Segment) -> None:
         """Write the entries of a segment that have no rows."""
-        chain, first, entries = CHAINS[segment.chain], segment.first, segment.entries
         if segment.kind is RecordKind.OUTPUT:
-            self._writer.outputs.add_external(map(parse_output, entries))
+            self._writer.outputs.add_external(map(parse_output, segment.entries))
             return
-        done = (
-            self._containers if segment.chain == X and segment.kind is not RecordKind.BLOCK else self._height(chain) + 1
-        )
-        if segment.kind is RecordKind.GENESIS and segment.chain == X:
-            done = 0 if self._containers >= 0 else -1
-        new = entries[max(0, done - first) :]
-        if not new:
-            return
-        records = list(self._records(segment, first + len(entries) - len(new), new))
-        self._writer.rewrite(records, self._due(), is_complete=self._is_complete.get(chain, True))
+        first = max(segment.first, _last_written(self._writer, segment.chain, segment.kind) + 1)
+        new = segment.entries[first - segment.first :]
+        if new:
+            records = list(self._records(segment, first, new))
+            is_complete = self._is_complete.get(CHAINS[segment.chain], True)
+            self._writer.write(records, self._due(), is_complete=is_complete, store_raw=False)
 
     def finish(self) -> None:
         """Write the last state of the P-Chain."""
         if self._state is not None and self._ledger_height != self._state.height:
-            self._writer.rewrite([], encode_checkpoint(self._state))
-
-    def _height(self, chain: PrimaryChain) -> int:
-        place = self._checkpoints[chain]
-        return -1 if place is None else place.height
+            self._writer.write([], encode_checkpoint(self._state), store_raw=False)
 
     def _due(self) -> bytes | None:
         state = self._state
@@ -158,14 +165,11 @@ class _RecordReplay:
         return encode_checkpoint(state)
 
     def _records(self, segment: Segment, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
+        is_block = segment.kind is RecordKind.BLOCK
         if segment.chain == P:
-            return self._p_genesis(entries[0]) if segment.kind is RecordKind.GENESIS else self._p(entries)
+            return self._p(entries) if is_block else self._p_genesis(entries[0])
         if segment.chain == X:
-            return (
-                self._x(entries)
-                if segment.kind is RecordKind.BLOCK
-                else self._x_pre_linearization(segment.kind, first, entries)
-            )
+            return self._x(entries) if is_block else self._x_pre_linearization(segment.kind, first, entries)
         return self._c(entries)
 
     def _p_genesis(self, raw: bytes) -> Iterator[Record]:
@@ -174,11 +178,8 @@ class _RecordReplay:
         yield PRecord(effects, raw)
 
     def _p(self, entries: Sequence[bytes]) -> Iterator[Record]:
-        read = [self._unwrapped(P, raw) for raw in entries]
-        blocks = [(parse_p_block(inner), proposer) for inner, proposer in read]
         outputs = self._writer.outputs
-        outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_ids(tx.unsigned))
-        for (block, proposer), raw in zip(blocks, entries, strict=True):
+        for block, proposer, raw in self._unwrapped(P, parse_p_block, entries):
             if self._state is None:
                 self._state = state_without_genesis(self._params, block)
             effects = apply_p_block(self._state, block, outputs)
@@ -186,58 +187,59 @@ class _RecordReplay:
             yield PRecord(effects, raw, proposer)
 
     def _x(self, entries: Sequence[bytes]) -> Iterator[Record]:
-        read = [self._unwrapped(X, raw) for raw in entries]
-        blocks = [(parse_x_block(inner), proposer) for inner, proposer in read]
         outputs = self._writer.outputs
-        outputs.prefetch(spent for block, _ in blocks for tx in block.txs for spent in spent_ids(tx.unsigned))
         is_complete = self._is_complete.get(PrimaryChain.X, False)
-        for (block, proposer), raw in zip(blocks, entries, strict=True):
+        for block, proposer, raw in self._unwrapped(X, parse_x_block, entries):
             effects = apply_x_block(self._params.x_chain_id, block, outputs, is_complete=is_complete)
             outputs.follow(effects.txs)
             yield XRecord(effects, raw, proposer)
 
     def _x_pre_linearization(self, kind: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         outputs, chain_id = self._writer.outputs, self._params.x_chain_id
-        containers = [PreLinearizationTx.parse(entry) for entry in entries]
+        containers = [msgspec.msgpack.decode(entry, type=PreLinearizationTx) for entry in entries]
         if kind is RecordKind.GENESIS:
             effects = build_x_genesis_effects(parse_x_genesis(containers[0].raw), chain_id)
             outputs.follow(effects)
             yield XPreLinearizationRecord(first, containers[0].time_s, effects, containers[0].raw)
             return
         txs = [parse_x_tx(stored.raw) for stored in containers]
-        outputs.prefetch(spent for tx in txs for spent in spent_ids(tx.unsigned))
+        self._prefetch(txs)
         for number, (stored, tx) in enumerate(zip(containers, txs, strict=True), first):
             done = build_x_tx_effects(UtxoFlow(chain_id, 0, outputs, False), tx, 0)
             outputs.follow((done,))
-            yield XPreLinearizationRecord(
-                number, stored.time_s, (done,), stored.raw, stored.vertex and Vertex(*stored.vertex)
-            )
+            yield XPreLinearizationRecord(number, stored.time_s, (done,), stored.raw)
 
     def _c(self, entries: Sequence[bytes]) -> Iterator[Record]:
         blocks = [parse_c_block(entry) for entry in entries]
         outputs = self._writer.outputs
-        outputs.prefetch(spent for _, txs in blocks for tx in txs for spent in spent_ids(tx.unsigned))
+        self._prefetch(tx for _, txs in blocks for tx in txs)
         for (header, txs), raw in zip(blocks, entries, strict=True):
             is_repeat = header.number in self._params.repeated_c_blocks
             effects = apply_c_block(self._params.c_chain_id, header, txs, outputs, is_repeat=is_repeat)
             outputs.follow(effects.txs)
             yield CRecord(effects, raw)
 
-    def _unwrapped(self, chain: int, raw: bytes) -> tuple[bytes, Proposer | None]:
-        outer = recognize_proposervm_block(raw)
-        if outer is None:
-            self._before[chain] = None
-            return raw, None
-        self._before[chain] = proposer = proposer_of(outer, self._before[chain])
-        return outer.inner, proposer
+    def _unwrapped(
+        self, chain: int, parse: Callable[[bytes], B], entries: Sequence[bytes]
+    ) -> list[tuple[B, Proposer | None, bytes]]:
+        """Return decoded blocks with their proposers and bytes, their inputs prefetched."""
+        blocks = []
+        for raw in entries:
+            outer = recognize_proposervm_block(raw)
+            self._before[chain] = proposer = None if outer is None else proposer_of(outer, self._before[chain])
+            blocks.append((parse(raw if outer is None else outer.inner), proposer, raw))
+        self._prefetch(tx for block, *_ in blocks for tx in block.txs)
+        return blocks
+
+    def _prefetch(self, txs: Iterable[Any]) -> None:
+        self._writer.outputs.prefetch(spent for tx in txs for spent in spent_ids(tx.unsigned))
 
     def _state_now(self) -> PChainState | None:
         """Return the P-Chain's state after the last block that has rows."""
-        checkpoint, ledger = self._checkpoints[PrimaryChain.P], self._writer.ledger()
+        checkpoint, ledger = self._writer.checkpoint(PrimaryChain.P), self._writer.ledger()
         if checkpoint is None or ledger is None:
             return None
         state = decode_checkpoint(ledger[1], self._params)
         for raw in self._writer.raw_blocks(PrimaryChain.P, state.height + 1, checkpoint.height):
-            outer = recognize_proposervm_block(raw)
-            apply_p_block(state, parse_p_block(raw if outer is None else outer.inner), None)
+            apply_p_block(state, parse_p_block(inner_block(raw)), None)
         return state

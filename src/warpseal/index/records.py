@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Final
 
 from warpseal.chains.proposervm import ProposedBlock, ProposerVMBlock
-from warpseal.history.blocks import Proposer, Vertex
+from warpseal.history.blocks import Proposer
 from warpseal.ledger.c_chain import CBlockEffects
 from warpseal.ledger.effects import BlockEffects
 from warpseal.ledger.x_chain import XBlockEffects, XTxEffects
-from warpseal.warp.ids import NodeID, node_id_from_certificate
+from warpseal.warp.ids import node_id_from_certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,13 @@ class XRecord:
 class XPreLinearizationRecord:
     """Transactions of the X-Chain from before it had blocks. number: of the container, from 0 on, without gaps.
 
-    The genesis is number -1. time_s: of the container; vertex: None if it is not known.
+    The genesis is number -1. time_s: of the container.
     """
 
     number: int
     time_s: int
     txs: tuple[XTxEffects, ...]
     raw: bytes
-    vertex: Vertex | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,8 @@ class CRecord:
 Record = PRecord | XRecord | XPreLinearizationRecord | CRecord
 
 
-_CACHED_CERTIFICATES: Final = 8192
+# The same few thousand certificates come again and again.
+_node_id_of: Final = lru_cache(maxsize=8192)(node_id_from_certificate)
 
 
 def proposer_of(outer: ProposerVMBlock, before: Proposer | None) -> Proposer:
@@ -69,9 +69,3 @@ def proposer_of(outer: ProposerVMBlock, before: Proposer | None) -> Proposer:
     if before is None or before.block_id != outer.parent_id:
         return Proposer(outer.id, outer.parent_id)
     return Proposer(outer.id, outer.parent_id, before.node_id, before.p_chain_height, before.time)
-
-
-@lru_cache(maxsize=_CACHED_CERTIFICATES)
-def _node_id_of(certificate: bytes) -> NodeID:
-    # The same few thousand certificates come again and again.
-    return node_id_from_certificate(certificate)

@@ -7,6 +7,7 @@ them stays in memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -38,28 +39,42 @@ def _number(name: str, *, nullable: bool = False, primary_key: bool = False) -> 
     return Column(name, BigInteger, nullable=nullable, primary_key=primary_key, autoincrement=False)
 
 
-def _small(name: str, *, nullable: bool = False) -> Column[Any]:
-    return Column(name, SmallInteger, nullable=nullable)
+def _numbers(*names: str) -> Iterator[Column[Any]]:
+    return map(_number, names)
+
+
+def _integer(name: str, *, nullable: bool = False) -> Column[Any]:
+    return Column(name, Integer, nullable=nullable)
+
+
+def _small(name: str) -> Column[Any]:
+    return Column(name, SmallInteger, nullable=False)
 
 
 def _bytes(name: str, *, nullable: bool = False, primary_key: bool = False) -> Column[Any]:
     return Column(name, LargeBinary, nullable=nullable, primary_key=primary_key)
 
 
-def _pairs(name: str, *columns: str) -> Table:
-    """Return a table whose columns are all in its key."""
+def _pairs(name: str, *columns: str, rest: Iterable[Column[Any]] = ()) -> Table:
+    """Return a table whose columns are all in its key, save for the rest."""
     keys = (_number(column, primary_key=True) for column in columns)
-    return Table(name, DERIVED, *keys, sqlite_with_rowid=False)
+    return Table(name, DERIVED, *keys, *rest, sqlite_with_rowid=False)
 
 
-def _spends(name: str) -> Table:
-    return Table(name, DERIVED, _number("output", primary_key=True), _number("tx"), sqlite_with_rowid=False)
+def _by_id(name: str, *columns: Column[Any]) -> Table:
+    """Return a table of outputs whose key is the id: its first 8 bytes, and the rest."""
+    key = (_number("prefix", primary_key=True), _bytes("rest", primary_key=True))
+    return Table(name, DERIVED, *key, *columns, sqlite_with_rowid=False)
 
 
 def _unspent_columns() -> tuple[Column[Any], ...]:
     """Return the columns of an unspent output behind its key and its id."""
     owners = (_number("owner", nullable=True), _bytes("owners", nullable=True))
     return (_number("asset"), _number("amount"), _small("held_on"), *owners)
+
+
+def _index_where(name: str, where: str, *columns: str) -> Index:
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
 # Blocks as a node sent them, many in a row, compressed. number: in the order of writing. kind: see raw_blocks.py.
@@ -89,9 +104,7 @@ CHAINS: Final = Table(
     _bytes("first_parent"),
     _number("height"),
     _bytes("block_id"),
-    _number("time"),
-    _number("next_tx"),
-    _number("containers"),
+    *_numbers("time", "next_tx", "containers"),
     _small("is_complete"),
 )
 # The status of a chain that the indexer reported last.
@@ -111,12 +124,12 @@ BLOCKS: Final = Table(
     _bytes("block_id"),
     _number("time"),
     _small("kind"),
-    Column("size", Integer, nullable=False),
+    _integer("size"),
     _number("first_tx"),
-    Column("txs", Integer, nullable=False),
+    _integer("txs"),
     _number("supply", nullable=True),
     _number("fees", nullable=True),
-    Column("active", Integer, nullable=True),
+    _integer("active", nullable=True),
     _bytes("proposer", nullable=True),
     _bytes("repeated", nullable=True),
     _small("chain"),
@@ -134,8 +147,8 @@ TXS: Final = Table(
     _small("kind"),
     _small("outcome"),
     _number("first_out"),
-    Column("outs", Integer, nullable=False),
-    Column("moved", Integer, nullable=False),
+    _integer("outs"),
+    _integer("moved"),
     _bytes("detail"),
 )
 # Written at random places of the newest partition only.
@@ -149,9 +162,7 @@ OUTPUTS: Final = Table(
     _key(),
     _number("tx", nullable=True),
     _number("origin", nullable=True),
-    Column("position", BigInteger, nullable=False),
-    _number("asset"),
-    _number("amount"),
+    *_numbers("position", "asset", "amount"),
     _small("flags"),
     _number("owner", nullable=True),
     _bytes("owners", nullable=True),
@@ -161,38 +172,17 @@ OUTPUTS: Final = Table(
 # Unspent outputs, in two tables: recent ones in the order in which they were made, since most of them are spent soon;
 # older ones by id. rest: the last 24 bytes of the id. held_on: the chain.
 RECENT_UNSPENT: Final = Table(
-    "recent_unspent",
-    DERIVED,
-    _key("output"),
-    _number("prefix"),
-    _bytes("rest"),
-    *_unspent_columns(),
+    "recent_unspent", DERIVED, _key("output"), _number("prefix"), _bytes("rest"), *_unspent_columns()
 )
-UNSPENT: Final = Table(
-    "unspent",
-    DERIVED,
-    _number("prefix", primary_key=True),
-    _bytes("rest", primary_key=True),
-    _number("output"),
-    *_unspent_columns(),
-    sqlite_with_rowid=False,
-)
+UNSPENT: Final = _by_id("unspent", _number("output"), *_unspent_columns())
 _UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
 ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM recent_unspent)"
 # Outputs that were spent before the index had read the chain that made them that far.
-EARLY_SPENDS: Final = Table(
-    "early_spends",
-    DERIVED,
-    _number("prefix", primary_key=True),
-    _bytes("rest", primary_key=True),
-    _number("output"),
-    _number("tx"),
-    sqlite_with_rowid=False,
-)
+EARLY_SPENDS: Final = _by_id("early_spends", *_numbers("output", "tx"))
 # The transaction that spent an output, in two tables as well: new rows go into the small one, and from there into the
 # large one, many at a time.
-RECENT_SPENDS: Final = _spends("recent_spends")
-SPENDS: Final = _spends("spends")
+RECENT_SPENDS: Final = _pairs("recent_spends", "output", rest=_numbers("tx"))
+SPENDS: Final = _pairs("spends", "output", rest=_numbers("tx"))
 ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM recent_spends)"
 
 # Ids of 20 or 32 bytes that many rows name: addresses, accounts (a zero byte in front), nodes, subnets, assets.
@@ -223,7 +213,7 @@ SUBNETS: Final = Table(
     _key("subnet"),
     _number("total_stake"),
     _number("max_stake", nullable=True),
-    Column("factor", Integer, nullable=True),
+    _integer("factor", nullable=True),
 )
 BLOCKCHAINS: Final = Table(
     "blockchains",
@@ -243,12 +233,8 @@ STAKINGS: Final = Table(
     "stakings",
     DERIVED,
     _key("tx"),
-    _number("node"),
-    _number("subnet"),
-    _number("start_s"),
-    _number("end_s"),
-    _number("weight"),
-    Column("shares", Integer, nullable=True),
+    *_numbers("node", "subnet", "start_s", "end_s", "weight"),
+    _integer("shares", nullable=True),
     _small("state"),
     _small("is_delegation"),
     _number("validator", nullable=True),
@@ -256,44 +242,20 @@ STAKINGS: Final = Table(
     _number("first_out"),
     _number("closed_by", nullable=True),
     _number("closed_at", nullable=True),
-    _number("earned"),
-    _number("fees"),
-    _number("fees_due"),
-    _number("active_count"),
-    _number("active_weight"),
-    _number("total_count"),
-    _number("total_weight"),
+    *_numbers("earned", "fees", "fees_due", "active_count", "active_weight", "total_count", "total_weight"),
     _bytes("detail"),
-    Index(
-        "validations_of_node",
-        "node",
-        "start_s",
-        "tx",
-        sqlite_where=text("is_delegation = 0"),
-        postgresql_where=text("is_delegation = 0"),
-    ),
-    Index("stakings_open", "tx", sqlite_where=text("state < 2"), postgresql_where=text("state < 2")),
+    _index_where("validations_of_node", "is_delegation = 0", "node", "start_s", "tx"),
+    _index_where("stakings_open", "state < 2", "tx"),
 )
 
 # One row a reward, in the order of payment.
-REWARDS: Final = Table(
-    "rewards", DERIVED, _key(), _number("output"), _number("staking"), _number("tx"), _number("time")
-)
+REWARDS: Final = Table("rewards", DERIVED, _key(), *_numbers("output", "staking", "tx", "time"))
 REWARD_ADDRESSES: Final = _pairs("reward_addresses", "address", "reward")
 REWARD_NODES: Final = _pairs("reward_nodes", "node", "reward")
 
 # bls: public key and proof of possession.
-VALIDATIONS: Final = Table(
-    "validations", DERIVED, _key("validation"), _number("node"), _number("subnet"), _bytes("bls")
-)
-VALIDATION_TXS: Final = Table(
-    "validation_txs",
-    DERIVED,
-    _number("validation", primary_key=True),
-    _number("tx", primary_key=True),
-    _small("kind"),
-    sqlite_with_rowid=False,
-)
+VALIDATIONS: Final = Table("validations", DERIVED, _key("validation"), *_numbers("node", "subnet"), _bytes("bls"))
+VALIDATION_TXS: Final = _pairs("validation_txs", "validation", "tx", rest=[_small("kind")])
 # A block in which an L1 validator's balance ran out; is_behind: after the block's transactions, else before them.
 VALIDATION_STOPS: Final = _pairs("validation_stops", "validation", "block", "is_behind")
 

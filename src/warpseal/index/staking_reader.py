@@ -7,12 +7,10 @@ from itertools import chain
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, TxID
-from warpseal.history.outputs import Amount
 from warpseal.history.queries import Page, PageRequest, RewardQuery, ValidationQuery
-from warpseal.history.resources import RewardType, SortOrder, ValidationStatusType
+from warpseal.history.resources import RewardType, SortOrder
 from warpseal.history.staking import (
     ActiveState,
-    BlsKey,
     CompletedState,
     PendingState,
     RemovedState,
@@ -21,21 +19,17 @@ from warpseal.history.staking import (
     Validation,
 )
 from warpseal.index import stakings
-from warpseal.index.details import BLS_KEY_BYTES, decode_stake
-from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merge_keys
+from warpseal.index.details import decode_stake
+from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merged_keys
 from warpseal.index.keys import from_column
 from warpseal.index.output_reader import OutputReader
 from warpseal.index.read_session import ReadSession
-from warpseal.index.tx_reader import reward_addresses
+from warpseal.index.tx_reader import bls_credentials, reward_addresses
 from warpseal.index.type_codes import reward_of
 from warpseal.warp.ids import NodeID, SubnetID
 
-_STATES: Final = {
-    ValidationStatusType.PENDING: stakings.PENDING,
-    ValidationStatusType.ACTIVE: stakings.ACTIVE,
-    ValidationStatusType.COMPLETED: stakings.COMPLETED,
-    ValidationStatusType.REMOVED: stakings.REMOVED,
-}
+# By the number of the state.
+_STATUSES: Final = ("pending", "active", "completed", "removed")
 _VALIDATIONS: Final = (
     "SELECT s.tx, t.tx_id, s.subnet, s.start_s, s.end_s, s.weight, s.shares, s.state, s.potential, s.closed_by,"
     " s.closed_at, s.earned, s.fees, s.fees_due, s.active_count, s.active_weight, s.total_count, s.total_weight,"
@@ -48,7 +42,6 @@ _REWARDS: Final = (
     "SELECT r.key, r.output, r.staking, r.tx, r.time, s.node, s.start_s, s.end_s, s.weight"
     " FROM rewards r JOIN stakings s ON s.tx = r.staking WHERE r.key IN {keys}"
 )
-_PART: Final = "reward BETWEEN ? AND ? ORDER BY reward {order} LIMIT ?"
 _END: Final = 2**62
 
 
@@ -62,7 +55,7 @@ def validations(session: ReadSession, query: ValidationQuery, page: PageRequest)
     text = _VALIDATIONS.format(
         beyond="<" if is_newest_first else ">",
         order="DESC" if is_newest_first else "ASC",
-        state="" if query.status is None else f" AND s.state = {_STATES[query.status]}",
+        state="" if query.status is None else f" AND s.state = {_STATUSES.index(query.status.value)}",
     )
     rows = session.rows(text, node, *begin, page.size + 1)
     shown = rows[: page.size]
@@ -90,7 +83,7 @@ def _validations(session: ReadSession, node_id: NodeID, rows: Sequence[Any]) -> 
                 end=from_column(row[4]),
                 state=_state(row, reward_addresses(session, detail), closed),
                 fee_shares=row[6],
-                bls=BlsKey(detail.bls[:BLS_KEY_BYTES], detail.bls[BLS_KEY_BYTES:]) if detail.bls else None,
+                bls=bls_credentials(detail.bls),
             )
         )
     return tuple(validations)
@@ -99,9 +92,8 @@ def _validations(session: ReadSession, node_id: NodeID, rows: Sequence[Any]) -> 
 def _state(
     row: Any, addresses: tuple[Address, ...], closed: dict[int, tuple[TxID, int]]
 ) -> PendingState | ActiveState | CompletedState | RemovedState:
-    state, potential, closed_by, closed_at, earned, fees, fees_due = row[7:14]
-    active_count, active_weight, total_count, total_weight = row[14:18]
-    delegated = row[6] is not None
+    weight, shares, state, potential, closed_by, closed_at, earned, fees, fees_due = row[5:14]
+    active_count, active_weight, total_count, total_weight, _, total_stake, max_stake, factor = row[14:]
     if state == stakings.PENDING:
         return PendingState()
     if state == stakings.REMOVED:
@@ -111,33 +103,26 @@ def _state(
         return CompletedState(
             delegator_count=total_count,
             rewards=Rewards(earned, fees, addresses, closed[closed_by][0] if is_paid else None),
-            delegated=from_column(total_weight) if delegated else None,
+            delegated=None if shares is None else from_column(total_weight),
         )
+    delegated, own = from_column(active_weight), from_column(weight)
+    capacity = None
+    if shares is not None and max_stake is not None:
+        capacity = max(0, min(from_column(max_stake), factor * own) - own - delegated)
     return ActiveState(
         delegator_count=active_count,
-        total_stake=from_column(row[19] or 0),
+        total_stake=from_column(total_stake or 0),
         potential=Rewards(potential or 0, fees_due, addresses),
-        delegated=from_column(active_weight) if delegated else None,
-        capacity=_capacity(row, from_column(active_weight)) if delegated else None,
+        delegated=None if shares is None else delegated,
+        capacity=capacity,
     )
-
-
-def _capacity(row: Any, delegated: int) -> int | None:
-    max_stake: int | None = row[20]
-    factor: int = row[21]
-    weight = from_column(row[5])
-    if max_stake is None:
-        return None
-    return max(0, min(from_column(max_stake), factor * weight) - weight - delegated)
 
 
 def rewards(session: ReadSession, query: RewardQuery, page: PageRequest) -> Page[Reward]:
     """Return rewards in the order in which they were paid."""
     key_range = KeyRange(0, _END, query.order is SortOrder.DESC)
-    if page.after is not None:
-        (after,) = page.after
-        assert isinstance(after, int)
-        key_range = key_range.behind(after)
+    if page.after_key is not None:
+        key_range = key_range.behind(page.after_key)
     found = _reward_keys(session, query, key_range, page.size + 1)
     shown = found.keys[: page.size]
     more = shown[-1] if len(found.keys) > page.size else found.scanned_to
@@ -149,29 +134,24 @@ def _reward_keys(session: ReadSession, query: RewardQuery, key_range: KeyRange, 
     nodes = list(session.keys_of(query.node_ids).values())
     if query.addresses and query.node_ids:
         # A reward has few addresses, so the rewards of the nodes are filtered.
-        keys = _merged(session, "reward_nodes", "node", (nodes, key_range), MOST_SCANNED)
+        keys = _merged(session, "node", nodes, key_range, MOST_SCANNED)
         text = "SELECT reward FROM reward_addresses WHERE reward IN {keys} AND address = ?"
         paid = {row[0] for address in addresses for row in session.by_keys(text, keys, address)}
         both = [key for key in keys if key in paid][:limit]
         return KeyPage(both, keys[-1] if len(keys) == MOST_SCANNED and len(both) < limit else None)
     if query.node_ids:
-        return KeyPage(_merged(session, "reward_nodes", "node", (nodes, key_range), limit))
-    return KeyPage(_merged(session, "reward_addresses", "address", (addresses, key_range), limit))
+        return KeyPage(_merged(session, "node", nodes, key_range, limit))
+    return KeyPage(_merged(session, "address", addresses, key_range, limit))
 
 
-def _merged(
-    session: ReadSession, table: str, column: str, wanted: tuple[Sequence[int], KeyRange], limit: int
-) -> list[int]:
-    keys, key_range = wanted
-    one_key = f"SELECT reward FROM {table} WHERE {column} = {{key}} AND {_PART.format(order=key_range.order)}"
-    ends = (key_range.low, key_range.high, limit)
-    if session.is_postgresql:
-        part = one_key.format(key="a.key")
-        text = f"SELECT t.reward FROM unnest(?::bigint[]) AS a(key) CROSS JOIN LATERAL ({part}) AS t"
-        reward_keys = {row[0] for row in session.rows(text, list(keys), *ends)}
-        return merge_keys([sorted(reward_keys, reverse=key_range.is_newest_first)], key_range, limit)
-    lists = (session.rows(one_key.format(key="?"), key, *ends) for key in keys)
-    return merge_keys([[row[0] for row in rows] for rows in lists], key_range, limit)
+def _merged(session: ReadSession, column: str, keys: Sequence[int], key_range: KeyRange, limit: int) -> list[int]:
+    """Return the rewards of nodes or addresses."""
+    tables = {"node": "reward_nodes", "address": "reward_addresses"}
+    text = (
+        f"SELECT reward FROM {tables[column]} WHERE {column} = {{0}} AND reward BETWEEN ? AND ?"
+        f" ORDER BY reward {key_range.order} LIMIT ?"
+    )
+    return merged_keys(session, text, [keys], (key_range.low, key_range.high, limit), key_range)
 
 
 def _rewards(session: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
@@ -194,7 +174,8 @@ def _rewards(session: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
                 kind=reward_of(paid.flags) or RewardType.VALIDATOR,
                 utxo_id=outputs.utxo_id(paid),
                 output_index=paid.position,
-                reward=Amount(session.asset_of(paid.asset), paid.amount),
+                asset=session.asset_of(paid.asset),
+                amount=paid.amount,
                 reward_tx_id=outputs.tx(tx).tx_id,
                 paid_at=time,
             )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -23,10 +24,11 @@ from warpseal.ledger.rewards import split_reward
 
 PENDING, ACTIVE, COMPLETED, REMOVED = range(4)
 
+_columns: Final = attrgetter(*STAKINGS.c.keys())
 _OPEN: Final = "SELECT s.*, t.tx_id FROM stakings s JOIN txs t ON t.key = s.tx WHERE s.state < 2 ORDER BY s.tx"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Staking:
     """A row of `stakings`, its amounts unsigned. tx_id: of the transaction."""
 
@@ -38,39 +40,25 @@ class Staking:
     end_s: int
     weight: int
     shares: int | None
-    state: int
+    state: int = PENDING
     is_delegation: int
-    validator: int | None
+    validator: int | None = None
     potential: int | None
     first_out: int
-    closed_by: int | None
-    closed_at: int | None
-    earned: int
-    fees: int
-    fees_due: int
-    active_count: int
-    active_weight: int
-    total_count: int
-    total_weight: int
+    closed_by: int | None = None
+    closed_at: int | None = None
+    earned: int = 0
+    fees: int = 0
+    fees_due: int = 0
+    active_count: int = 0
+    active_weight: int = 0
+    total_count: int = 0
+    total_weight: int = 0
     detail: bytes
 
     def row(self) -> tuple[object, ...]:
         """Return the row."""
-        place = (
-            self.tx,
-            self.node,
-            self.subnet,
-            self.start_s,
-            to_column(self.end_s),
-            to_column(self.weight),
-            self.shares,
-        )
-        kind = (self.state, self.is_delegation, self.validator, self.potential, self.first_out)
-        paid = (self.closed_by, self.closed_at, self.earned, self.fees, self.fees_due)
-        return (*place, *kind, *paid, *self._counts(), self.detail)
-
-    def _counts(self) -> tuple[int, ...]:
-        return self.active_count, to_column(self.active_weight), self.total_count, to_column(self.total_weight)
+        return tuple([to_column(value) if isinstance(value, int) else value for value in _columns(self)])
 
 
 class Stakings:
@@ -88,12 +76,9 @@ class Stakings:
     def load(self, connection: Connection) -> None:
         """Load the open stakings and the subnets."""
         self.__init__()  # type: ignore[misc]
-        for row in bulk.fetch(connection, _OPEN):
-            *columns, tx_id = row
-            staking = Staking(TxID(bytes(tx_id)), *columns)
-            staking.end_s, staking.weight = from_column(staking.end_s), from_column(staking.weight)
-            staking.active_weight = from_column(staking.active_weight)
-            staking.total_weight = from_column(staking.total_weight)
+        for *columns, tx_id in bulk.fetch(connection, _OPEN):
+            values: list[Any] = [from_column(value) if isinstance(value, int) else value for value in columns]
+            staking = Staking(tx_id=TxID(bytes(tx_id)), **dict(zip(STAKINGS.c.keys(), values, strict=True)))
             staking.detail = bytes(staking.detail)
             self._add_open(staking)
         for subnet, *values in bulk.fetch(connection, "SELECT * FROM subnets"):
@@ -112,12 +97,20 @@ class Stakings:
 
     def begin(self, ids: IdTable, period: StakingPeriod, tx: int, first_out: int, time_s: int) -> None:
         """Add a staking that a transaction opened in a block of this time."""
-        key = ids.key
         staking = Staking(
-            period.tx_id, tx, key(period.node_id), key(period.subnet_id), period.start_s, period.end_s, period.weight,
-            period.shares, PENDING, int(period.is_delegation), None, period.potential_reward, first_out,
-            None, None, 0, 0, 0, 0, 0, 0, 0, _detail(ids, period),
-        )  # fmt: skip
+            tx_id=period.tx_id,
+            tx=tx,
+            node=ids.key(period.node_id),
+            subnet=ids.key(period.subnet_id),
+            start_s=period.start_s,
+            end_s=period.end_s,
+            weight=period.weight,
+            shares=period.shares,
+            is_delegation=int(period.is_delegation),
+            potential=period.potential_reward,
+            first_out=first_out,
+            detail=_detail(ids, period),
+        )
         if period.is_delegation:
             validator = self._validators.get((staking.subnet, staking.node))
             staking.validator = validator.tx if validator is not None else None
@@ -159,13 +152,17 @@ class Stakings:
         self._add_stake(staking, 1)
         self._mark_changed(staking)
 
-    def remove(self, tx_id: TxID, by: int, time_s: int) -> None:
-        """End a staking that the subnet's owner removed."""
-        self._end(tx_id, REMOVED, by, time_s)
-
     def expire(self, tx_id: TxID) -> None:
         """Complete a permissioned staking at its end time."""
-        self._end(tx_id, COMPLETED, None, None)
+        self.end(tx_id, COMPLETED, None, None)
+
+    def end(self, tx_id: TxID, state: int, by: int | None, time_s: int | None) -> None:
+        """End a staking without a reward. by: the transaction with which the subnet's owner removed it."""
+        staking = self._open.get(tx_id)
+        if staking is not None:
+            self._deactivate(staking, is_rewarded=False)
+            staking.state, staking.closed_by, staking.closed_at = state, by, time_s
+            self._remove_open(staking)
 
     def flush(self, batch: IndexBatch) -> None:
         """Add the changed rows to a batch."""
@@ -178,13 +175,6 @@ class Stakings:
             total, *limits = self._subnets[subnet]
             batch.change(SUBNETS, (subnet, to_column(total or 0), *limits))
         self._new, self._changed, self._changed_subnets = {}, {}, set()
-
-    def _end(self, tx_id: TxID, state: int, by: int | None, time_s: int | None) -> None:
-        staking = self._open.get(tx_id)
-        if staking is not None:
-            self._deactivate(staking, is_rewarded=False)
-            staking.state, staking.closed_by, staking.closed_at = state, by, time_s
-            self._remove_open(staking)
 
     def _activate(self, staking: Staking) -> None:
         staking.state = ACTIVE

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import zstandard
 
-from warpseal.chains.ids import Address, BlockID, TxID
+from warpseal.chains.ids import Address, BlockID
 from warpseal.history.evm_genesis import evm_genesis, genesis_text
-from warpseal.history.outputs import AssetAmount, asset_amount, asset_amounts
+from warpseal.history.outputs import AssetAmount, asset_amount
+from warpseal.history.queries import Page, PageRequest, TransactionQuery
 from warpseal.history.resources import (
     C_CHAIN_TX_TYPES,
+    P_CHAIN_TX_TYPES,
     UNSET,
     X_CHAIN_TX_TYPES,
     PrimaryNetworkAssetCap,
@@ -42,147 +43,131 @@ from warpseal.history.transactions import (
     SubnetOwnershipInfo,
     Transaction,
     XChainTransaction,
-    XChainVertex,
 )
 from warpseal.index import type_codes
-from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetail, decode_stake, decode_tx
-from warpseal.index.keys import CHAINS, C, P, block_key, chain_of
-from warpseal.index.output_reader import OutputReader, amounts_by_id, credentials
+from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetail, decode_stake
+from warpseal.index.key_streams import transaction_keys
+from warpseal.index.keys import CHAINS, C, P, X, block_key, chain_of
+from warpseal.index.output_reader import OutputReader, TxRow, credentials
 from warpseal.index.raw_blocks import MAX_BODY_BYTES
 from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import COMPLETED
 from warpseal.warp.ids import ChainID, NodeID, id_text
 
-_ROWS: Final = "SELECT key, tx_id, height, time, kind, first_out, outs, moved, detail FROM txs WHERE key IN {keys}"
+MAX_PAGE_OUTPUTS: Final = 1_000
+"""The outputs of all transactions of a page; a single transaction may have more."""
+
 _STAKINGS: Final = (
-    "SELECT tx, start_s, end_s, shares, state, potential, closed_by, detail, node, subnet FROM stakings"
-    " WHERE tx IN {keys}"
+    "SELECT tx, start_s, end_s, shares, state, potential, closed_by, detail FROM stakings WHERE tx IN {keys}"
 )
 
 
-@dataclass(slots=True)
-class _TxRow:
-    key: int
-    tx_id: TxID
-    height: int | None
-    time: int
-    kind: int
-    first_out: int
-    outs: int
-    moved: int
-    raw_detail: bytes
-    detail: TxDetail = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.tx_id = TxID(bytes(self.tx_id))
-        self.detail = decode_tx(self.raw_detail)
-
-    @property
-    def emitted(self) -> tuple[int, ...]:
-        return (*self.detail.released, *range(self.first_out, self.first_out + self.outs))
-
-
-@dataclass(slots=True)
-class _StakingRow:
-    tx: int
+class _StakingRow(NamedTuple):
     start_s: int
     end_s: int
     shares: int | None
     state: int
     potential: int | None
     closed_by: int | None
-    raw_detail: bytes
-    node: int
-    subnet: int
-    detail: StakeDetail = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.detail = decode_stake(self.raw_detail)
+    detail: StakeDetail
 
 
-class TxReader:
+def transactions(
+    session: ReadSession, text: NetworkText, query: TransactionQuery, page: PageRequest
+) -> Page[Transaction]:
+    """Return transactions in order; a page ends early when its outputs reach 1,000."""
+    found = transaction_keys(session, query, page.after_key, page.size + 1)
+    reader = _TxReader(session, text)
+    rows: list[TxRow] = []
+    total = 0
+    for row in reader.load(found.keys)[: page.size]:
+        total += row.moved
+        if rows and total > MAX_PAGE_OUTPUTS:
+            break
+        rows.append(row)
+    more = rows[-1].key if len(rows) < len(found.keys) else found.scanned_to
+    return Page(reader.transactions(rows), None if more is None else (more,))
+
+
+class _TxReader:
     """The transactions of one page."""
 
     def __init__(self, session: ReadSession, text: NetworkText) -> None:
         self._session = session
         self._text = text
         self._outputs = OutputReader(session)
-        self._rows: dict[int, _TxRow] = {}
         self._stakings: dict[int, _StakingRow] = {}
         self._block_ids: dict[int, BlockID] = {}
         self._validations: dict[int, tuple[int, int, bytes]] = {}
         self._blockchains: dict[int, tuple[str, bytes, bytes]] = {}
         self._assets: dict[int, tuple[int, int]] = {}
 
-    def load_rows(self, keys: Sequence[int]) -> None:
-        """Load the transactions themselves."""
-        for columns in self._session.by_keys(_ROWS, keys):
-            self._rows[columns[0]] = _TxRow(*columns)
+    def load(self, keys: Sequence[int]) -> list[TxRow]:
+        """Return the rows of transactions."""
+        self._outputs.load_txs(keys)
+        return [self._outputs.tx(key) for key in keys]
 
-    def count_outputs(self, key: int) -> int:
-        """Return how many outputs a transaction consumes, makes and releases."""
-        return self._rows[key].moved
-
-    def transactions(self, keys: Sequence[int]) -> tuple[Transaction, ...]:
-        """Return transactions whose rows were loaded."""
-        rows = [self._rows[key] for key in keys]
+    def transactions(self, rows: Sequence[TxRow]) -> tuple[Transaction, ...]:
+        """Return transactions."""
         self._load(rows)
-        return tuple([self._transaction(row) for row in rows])
+        builders = (self._p, self._x, self._c)
+        return tuple([builders[chain_of(row.key)](row) for row in rows])
 
-    def _load(self, rows: Sequence[_TxRow]) -> None:
+    def _load(self, rows: Sequence[TxRow]) -> None:
         session = self._session
-        for columns in session.by_keys(_STAKINGS, (row.key for row in rows if row.kind in _STAKING_TYPES)):
-            self._stakings[columns[0]] = _StakingRow(*columns)
+        staking_keys = (row.key for row in rows if row.kind in _STAKING_TYPES)
+        for key, *columns, raw in session.by_keys(_STAKINGS, staking_keys):
+            self._stakings[key] = _StakingRow._make((*columns, decode_stake(raw)))
         more = {staking.closed_by for staking in self._stakings.values() if staking.closed_by is not None}
         more.update(row.detail.closes for row in rows if isinstance(row.detail.closes, int))
         self._outputs.load((key for row in rows for key in (*row.detail.inputs, *row.emitted)), more)
         blocks = {block_key(chain_of(row.key), row.height) for row in rows if row.height is not None}
         for key, block_id in session.by_keys("SELECT key, block_id FROM blocks WHERE key IN {keys}", blocks):
             self._block_ids[key] = BlockID(bytes(block_id))
-        self._load_l1(rows)
-        self._load_created(rows)
-        session.load_ids(_ids_in(rows, self._stakings.values(), self._validations.values()))
-        session.load_assets(_assets_in(rows))
-
-    def _load_l1(self, rows: Sequence[_TxRow]) -> None:
-        keys = {change[0] for row in rows for change in row.detail.l1}
+        validations = {change[0] for row in rows for change in row.detail.l1}
         text = "SELECT validation, node, subnet, bls FROM validations WHERE validation IN {keys}"
-        for key, node, subnet, bls in self._session.by_keys(text, keys):
+        for key, node, subnet, bls in session.by_keys(text, validations):
             self._validations[key] = (node, subnet, bytes(bls))
-
-    def _load_created(self, rows: Sequence[_TxRow]) -> None:
         chains = (row.detail.blockchain for row in rows if row.detail.blockchain is not None)
         text = "SELECT chain, name, vm_id, genesis FROM blockchains WHERE chain IN {keys}"
-        for key, name, vm_id, genesis in self._session.by_keys(text, chains):
+        for key, name, vm_id, genesis in session.by_keys(text, chains):
             self._blockchains[key] = (name, bytes(vm_id), decompress_genesis(genesis))
-        assets = (row.detail.asset for row in rows if row.detail.asset is not None)
+        created = (row.detail.asset for row in rows if row.detail.asset is not None)
         text = "SELECT asset, is_fixed, made_at FROM assets WHERE asset IN {keys}"
-        for key, is_fixed, made_at in self._session.by_keys(text, assets):
+        for key, is_fixed, made_at in session.by_keys(text, created):
             self._assets[key] = (is_fixed, made_at)
+        self._load_ids(rows)
 
-    def _transaction(self, row: _TxRow) -> Transaction:
-        chain = chain_of(row.key)
-        return self._p(row) if chain == P else self._c(row) if chain == C else self._x(row)
+    def _load_ids(self, rows: Sequence[TxRow]) -> None:
+        ids: set[int | None] = set()
+        assets: set[int | None] = set()
+        for row in rows:
+            detail = row.detail
+            ids.update((detail.node, detail.subnet))
+            ids.update(change[0] for change in detail.l1)
+            ids.update(() if detail.owner is None else detail.owner[2])
+            assets.update((detail.asset, *(asset for asset, _ in detail.burned)))
+            assets.update(() if detail.l1_funded is None else detail.l1_funded[:1])
+            for account, asset, *_ in detail.accounts:
+                ids.add(account)
+                assets.add(asset)
+        for staking in self._stakings.values():
+            ids.update((*staking.detail.own, *staking.detail.of_delegations))
+        for node, subnet, _ in self._validations.values():
+            ids.update((node, subnet))
+        self._session.load_ids(key for key in ids if key is not None)
+        self._session.load_assets(key for key in assets if key is not None)
 
-    def _p(self, row: _TxRow) -> PChainTransaction:
+    def _p(self, row: TxRow) -> PChainTransaction:
         assert row.height is not None
         detail, emitted = row.detail, row.emitted
-        source, destination = self._ends(row)
-        fields: dict[str, Any] = {
-            "tx_hash": id_text(row.tx_id),
-            "tx_type": tx_type(type_codes.tx_name(row.kind)),
-            "block_timestamp": row.time,
+        fields = self._common_fields(row, P_CHAIN_TX_TYPES) | {
             "block_number": str(row.height),
             "block_hash": id_text(self._block_ids[block_key(P, row.height)]),
             "consumed_utxos": self._outputs.p_utxos(detail.inputs, self._text),
             "emitted_utxos": self._outputs.p_utxos(emitted, self._text),
             "value": self._amounts(self._outputs.sums(emitted)),
             "amount_burned": self._amounts(dict(detail.burned)),
-            "amount_staked": (),
-            "amount_l1_validator_balance_burned": (),
-            "source_chain": source,
-            "destination_chain": destination,
-            "memo": hex_text(detail.memo),
         }
         if detail.l1_funded is not None:
             fields["amount_l1_validator_balance_burned"] = self._amounts(dict([detail.l1_funded]))
@@ -196,11 +181,10 @@ class TxReader:
         if row.kind in _STAKING_TYPES:
             fields["amount_staked"] = self._amounts(self._outputs.sums(emitted, staked_only=True))
             self._add_staking(row, fields)
-        if row.kind in _RARE_TYPES:
-            self._add_rare(detail, fields)
+        self._add_created(detail, fields)
         return PChainTransaction(**fields)
 
-    def _add_staking(self, row: _TxRow, fields: dict[str, Any]) -> None:
+    def _add_staking(self, row: TxRow, fields: dict[str, Any]) -> None:
         fields["bls_credentials"] = bls_credentials(row.detail.bls)
         staking = self._stakings.get(row.key)
         if staking is None:
@@ -215,7 +199,7 @@ class TxReader:
             fields["reward_tx_hash"] = id_text(self._outputs.tx(staking.closed_by).tx_id)
         fields["reward_addresses"] = self._text.addresses(reward_addresses(self._session, staking.detail)) or UNSET
 
-    def _add_rare(self, detail: TxDetail, fields: dict[str, Any]) -> None:
+    def _add_created(self, detail: TxDetail, fields: dict[str, Any]) -> None:
         if detail.manager is not None:
             chain_id, address = detail.manager
             fields["l1_validator_manager_details"] = L1ValidatorManagerDetails(
@@ -250,33 +234,18 @@ class TxReader:
             bls_credentials=bls_credentials(bls),
         )
 
-    def _x(self, row: _TxRow) -> XChainTransaction:
+    def _x(self, row: TxRow) -> XChainTransaction:
         detail = row.detail
-        block_id = None if row.height is None else self._block_ids[block_key(chain_of(row.key), row.height)]
+        block_id = None if row.height is None else self._block_ids[block_key(X, row.height)]
         taken, made = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
-        source, destination = self._ends(row)
-        created = self._ordered_amounts(made)
         return XChainTransaction(
-            tx_hash=id_text(row.tx_id),
-            tx_type=tx_type(type_codes.tx_name(row.kind), X_CHAIN_TX_TYPES),
-            block_timestamp=row.time,
-            timestamp=row.time,
+            **self._avm_fields(row, X_CHAIN_TX_TYPES, taken, made),
             chain_format="non-linear" if block_id is None else "linear",
             block_number=UNSET if row.height is None else str(row.height),
             block_height=or_unset(row.height),
             block_hash=UNSET if block_id is None else id_text(block_id),
-            vertices=UNSET if block_id is not None else tuple([_vertex(*vertex) for vertex in detail.vertices]),
-            consumed_utxos=self._outputs.avm_utxos(detail.inputs, self._text),
-            emitted_utxos=self._outputs.avm_utxos(row.emitted, self._text),
-            amount_unlocked=self._ordered_amounts(taken),
-            amount_created=created,
-            value=created,
-            amount_burned=self._ordered_amounts(_burned(taken, made)),
-            amount_staked=(),
-            amount_l1_validator_balance_burned=(),
-            source_chain=source,
-            destination_chain=destination,
-            memo=hex_text(detail.memo),
+            # No source of blocks has the vertices.
+            vertices=UNSET if block_id is not None else (),
             asset_created=UNSET if detail.asset is None else self._asset_created(detail.asset),
             approximate=detail.is_approximate or UNSET,
         )
@@ -294,76 +263,75 @@ class TxReader:
             cap=PrimaryNetworkAssetCap.FIXED if is_fixed else PrimaryNetworkAssetCap.VARIABLE,
         )
 
-    def _c(self, row: _TxRow) -> CChainTransaction:
+    def _c(self, row: TxRow) -> CChainTransaction:
         assert row.height is not None
         detail = row.detail
         is_export = not detail.inputs
         taken, made = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
-        for _, asset, amount, _ in detail.accounts:
+        moved = []
+        for account, asset, amount, signed in detail.accounts:
             sums = taken if is_export else made
             sums[asset] = sums.get(asset, 0) + amount
-        source, destination = self._ends(row)
-        created = self._ordered_amounts(made)
+            text, value = account_text(self._session.id_of(account)[1:]), self._amount(asset, amount)
+            moved.append((text, value, signed))
+        inputs = tuple(
+            EvmInput(from_address=text, asset=value, credentials=credentials(detail, signed))
+            for text, value, signed in moved
+            if is_export
+        )
+        outputs = tuple(EvmOutput(to_address=text, asset=value) for text, value, _ in moved if not is_export)
         return CChainTransaction(
-            tx_hash=id_text(row.tx_id),
-            tx_type=tx_type(type_codes.tx_name(row.kind), C_CHAIN_TX_TYPES),
-            block_timestamp=row.time,
-            timestamp=row.time,
+            **self._avm_fields(row, C_CHAIN_TX_TYPES, taken, made),
             block_number=str(row.height),
             block_height=row.height,
             block_hash=hex_text(self._block_ids[block_key(C, row.height)]),
-            consumed_utxos=self._outputs.avm_utxos(detail.inputs, self._text),
-            emitted_utxos=self._outputs.avm_utxos(row.emitted, self._text),
-            amount_unlocked=self._ordered_amounts(taken),
-            amount_created=created,
-            value=created,
-            amount_burned=self._ordered_amounts(_burned(taken, made)),
-            amount_staked=(),
-            amount_l1_validator_balance_burned=(),
-            source_chain=source,
-            destination_chain=destination,
-            memo="0x",
-            evm_inputs=self._evm_inputs(detail) if is_export and detail.accounts else UNSET,
-            evm_outputs=self._evm_outputs(detail) if not is_export and detail.accounts else UNSET,
+            evm_inputs=inputs or UNSET,
+            evm_outputs=outputs or UNSET,
         )
 
-    def _evm_inputs(self, detail: TxDetail) -> tuple[EvmInput, ...]:
-        return tuple(
-            [
-                EvmInput(
-                    from_address=account_text(self._session.id_of(account)[1:]),
-                    asset=asset_amount(self._session.asset_of(asset), amount),
-                    credentials=credentials(detail, signed),
-                )
-                for account, asset, amount, signed in detail.accounts
-            ]
-        )
+    def _common_fields(self, row: TxRow, types: frozenset[PrimaryNetworkTxType]) -> dict[str, Any]:
+        """Return the fields of all chains' transactions; an import or export names both chains, one of them its own."""
+        detail, own = row.detail, chain_of(row.key)
+        fields = {
+            "tx_hash": id_text(row.tx_id),
+            "tx_type": tx_type(type_codes.TX_NAMES[row.kind], types),
+            "block_timestamp": row.time,
+            "amount_staked": (),
+            "amount_l1_validator_balance_burned": (),
+            "memo": hex_text(detail.memo),
+        }
+        if detail.source is not None or detail.destination is not None:
+            fields["source_chain"] = self._chain(own if detail.source is None else detail.source)
+            fields["destination_chain"] = self._chain(own if detail.destination is None else detail.destination)
+        return fields
 
-    def _evm_outputs(self, detail: TxDetail) -> tuple[EvmOutput, ...]:
-        return tuple(
-            [
-                EvmOutput(
-                    to_address=account_text(self._session.id_of(account)[1:]),
-                    asset=asset_amount(self._session.asset_of(asset), amount),
-                )
-                for account, asset, amount, _ in detail.accounts
-            ]
-        )
+    def _avm_fields(
+        self, row: TxRow, types: frozenset[PrimaryNetworkTxType], taken: Mapping[int, int], made: Mapping[int, int]
+    ) -> dict[str, Any]:
+        """Return the fields that transactions of X and C have. taken, made: sums by key of their assets."""
+        left = {asset: amount - made.get(asset, 0) for asset, amount in taken.items()}
+        created = self._ordered_amounts(made)
+        return self._common_fields(row, types) | {
+            "timestamp": row.time,
+            "consumed_utxos": self._outputs.avm_utxos(row.detail.inputs, self._text),
+            "emitted_utxos": self._outputs.avm_utxos(row.emitted, self._text),
+            "amount_unlocked": self._ordered_amounts(taken),
+            "amount_created": created,
+            "value": created,
+            "amount_burned": self._ordered_amounts({asset: amount for asset, amount in left.items() if amount > 0}),
+        }
 
     def _amounts(self, sums: Mapping[int, int]) -> tuple[AssetAmount, ...]:
-        return asset_amounts(amounts_by_id(self._session, sums))
+        """Return sums by key of their assets without those that are 0, sorted by asset id."""
+        assets = sorted(sums, key=lambda asset: self._session.asset_of(asset).asset_id)
+        return tuple([self._amount(asset, sums[asset]) for asset in assets if sums[asset]])
 
     def _ordered_amounts(self, sums: Mapping[int, int]) -> tuple[AssetAmount, ...]:
         """Return sums by key of their assets as they come, those that are 0 among them."""
-        return tuple([asset_amount(self._session.asset_of(asset), amount) for asset, amount in sums.items()])
+        return tuple([self._amount(asset, amount) for asset, amount in sums.items()])
 
-    def _ends(self, row: _TxRow) -> tuple[str | UnsetType, str | UnsetType]:
-        """Return from which chain to which an import or export goes, one of them its own; left out of all others."""
-        source, destination = row.detail.source, row.detail.destination
-        if source is None and destination is None:
-            return UNSET, UNSET
-        own = chain_of(row.key)
-        return self._chain(own if source is None else source), self._chain(own if destination is None else destination)
+    def _amount(self, asset: int, amount: int) -> AssetAmount:
+        return asset_amount(self._session.asset_of(asset), amount)
 
     def _chain(self, chain: ChainRef) -> str:
         return self._text.chain_id(CHAINS[chain]) if isinstance(chain, int) else shared_id_text(ChainID(chain))
@@ -387,54 +355,11 @@ def decompress_genesis(genesis: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(bytes(genesis), max_output_size=MAX_BODY_BYTES)
 
 
-def _vertex(vertex_id: bytes, height: int, time: int) -> XChainVertex:
-    return XChainVertex(hash=id_text(vertex_id), height=height, timestamp=time)
-
-
-def _burned(taken: Mapping[int, int], made: Mapping[int, int]) -> dict[int, int]:
-    """Return the amounts that were taken and not made again."""
-    left = {asset: amount - made.get(asset, 0) for asset, amount in taken.items()}
-    return {asset: amount for asset, amount in left.items() if amount > 0}
-
-
-def _ids_in(
-    rows: Iterable[_TxRow], stakings: Iterable[_StakingRow], validations: Iterable[tuple[int, int, bytes]]
-) -> set[int]:
-    keys: set[int] = set()
-    for row in rows:
-        detail = row.detail
-        keys.update(key for key in (detail.node, detail.subnet) if key is not None)
-        keys.update(change[0] for change in detail.l1)
-        keys.update(account[0] for account in detail.accounts)
-        if detail.owner is not None:
-            keys.update(detail.owner[2])
-    for staking in stakings:
-        keys.update((*staking.detail.own, *staking.detail.of_delegations))
-    for node, subnet, _ in validations:
-        keys.update((node, subnet))
-    return keys
-
-
-def _assets_in(rows: Iterable[_TxRow]) -> set[int]:
-    keys: set[int] = set()
-    for row in rows:
-        detail = row.detail
-        keys.update(asset for asset, _ in detail.burned)
-        keys.update(account[1] for account in detail.accounts)
-        keys.update(key for key in (detail.asset, detail.l1_funded and detail.l1_funded[0]) if key is not None)
-    return keys
-
-
-def _type_numbers(*names: str) -> frozenset[int]:
-    return frozenset(map(type_codes.tx_number, names))
-
-
 # Of the types without a name only the stakings of Helicon are known; a row in `stakings` shows which they are.
-_STAKING_TYPES: Final = _type_numbers(
-    *("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AddPermissionlessValidatorTx"),
-    *("AddPermissionlessDelegatorTx", "UNKNOWN"),
-)
-_RARE_TYPES: Final = _type_numbers(
-    *("CreateSubnetTx", "CreateChainTx", "TransferSubnetOwnershipTx", "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx"),
-    *("SetL1ValidatorWeightTx", "IncreaseL1ValidatorBalanceTx", "DisableL1ValidatorTx"),
+_STAKING_TYPES: Final = frozenset(
+    type_codes.tx_number(name)
+    for name in (
+        *("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AddPermissionlessValidatorTx"),
+        *("AddPermissionlessDelegatorTx", "UNKNOWN"),
+    )
 )

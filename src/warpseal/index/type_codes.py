@@ -11,7 +11,7 @@ from warpseal.history.resources import RewardType
 from warpseal.ledger.outputs import LedgerOutput, OutputKind
 
 UNKNOWN: Final = 0
-_TX_NAMES: Final = (
+TX_NAMES: Final = (
     "UNKNOWN",
     *("AddValidatorTx", "AddSubnetValidatorTx", "AddDelegatorTx", "CreateChainTx", "CreateSubnetTx"),
     *("ImportTx", "ExportTx", "AdvanceTimeTx", "RewardValidatorTx", "RemoveSubnetValidatorTx"),
@@ -20,19 +20,20 @@ _TX_NAMES: Final = (
     *("SetL1ValidatorWeightTx", "IncreaseL1ValidatorBalanceTx", "DisableL1ValidatorTx"),
     *("CreateAssetTx", "OperationTx"),
 )
-_TX_NUMBERS: Final = {name: number for number, name in enumerate(_TX_NAMES)}
-_BLOCK_NAMES: Final = (
+_TX_NUMBERS: Final = {name: number for number, name in enumerate(TX_NAMES)}
+BLOCK_NAMES: Final = (
     "EvmBlock",
     *("ApricotProposalBlock", "ApricotAbortBlock", "ApricotCommitBlock", "ApricotStandardBlock", "ApricotAtomicBlock"),
     *("BanffProposalBlock", "BanffAbortBlock", "BanffCommitBlock", "BanffStandardBlock", "StandardBlock"),
 )
-_BLOCK_NUMBERS: Final = {name: number for number, name in enumerate(_BLOCK_NAMES)}
-EVM_BLOCK: Final = 0
+BLOCK_NUMBERS: Final = {name: number for number, name in enumerate(BLOCK_NAMES)}
+# Outcomes of transactions.
+ACCEPTED, PROPOSED, COMMITTED, ABORTED = range(4)
 
 _OUTPUT_KINDS: Final = tuple(OutputKind)
 _OUTPUT_NUMBERS: Final = {kind: number for number, kind in enumerate(_OUTPUT_KINDS)}
 _REWARDS: Final = (None, RewardType.VALIDATOR, RewardType.DELEGATOR, RewardType.VALIDATOR_FEE)
-_REWARD_NUMBERS: Final = {None: 0, "VALIDATOR": 1, "DELEGATOR": 2, "VALIDATOR_FEE": 3}
+_REWARD_NUMBERS: Final = {kind: number for number, kind in enumerate(_REWARDS)}
 _STAKED: Final = 1 << 7
 _INCOMPLETE: Final = 1 << 8
 
@@ -42,26 +43,9 @@ def tx_number(name: str) -> int:
     return _TX_NUMBERS.get(name, UNKNOWN)
 
 
-def tx_name(number: int) -> str:
-    """Return the name of a transaction's type."""
-    return _TX_NAMES[number]
-
-
-def block_number(name: str) -> int:
-    """Return the number of a block's type. Raises KeyError."""
-    return _BLOCK_NUMBERS[name]
-
-
-def block_name(number: int) -> str:
-    """Return the name of a block's type."""
-    return _BLOCK_NAMES[number]
-
-
 def flags_of(output: LedgerOutput, created_on: int, held_on: int) -> int:
     """Return the flags of an output. created_on, held_on: numbers of chains."""
-    flags = created_on | held_on << 2 | _OUTPUT_NUMBERS[output.kind] << 4
-    if output.reward is not None:
-        flags |= _REWARD_NUMBERS[output.reward.value] << 9
+    flags = created_on | held_on << 2 | _OUTPUT_NUMBERS[output.kind] << 4 | _REWARD_NUMBERS[output.reward] << 9
     if output.staked:
         flags |= _STAKED
     return flags if output.is_complete else flags | _INCOMPLETE

@@ -1,8 +1,6 @@
 """Unspent outputs: those of the database, the recent ones, and those of blocks that are not written yet.
 
-This is the ledger's source of outputs. One statement looks up all inputs of many blocks. Most outputs are spent soon
-after they are made: recent ones are in a table of their own, in the order in which they were made, and all of them in
-memory. Only older outputs move to their random place in the large table.
+This is the ledger's source of outputs. Why recent outputs have a table of their own: docs/index.md, section 2.
 """
 
 from __future__ import annotations
@@ -15,16 +13,14 @@ from sqlalchemy import Connection, Engine
 
 from warpseal.chains.ids import AssetID, UtxoID
 from warpseal.index import bulk
-from warpseal.index.bulk import Row
+from warpseal.index.database import translate_errors
 from warpseal.index.details import decode_owners
-from warpseal.index.errors import translate_errors
-from warpseal.index.keys import C, P, X, from_column, prefix_of
+from warpseal.index.keys import from_column, prefix_of, to_column
 from warpseal.index.schema import RECENT_UNSPENT, UNSPENT
 from warpseal.ledger.outputs import KnownUtxo, LedgerOutput, UtxoChanges
-from warpseal.warp.ids import P_CHAIN, ChainID
+from warpseal.warp.ids import ChainID
 
-_BATCH_ROWS: Final = 2_000
-_COLUMNS: Final = "u.rest, u.prefix, u.output, u.asset, u.amount, u.held_on, u.owner, u.owners, i.id"
+_COLUMNS: Final = "u.rest, u.prefix, u.output, u.asset, i.id, u.amount, u.held_on, u.owner, u.owners"
 _FIND: Final = f"SELECT {_COLUMNS} FROM unspent u JOIN ids i ON i.key = u.asset WHERE u.prefix IN {{keys}}"
 _RECENT: Final = f"SELECT {_COLUMNS} FROM recent_unspent u JOIN ids i ON i.key = u.asset ORDER BY u.output"
 _MOVED: Final = "prefix, rest, output, asset, amount, held_on, owner, owners"
@@ -38,30 +34,22 @@ _CACHED_FRACTION: Final = 0.25
 
 @dataclass(slots=True)
 class UnspentOutput:
-    """A row. output, asset, owners: keys; held_on: number of the chain."""
+    """A row. output, asset, owner: keys; held_on: number of the chain. owners: of an output without a single owner."""
 
     output: int
     asset: int
     asset_id: AssetID
     amount: int
     held_on: int
-    owners: tuple[int, ...]
+    owner: int | None
+    owners: bytes | None
 
-
-@dataclass(frozen=True, slots=True)
-class ChainIds:
-    """The blockchain ids of the network's X- and C-Chain."""
-
-    x: ChainID
-    c: ChainID
-
-    def number_of(self, chain_id: ChainID) -> int:
-        """Return the number of a primary chain. Raises KeyError for any other chain."""
-        return {P_CHAIN: P, self.x: X, self.c: C}[chain_id]
-
-    def ref_of(self, chain_id: ChainID | None) -> int | bytes | None:
-        """Return the number of a primary chain, the id of any other chain, None for None."""
-        return None if chain_id is None else {P_CHAIN: P, self.x: X, self.c: C}.get(chain_id, chain_id)
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """The keys of the addresses."""
+        if self.owner is not None:
+            return (self.owner,)
+        return () if self.owners is None else decode_owners(self.owners)[1]
 
 
 class UnspentOutputs:
@@ -71,9 +59,9 @@ class UnspentOutputs:
     were followed are kept until the writer calls `on_written`, or `forget` after a failure.
     """
 
-    def __init__(self, engine: Engine, chains: ChainIds, capacity: int) -> None:
+    def __init__(self, engine: Engine, chain_numbers: Mapping[ChainID, int], capacity: int) -> None:
         self._engine = engine
-        self._chains = chains
+        self._chain_numbers = chain_numbers
         self._capacity = capacity
         # All recent outputs of the database; None until they are read.
         self._recent: dict[UtxoID, UnspentOutput] | None = None
@@ -87,10 +75,7 @@ class UnspentOutputs:
     def prefetch(self, ids: Iterable[UtxoID]) -> None:
         """Look up outputs that are not known yet, in a few statements. Raises StoreDown."""
         self._absent.clear()
-        known = (self._recent_outputs(), self._cached, self._made)
-        wanted = [utxo_id for utxo_id in ids if not any(utxo_id in outputs for outputs in known)]
-        if wanted:
-            self._fetch(wanted)
+        self._fetch(utxo_id for utxo_id in ids if utxo_id not in self._made)
 
     def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownUtxo | None:
         """Return the output if it is unspent on a chain. An output that was not prefetched is looked up: StoreDown."""
@@ -104,53 +89,48 @@ class UnspentOutputs:
             # A proposal's inputs are spent when the next block decides, which may be the first of a batch.
             self._fetch([utxo_id])
             row = self._cached.get(utxo_id)
-        if row is None or row.held_on != self._chains.number_of(held_on):
-            return None
-        return row
+        return row if row is not None and row.held_on == self._chain_numbers.get(held_on) else None
 
     def follow(self, changes: Iterable[UtxoChanges]) -> None:
-        """Apply the changes of transactions, in their order."""
+        """Apply the changes of transactions, in their order; a staked output is left out until it is released."""
         for tx in changes:
             self._spent.update(consumed.id for consumed in tx.consumed)
-            self.make(tx.emitted)
-            self.make(tx.released)
-
-    def make(self, outputs: Iterable[LedgerOutput]) -> None:
-        """Add outputs of blocks; a staked output is left out until it is released."""
-        for output in outputs:
-            if not output.staked:
-                self._made[output.id] = output
+            for outputs in (tx.emitted, tx.released):
+                self._made.update((output.id, output) for output in outputs if not output.staked)
 
     def add_external(self, outputs: Iterable[LedgerOutput]) -> None:
         """Add outputs of transactions that are not indexed, so that their spenders can show them."""
-        for output in outputs:
-            self._external[output.id] = output
+        self._external.update((output.id, output) for output in outputs)
 
     # The writer calls these.
 
-    def rows(self, connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, UnspentOutput]:
+    def rows(self, connection: Connection, ids: Sequence[UtxoID]) -> dict[UtxoID, UnspentOutput]:
         """Return the outputs that are in the database."""
-        recent, cached = self._read_recent(connection), self._cached
-        wanted = list(ids)
-        known = (recent, cached, self._absent)
-        self._load(connection, [utxo_id for utxo_id in wanted if not any(utxo_id in outputs for outputs in known)])
-        found = {utxo_id: recent.get(utxo_id) or cached.get(utxo_id) for utxo_id in wanted}
-        return {utxo_id: row for utxo_id, row in found.items() if row is not None}
-
-    def write(self, connection: Connection, made: Mapping[UtxoID, Row], spent: Sequence[UtxoID]) -> None:
-        """Insert new unspent outputs, and delete spent ones. made: all columns but the id, the output's key first."""
         recent = self._read_recent(connection)
-        bulk.delete(
-            connection, RECENT_UNSPENT, sorted(recent[utxo_id].output for utxo_id in spent if utxo_id in recent)
-        )
+        self._load(connection, self._unknown(recent, ids))
+        found = ((utxo_id, recent.get(utxo_id) or self._cached.get(utxo_id)) for utxo_id in ids)
+        return {utxo_id: row for utxo_id, row in found if row is not None}
+
+    def write(self, connection: Connection, made: Mapping[UtxoID, UnspentOutput], spent: Sequence[UtxoID]) -> None:
+        """Insert new unspent outputs, and delete spent ones."""
+        recent = self._read_recent(connection)
+        newer = sorted(recent[utxo_id].output for utxo_id in spent if utxo_id in recent)
+        bulk.delete(connection, RECENT_UNSPENT, newer)
         older = sorted((prefix_of(utxo_id), utxo_id[8:]) for utxo_id in spent if utxo_id not in recent)
         bulk.delete_ids(connection, UNSPENT, older)
-        rows = sorted((row[0], prefix_of(utxo_id), utxo_id[8:], *row[1:]) for utxo_id, row in made.items())
-        bulk.insert(connection, RECENT_UNSPENT, rows)
-        if len(recent) + len(made) - (len(spent) - len(older)) > self._capacity:
+        rows = [
+            (row.output, prefix_of(key), key[8:], row.asset, to_column(row.amount), row.held_on, row.owner, row.owners)
+            for key, row in made.items()
+        ]
+        bulk.insert(connection, RECENT_UNSPENT, sorted(rows))
+        if len(recent) + len(made) - len(newer) > self._capacity:
             deleted = frozenset(spent)
             keys = [row.output for utxo_id, row in recent.items() if utxo_id not in deleted]
-            self._move_oldest(connection, sorted(keys + [row[0] for row in made.values()]))
+            keys = sorted(keys + [row.output for row in made.values()])
+            # The oldest move many at a time and in order.
+            self._moved_through = through = keys[len(keys) - int(self._capacity * _KEPT_FRACTION) - 1]
+            bulk.fetch(connection, _MOVE, through)
+            bulk.fetch(connection, "DELETE FROM recent_unspent WHERE output <= ?", through)
 
     def external(self, utxo_id: UtxoID) -> LedgerOutput | None:
         """Return an output of a transaction that is not indexed."""
@@ -188,37 +168,29 @@ class UnspentOutputs:
 
     def _read_recent(self, connection: Connection) -> dict[UtxoID, UnspentOutput]:
         if self._recent is None:
-            self._recent = {_id_of(row): _unspent(row[2:]) for row in bulk.fetch(connection, _RECENT)}
+            self._recent = dict(map(_output, bulk.fetch(connection, _RECENT)))
         return self._recent
 
-    def _move_oldest(self, connection: Connection, keys: Sequence[int]) -> None:
-        """Move the oldest recent outputs to the table by id, many at a time and in order."""
-        self._moved_through = through = keys[len(keys) - int(self._capacity * _KEPT_FRACTION) - 1]
-        bulk.execute(connection, _MOVE, through)
-        bulk.execute(connection, "DELETE FROM recent_unspent WHERE output <= ?", through)
+    def _fetch(self, ids: Iterable[UtxoID]) -> None:
+        unknown = self._unknown(self._recent_outputs(), ids)
+        if unknown:
+            with translate_errors(self._engine), self._engine.begin() as connection:
+                self._load(connection, unknown)
 
-    def _fetch(self, wanted: list[UtxoID]) -> None:
-        with translate_errors(self._engine), self._engine.begin() as connection:
-            self._absent.update(self._load(connection, wanted))
+    def _unknown(self, recent: Mapping[UtxoID, UnspentOutput], ids: Iterable[UtxoID]) -> set[UtxoID]:
+        known = (recent, self._cached, self._absent)
+        return {utxo_id for utxo_id in ids if not any(utxo_id in outputs for outputs in known)}
 
-    def _load(self, connection: Connection, wanted: list[UtxoID]) -> set[UtxoID]:
-        """Look up outputs; return those that do not exist."""
-        missing = set(wanted)
-        prefixes = sorted({prefix_of(utxo_id) for utxo_id in missing})
-        for start in range(0, len(prefixes), _BATCH_ROWS):
-            for rest, prefix, *row in bulk.run(connection, _FIND, prefixes[start : start + _BATCH_ROWS]):
-                utxo_id = _id_of((rest, prefix))
-                if utxo_id in missing:
-                    missing.discard(utxo_id)
-                    self._cached[utxo_id] = _unspent(row)
-        return missing
+    def _load(self, connection: Connection, unknown: set[UtxoID]) -> None:
+        """Look up outputs by id; remember those that do not exist."""
+        for utxo_id, row in map(_output, bulk.fetch_by_prefix(connection, _FIND, unknown)):
+            if utxo_id in unknown:
+                self._cached[utxo_id] = row
+        self._absent.update(unknown.difference(self._cached))
 
 
-def _id_of(row: Sequence[Any]) -> UtxoID:
-    return UtxoID(row[1].to_bytes(8, "big", signed=True) + bytes(row[0]))
-
-
-def _unspent(row: Sequence[Any]) -> UnspentOutput:
-    output, asset, amount, held_on, owner, owners, asset_id = row
-    keys = decode_owners(owners)[1] if owners is not None else () if owner is None else (owner,)
-    return UnspentOutput(output, asset, AssetID(bytes(asset_id)), from_column(amount), held_on, keys)
+def _output(columns: Sequence[Any]) -> tuple[UtxoID, UnspentOutput]:
+    rest, prefix, output, asset, asset_id, amount, held_on, owner, owners = columns
+    utxo_id = UtxoID(prefix.to_bytes(8, "big", signed=True) + bytes(rest))
+    row = UnspentOutput(output, asset, AssetID(bytes(asset_id)), from_column(amount), held_on, owner, owners)
+    return utxo_id, row

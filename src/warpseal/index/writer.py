@@ -7,6 +7,7 @@ or in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
 from typing import Final
 
 from sqlalchemy import Connection, Engine
@@ -14,39 +15,31 @@ from sqlalchemy import Connection, Engine
 from warpseal.chains.ids import UtxoID
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, p_rows, xc_rows
-from warpseal.index.address_txs import AddressTxWriter
-from warpseal.index.batch import IndexBatch, NextKeys
+from warpseal.index.batch import AddressTxWriter, IndexBatch, NextKeys
 from warpseal.index.block_writer import (
     BlockWriter,
     ChainRow,
     lock_chains,
     read_chain_rows,
     read_checkpoint,
-    write_chains,
 )
-from warpseal.index.checkpoint import ChainStatus, Checkpoint, encode_status
-from warpseal.index.errors import translate_errors
-from warpseal.index.ids import IdTable
+from warpseal.index.checkpoint import ChainStatus, Checkpoint
+from warpseal.index.database import translate_errors
+from warpseal.index.ids import IdTable, ids_of_output
 from warpseal.index.keys import NUMBERS, C, P, X
-from warpseal.index.raw_blocks import PreLinearizationTx, RecordKind, SegmentWriter, encode_output, read_blocks
+from warpseal.index.raw_blocks import Entry, PreLinearizationTx, RecordKind, encode, pack_segments, read_blocks
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
-from warpseal.index.schema import (
-    ASSETS,
-    CHAIN_ORIGIN,
-    CHAIN_STATUS,
-    EARLY_SPENDS,
-    LEDGERS,
-    RAW_BLOCKS,
-)
+from warpseal.index.schema import ASSETS, CHAIN_ORIGIN, CHAIN_STATUS, CHAINS, EARLY_SPENDS, LEDGERS, RAW_BLOCKS
 from warpseal.index.settings import IndexSettings
 from warpseal.index.spends import SpendWriter, load_early_spends
 from warpseal.index.stakings import Stakings
-from warpseal.index.unspent import ChainIds, UnspentOutputs
+from warpseal.index.unspent import UnspentOutputs
+from warpseal.index.xc_rows import asset_row
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import TxEffects
 from warpseal.ledger.params import Parameters
-from warpseal.ledger.x_chain import XTxEffects
-from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal.ledger.x_chain import AssetCreation, Cap, XTxEffects
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 
 AnyTx = TxEffects | XTxEffects | CTxEffects
 
@@ -67,13 +60,13 @@ class IndexWriter:
         self._engine = engine
         self._settings = settings
         self._params = params
-        self._chain_ids = ChainIds(params.x_chain_id, params.c_chain_id)
-        self.outputs = UnspentOutputs(engine, self._chain_ids, settings.recent_outputs)
+        self._chain_numbers = {P_CHAIN: P, params.x_chain_id: X, params.c_chain_id: C}
+        self.outputs = UnspentOutputs(engine, self._chain_numbers, settings.recent_outputs)
         self._id_table = IdTable(settings.known_addresses)
         self._address_txs = AddressTxWriter()
         self._spends = SpendWriter(settings.recent_outputs)
         self._stakings = Stakings()
-        self._blocks = BlockWriter(self._stakings)
+        self._blocks = BlockWriter(self._stakings, params.x_chain_id)
         self._chains: dict[int, ChainRow] = {}
         self._next_keys = NextKeys(1, 1, 0)
         self._has_early = False
@@ -109,33 +102,22 @@ class IndexWriter:
         with translate_errors(self._engine), self._engine.connect() as connection:
             yield from read_blocks(connection, NUMBERS[chain], first, last)
 
-    def write(self, records: Sequence[Record], ledger: bytes | None = None, *, is_complete: bool = True) -> None:
+    def write(
+        self,
+        records: Sequence[Record],
+        ledger: bytes | None = None,
+        *,
+        is_complete: bool = True,
+        store_raw: bool = True,
+    ) -> None:
         """Write blocks of any chains, each chain's in order, in one transaction.
 
         ledger: the P-Chain's state after the last of its blocks here. is_complete: whether the index has everything
-        before the first block, for chains whose first block is here. Raises OutOfOrder.
+        before the first block, for chains whose first block is here. store_raw: whether to store the blocks, or only
+        their rows. Raises OutOfOrder.
         """
-        self._commit(records, ledger, is_complete=is_complete, store_raw=True)
-
-    def rewrite(self, records: Sequence[Record], ledger: bytes | None = None, *, is_complete: bool = True) -> None:
-        """Write the rows of blocks that are stored already; otherwise as `write`."""
-        self._commit(records, ledger, is_complete=is_complete, store_raw=False)
-
-    def write_status(self, status: ChainStatus) -> None:
-        """Write the status of a chain."""
-        row = (NUMBERS[status.chain], status.node_height, int(status.is_node_behind), encode_status(status))
-        with translate_errors(self._engine), self._engine.begin() as connection:
-            bulk.replace(connection, CHAIN_STATUS, [row])
-
-    def _open(self) -> None:
-        if not self._is_open:
-            with translate_errors(self._engine), self._engine.begin() as connection:
-                self._read(connection)
-            self._is_open = True
-
-    def _commit(self, records: Sequence[Record], ledger: bytes | None, *, is_complete: bool, store_raw: bool) -> None:
         self._open()
-        chains = {number: row.copy() for number, row in self._chains.items()}
+        chains = {number: replace(row) for number, row in self._chains.items()}
         try:
             with translate_errors(self._engine), self._engine.begin() as connection:
                 lock_chains(connection, self._chains)
@@ -154,6 +136,18 @@ class IndexWriter:
         self.outputs.on_written(batch.made, batch.spent)
         self._has_early = self._has_early or EARLY_SPENDS.name in batch.new
 
+    def write_status(self, status: ChainStatus) -> None:
+        """Write the status of a chain."""
+        row = (NUMBERS[status.chain], status.node_height, int(status.is_node_behind), encode(status))
+        with translate_errors(self._engine), self._engine.begin() as connection:
+            bulk.replace(connection, CHAIN_STATUS, [row])
+
+    def _open(self) -> None:
+        if not self._is_open:
+            with translate_errors(self._engine), self._engine.begin() as connection:
+                self._read(connection)
+            self._is_open = True
+
     def _write(
         self, batch: IndexBatch, records: Sequence[Record], chains: dict[int, ChainRow], *, is_complete: bool
     ) -> None:
@@ -164,21 +158,19 @@ class IndexWriter:
             if number not in known:
                 chain.is_complete = int(is_complete)
                 batch.change(CHAIN_ORIGIN, (number, chain.is_complete))
-        self._blocks.finish(batch)
         self._stakings.flush(batch)
         self._id_table.flush(batch.connection)
-        write_chains(batch, chains)
+        for chain in chains.values():
+            batch.change(CHAINS, astuple(chain))
 
     def _store_blocks(self, batch: IndexBatch, records: Sequence[Record]) -> None:
-        segments = SegmentWriter(self._next_keys.raw, self._settings.raw_bytes)
         # Before the blocks that spend them.
-        for number, output in enumerate(batch.external_outputs):
-            segments.add(X, RecordKind.OUTPUT, number, encode_output(output))
-        for record in records:
-            segments.add(*_entry(record))
-        for row in segments.finish():
-            batch.add(RAW_BLOCKS, row)
-        self._next_keys.raw = segments.number
+        external = [
+            (X, RecordKind.OUTPUT, number, encode(output)) for number, output in enumerate(batch.external_outputs)
+        ]
+        for row in pack_segments((*external, *map(_entry, records)), self._settings.raw_bytes):
+            batch.add(RAW_BLOCKS, (self._next_keys.raw, *row))
+            self._next_keys.raw += 1
 
     def _batch(self, connection: Connection, records: Sequence[Record]) -> IndexBatch:
         """Look up all ids and outputs that the records name, in a few statements."""
@@ -193,36 +185,29 @@ class IndexWriter:
                 made.update([output.id for output in tx.emitted])
                 crossing += [output.id for output in tx.emitted if output.created_on != output.held_on]
             if isinstance(record, PRecord):
-                ids.update(deactivated.validation_id for deactivated in record.effects.l1_deactivated)
+                ids.update(stop.validation_id for stop in record.effects.l1_deactivated)
                 for output in record.effects.emitted:
-                    ids.update((output.asset_id, *output.addresses))
-        self._add_external_ids(ids, spent)
+                    ids.update(ids_of_output(output))
+        for output in filter(None, map(self.outputs.external, spent)):
+            ids.update(ids_of_output(output))
         self._id_table.load(connection, ids)
         known = self.outputs.rows(connection, [utxo_id for utxo_id in spent if utxo_id not in made])
         early = load_early_spends(connection, crossing) if self._has_early and crossing else {}
         avax = self._id_table.key(self._params.staking_asset_id)
-        shared = (self._id_table, self.outputs, self._chain_ids, self._next_keys, self._address_txs, self._spends)
+        shared = (self._id_table, self.outputs, self._chain_numbers, self._next_keys, self._address_txs, self._spends)
         batch = IndexBatch(connection, *shared, avax, known, early)
-        self._write_first_rows(batch)
-        return batch
-
-    def _add_external_ids(self, ids: set[bytes], spent: Sequence[UtxoID]) -> None:
-        for utxo_id in spent:
-            external = self.outputs.external(utxo_id)
-            if external is not None:
-                ids.update((external.asset_id, *external.addresses))
-
-    def _write_first_rows(self, batch: IndexBatch) -> None:
-        """Write the first rows of a new index: AVAX, and the bounds of the Primary Network's validators."""
+        # A new index has AVAX, and the bounds of the Primary Network's validators.
         if not self._chains:
-            batch.change(ASSETS, xc_rows.staking_asset_row(self._id_table, self._params.staking_asset_id))
+            avax_asset = AssetCreation(self._params.staking_asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False)
+            batch.change(ASSETS, asset_row(self._id_table, avax_asset, 0))
         primary = self._id_table.key(PRIMARY_NETWORK)
         self._stakings.set_limits(primary, self._params.max_validator_stake, _PRIMARY_FACTOR)
+        return batch
 
     def _read(self, connection: Connection) -> None:
         self._id_table.open(connection)
-        self._address_txs.forget()
-        self._spends.forget()
+        self._address_txs = AddressTxWriter()
+        self._spends = SpendWriter(self._settings.recent_outputs)
         self._stakings.load(connection)
         self._blocks.open(connection)
         self._chains = read_chain_rows(connection)
@@ -234,12 +219,11 @@ class IndexWriter:
 
 def _txs(record: Record) -> Sequence[AnyTx]:
     if isinstance(record, PRecord):
-        settled = record.effects.settled
-        return record.effects.txs if settled is None else (settled, *record.effects.txs)
+        return record.effects.executed
     return record.txs if isinstance(record, XPreLinearizationRecord) else record.effects.txs
 
 
-def _entry(record: Record) -> tuple[int, RecordKind, int, bytes]:
+def _entry(record: Record) -> Entry:
     """Return chain, kind, number and bytes of a stored entry."""
     match record:
         case PRecord(effects=effects, raw=raw):
@@ -249,6 +233,6 @@ def _entry(record: Record) -> tuple[int, RecordKind, int, bytes]:
             return X, RecordKind.BLOCK, x_effects.block.height, raw
         case XPreLinearizationRecord(number=number, raw=raw):
             kind = RecordKind.PRE_LINEARIZATION if number >= 0 else RecordKind.GENESIS
-            return X, kind, number, PreLinearizationTx.of(raw, record.time_s, record.vertex).encode()
+            return X, kind, number, encode(PreLinearizationTx(raw, record.time_s))
         case CRecord(effects=c_effects, raw=raw):
             return C, RecordKind.BLOCK, c_effects.header.number, raw

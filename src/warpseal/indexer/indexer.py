@@ -16,8 +16,7 @@ from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import reading_index, writing_index
-from warpseal.index.errors import RebuildFailed
-from warpseal.index.rebuild import RowRebuilder
+from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.block_sources import CChainSource, ContainerSource, LinearSource

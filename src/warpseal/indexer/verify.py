@@ -114,13 +114,13 @@ class IndexVerifier:
 
     async def _compare_p_balance(self, address: Address, text: str, node: NodeState) -> str | None:
         expected = await node.p_balance(text)
-        utxos = await self._read(lambda connection: _unspent(connection, address, PrimaryChain.P))
+        utxos = await self._read(partial(consistency.held_outputs, address=address, chain=PrimaryChain.P))
         ours = sum_p_balance(utxos, int(time.time()))
         return "" if ours == expected else f"the index has {ours}, the node {expected}"
 
     async def _compare_x_balance(self, address: Address, text: str, node: NodeState) -> str | None:
         expected = await node.x_balances(text)
-        utxos = await self._read(lambda connection: _unspent(connection, address, PrimaryChain.X))
+        utxos = await self._read(partial(consistency.held_outputs, address=address, chain=PrimaryChain.X))
         sums = sum_x_balances(utxos, int(time.time()))
         ours = {AVAX if key == self._params.staking_asset_id else id_text(key): sums[key] for key in sums}
         return "" if ours == expected else f"the index has {ours}, the node {dict(expected)}"
@@ -174,8 +174,3 @@ def sum_x_balances(outputs: Iterable[consistency.HeldOutput], now_s: int) -> dic
         if output.is_transfer and output.owner_count == 1 and output.locktime <= now_s:
             sums[output.asset_id] = sums.get(output.asset_id, 0) + output.amount
     return sums
-
-
-def _unspent(connection: Connection, address: Address, chain: PrimaryChain) -> list[consistency.HeldOutput]:
-    """Return the outputs in the state of a node, which has no outputs that were exported but not imported yet."""
-    return consistency.balances(connection, address, chain, chain).outputs

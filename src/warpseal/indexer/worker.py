@@ -25,8 +25,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from warpseal.errors import StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.errors import RebuildFailed
-from warpseal.index.rebuild import RebuildProgress, RowRebuilder
+from warpseal.index.rebuild import RebuildFailed, RebuildProgress, RowRebuilder
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.blocks import IndexingStopped
 

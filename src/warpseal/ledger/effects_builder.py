@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from warpseal.chains.components import BaseFields, OutputOwners, TransferableInput, TransferableOutput
 from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
-from warpseal.chains.p_txs import PSignedTx, RewardKind
+from warpseal.chains.p_txs import PSignedTx, RewardType
 from warpseal.ledger.effects import L1Deactivated, PeriodStarted, TxEffects
 from warpseal.ledger.outputs import LedgerFault, LedgerOutput, UtxoSource
 from warpseal.ledger.p_state import PChainState
@@ -60,7 +60,7 @@ class BlockEffectsBuilder:
         asset_id: AssetID,
         amount: int,
         owner: OutputOwners,
-        reward: RewardKind | None = None,
+        reward: RewardType | None = None,
     ) -> None:
         """Emit an output that the chain itself pays, a reward or a refund, as output `index` of `tx_id`."""
         key, owners = utxo_id(tx_id, index), (owner.addresses, owner.threshold, owner.locktime)

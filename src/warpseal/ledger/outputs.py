@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID
-from warpseal.chains.p_txs import RewardKind
+from warpseal.chains.p_txs import RewardType
 from warpseal.warp.ids import ChainID
 
 
@@ -64,7 +64,7 @@ class LedgerOutput:
     held_on: ChainID
     kind: OutputKind = OutputKind.TRANSFER
     staked: bool = False
-    reward: RewardKind | None = None
+    reward: RewardType | None = None
     group_id: int | None = None
     payload: bytes | None = None
     is_complete: bool = True

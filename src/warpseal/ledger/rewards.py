@@ -13,7 +13,7 @@ from typing import Final
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
-from warpseal.chains.p_txs import RewardKind, RewardValidatorTx
+from warpseal.chains.p_txs import RewardType, RewardValidatorTx
 from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
 from warpseal.ledger.effects_builder import BlockEffectsBuilder
 from warpseal.ledger.p_state import Staker
@@ -58,13 +58,13 @@ def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> Rewa
     return replace(config, min_rate=config.min_rate + towards)
 
 
-Payment = tuple[int, OutputOwners | None, RewardKind]
+Payment = tuple[int, OutputOwners | None, RewardType]
 
 
 def validator_payments(period: StakingPeriod, own: int, delegation_rewards: int) -> tuple[Payment, ...]:
     """Return the payments of a validator's own reward and of its part of delegations."""
-    fee = (delegation_rewards, period.delegation_owner, RewardKind.VALIDATOR_FEE)
-    return (own, period.validation_owner, RewardKind.VALIDATOR), fee
+    fee = (delegation_rewards, period.delegation_owner, RewardType.VALIDATOR_FEE)
+    return (own, period.validation_owner, RewardType.VALIDATOR), fee
 
 
 def pay_rewards(
@@ -158,9 +158,9 @@ def _end_delegation(builder: BlockEffectsBuilder, effects: TxEffects, staker: St
     if is_committed and is_known and validator is not None and validator.period.shares is not None:
         share, own = split_reward(staker.potential_reward, validator.period.shares)
         is_deferred = validator.period.start_s >= state.params.upgrades.cortina_s
-        payments = [(own, period.validation_owner, RewardKind.DELEGATOR)]
+        payments = [(own, period.validation_owner, RewardType.DELEGATOR)]
         if not is_deferred:
-            payments.append((share, validator.period.delegation_owner, RewardKind.VALIDATOR_FEE))
+            payments.append((share, validator.period.delegation_owner, RewardType.VALIDATOR_FEE))
         elif share:
             state.delegation_rewards[validator.tx_id] = state.delegation_rewards.get(validator.tx_id, 0) + share
         pay_rewards(builder, effects, period, (staker.tx_id, staker.first_free_index), payments)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from warpseal.chains.ids import AssetID, TxID, parse_address
 from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
@@ -22,7 +23,9 @@ from warpseal.errors import NodeUnavailable
 from warpseal.history.blocks import Blockchain, p_chain
 from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.history.ports import Connectivity
-from warpseal.history.staking import ActiveState, BlsKey, Rewards, Validation
+from warpseal.history.staking import ActiveState, Rewards, Validation
+from warpseal.history.text import hex_text
+from warpseal.history.transactions import BlsCredentials
 from warpseal.ledger.params import builtin_parameters
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
@@ -324,13 +327,13 @@ def _percent(text: str) -> Decimal:
     return number
 
 
-def _bls(signer: _Signer | None) -> BlsKey | None:
+def _bls(signer: _Signer | None) -> BlsCredentials | UnsetType:
     if signer is None:
-        return None
+        return UNSET
     key, proof = (bytes.fromhex(text.removeprefix("0x")) for text in (signer.public_key, signer.proof))
     if (len(key), len(proof)) != (_KEY_BYTES, _PROOF_BYTES):
         raise ValueError("a BLS key or its proof has a wrong length")
-    return BlsKey(key, proof)
+    return BlsCredentials(public_key=hex_text(key), proof_of_possession=hex_text(proof))
 
 
 _decode_validators: Final = list_decoder("validators", _Validator, lambda validator: validator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.api.data.values import (
+    Amount,
     AssetCreation,
     Block,
     CTransaction,
@@ -21,13 +22,12 @@ from tests.api.data.values import (
     XTransaction,
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
-from warpseal.history.blocks import Blockchain, Proposer, Vertex
+from warpseal.history.blocks import Blockchain, Proposer
 from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
-from warpseal.history.outputs import Amount, Asset
-from warpseal.history.resources import RewardType
+from warpseal.history.outputs import Asset
+from warpseal.history.resources import UNSET, RewardType
 from warpseal.history.staking import (
     ActiveState,
-    BlsKey,
     CompletedState,
     PendingState,
     RemovedState,
@@ -35,7 +35,8 @@ from warpseal.history.staking import (
     Rewards,
     Validation,
 )
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
+from warpseal.history.transactions import BlsCredentials, XChainVertex
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID, id_text
 
 NETWORK_ID = 5
 CHAINS = PUBLIC_CHAINS[NETWORK_ID]
@@ -47,7 +48,7 @@ ACCOUNT = bytes.fromhex("5aaeb6053f3e94c9b9a09f33669435e7ef1beaed")
 NODE, OTHER_NODE = NodeID(b"\x0a" * 20), NodeID(b"\x0b" * 20)
 SUBNET = SubnetID(b"\x5b" * 32)
 VALIDATION = ValidationID(b"\x7a" * 32)
-KEY = BlsKey(b"\x80" + b"\x01" * 47, b"\x90" + b"\x02" * 95)
+KEY = BlsCredentials(public_key="0x80" + "01" * 47, proof_of_possession="0x90" + "02" * 95)
 
 EVM_GENESIS = json.dumps(
     {
@@ -191,7 +192,7 @@ OLD_X = XTransaction(
     time=1061,
     height=None,
     block_id=None,
-    vertices=(Vertex(b"\x99" * 32, 12, 1061),),
+    vertices=(XChainVertex(hash=id_text(b"\x99" * 32), height=12, timestamp=1061),),
     is_time_approximate=True,
 )
 EXPORT = CTransaction(
@@ -272,7 +273,8 @@ def reward(number: int, owner: Address = ALICE, node: NodeID = NODE, **changes: 
         "kind": RewardType.DELEGATOR,
         "utxo_id": UtxoID(b"\x0d" * 32),
         "output_index": 2,
-        "reward": Amount(AVAX, 33),
+        "asset": AVAX,
+        "amount": 33,
         "reward_tx_id": tx_id(number + 1),
         "paid_at": 1000 + number,
     }
@@ -298,7 +300,7 @@ def _validation(
 
 COMPLETED = _validation(1, CompletedState(delegator_count=3, delegated=9, rewards=Rewards(11, 12, (ALICE,), tx_id(2))))
 UNREWARDED = _validation(2, CompletedState(delegator_count=0, delegated=0, rewards=Rewards(0, 0)))
-REMOVED = _validation(3, RemovedState(tx_id(5), 1500), subnet_id=SUBNET, fee_shares=None, bls=None)
+REMOVED = _validation(3, RemovedState(tx_id(5), 1500), subnet_id=SUBNET, fee_shares=None, bls=UNSET)
 ACTIVE = _validation(
     4,
     ActiveState(delegator_count=2, total_stake=8_000, delegated=50, capacity=7_950, potential=Rewards(21, 22, (BOB,))),

@@ -16,7 +16,7 @@ from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Amount, Asset
+from warpseal.history.outputs import Asset
 from warpseal.history.ports import ObservedUptime
 from warpseal.history.resources import RewardType
 from warpseal.warp.ids import id_text, node_id_text
@@ -25,7 +25,7 @@ REWARDS = NETWORK + "/rewards"
 NODE = f"{NETWORK}/validators/{node_id_text(s.NODE)}"
 ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
 SOME = [s.reward(1), s.reward(2, s.BOB, s.OTHER_NODE), s.reward(3, node=s.OTHER_NODE, kind=RewardType.VALIDATOR)]
-KEY = {"publicKey": "0x" + s.KEY.public_key.hex(), "proofOfPossession": "0x" + s.KEY.proof_of_possession.hex()}
+KEY = {"publicKey": s.KEY.public_key, "proofOfPossession": s.KEY.proof_of_possession}
 
 
 async def test_a_reward_has_every_field_that_clients_require() -> None:
@@ -97,7 +97,7 @@ async def test_a_price_is_shown_if_it_is_known_and_a_day_has_passed() -> None:
     lookalike = Asset(s.CAT.asset_id, "Avalanche", "AVAX", 9)
     rewards = [
         s.reward(1),
-        s.reward(2, reward=Amount(lookalike, 33)),
+        s.reward(2, asset=lookalike),
         s.reward(3, paid_at=s.NOW - 24 * 3600 + 1),
         s.reward(4, paid_at=s.NOW - 24 * 3600),
     ]

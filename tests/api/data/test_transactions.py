@@ -32,7 +32,7 @@ AVAX = {
     "denomination": 9,
     "type": "secp256k1",
 }
-KEY = {"publicKey": "0x" + s.KEY.public_key.hex(), "proofOfPossession": "0x" + s.KEY.proof_of_possession.hex()}
+KEY = {"publicKey": s.KEY.public_key, "proofOfPossession": s.KEY.proof_of_possession}
 X_TXS = NETWORK + "/blockchains/x-chain/transactions"
 C_TXS = NETWORK + "/blockchains/c-chain/transactions"
 

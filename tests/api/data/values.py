@@ -12,17 +12,16 @@ from msgspec import Struct
 
 from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
 from warpseal.history import transactions as resources
-from warpseal.history.blocks import PrimaryNetworkBlock, Proposer, ProposerDetails, Vertex
+from warpseal.history.blocks import PrimaryNetworkBlock, Proposer, ProposerDetails
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.evm_genesis import evm_genesis, genesis_text
 from warpseal.history.outputs import (
-    Amount,
     Asset,
+    AssetAmount,
     AvmUtxo,
     PrimaryNetworkUtxo,
     UtxoCredential,
     asset_amount,
-    asset_amounts,
 )
 from warpseal.history.resources import (
     C_CHAIN_TX_TYPES,
@@ -35,7 +34,6 @@ from warpseal.history.resources import (
     or_unset,
     tx_type,
 )
-from warpseal.history.staking import BlsKey
 from warpseal.history.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID, id_text
 
@@ -45,6 +43,13 @@ class Signer(Struct, frozen=True, gc=False):
 
     signature: bytes
     public_key: bytes | None = None
+
+
+class Amount(Struct, frozen=True, gc=False):
+    """An amount of an asset, in its smallest unit."""
+
+    asset: Asset
+    amount: int
 
 
 class Spending(Struct, frozen=True, gc=False):
@@ -118,7 +123,7 @@ class L1Change(Struct, frozen=True, gc=False, kw_only=True):
     weight: int
     remaining_navax: int
     change_navax: int | None = None
-    bls: BlsKey | None = None
+    bls: resources.BlsCredentials | UnsetType = UNSET
 
 
 class NewBlockchain(Struct, frozen=True, gc=False):
@@ -163,7 +168,7 @@ class PTransaction(Struct, frozen=True, gc=False, kw_only=True):
     memo: bytes = b""
     reward_addresses: tuple[Address, ...] = ()
     subnet_owner: Owner | None = None
-    bls: BlsKey | None = None
+    bls: resources.BlsCredentials | UnsetType = UNSET
     blockchain: NewBlockchain | None = None
 
     @property
@@ -198,7 +203,7 @@ class XTransaction(Struct, frozen=True, gc=False, kw_only=True):
     source_chain: ChainID | None = None
     destination_chain: ChainID | None = None
     asset_created: AssetCreation | None = None
-    vertices: tuple[Vertex, ...] = ()
+    vertices: tuple[resources.XChainVertex, ...] = ()
     is_time_approximate: bool = False
 
     @property
@@ -303,7 +308,7 @@ def p_transaction(tx: PTransaction, text: NetworkText) -> resources.PChainTransa
         staking_tx_hash=UNSET if tx.staking_tx_id is None else id_text(tx.staking_tx_id),
         reward_addresses=text.addresses(tx.reward_addresses) or UNSET,
         subnet_ownership_info=_owner(tx.subnet_owner, text),
-        bls_credentials=bls_credentials(tx.bls),
+        bls_credentials=tx.bls,
         blockchain_info=_new_blockchain(tx.blockchain),
     )
 
@@ -321,7 +326,7 @@ def x_transaction(tx: XTransaction, text: NetworkText) -> resources.XChainTransa
         block_number=UNSET if tx.height is None else str(tx.height),
         block_height=or_unset(tx.height),
         block_hash=UNSET if tx.block_id is None else id_text(tx.block_id),
-        vertices=UNSET if tx.block_id is not None else tuple([vertex(entry) for entry in tx.vertices]),
+        vertices=UNSET if tx.block_id is not None else tx.vertices,
         consumed_utxos=tuple([avm_utxo(utxo, text) for utxo in tx.consumed]),
         emitted_utxos=tuple([avm_utxo(utxo, text) for utxo in tx.emitted]),
         amount_unlocked=asset_amounts(sums(tx.consumed)),
@@ -556,20 +561,6 @@ def fee_text(shares: int | None) -> str | UnsetType:
     return UNSET if shares is None else percent_text(shares)
 
 
-def bls_credentials(key: BlsKey | None) -> resources.BlsCredentials | UnsetType:
-    """Return a BLS key, or leave it out."""
-    if key is None:
-        return UNSET
-    return resources.BlsCredentials(
-        public_key=hex_text(key.public_key), proof_of_possession=hex_text(key.proof_of_possession)
-    )
-
-
-def vertex(one: Vertex) -> resources.XChainVertex:
-    """Return a vertex."""
-    return resources.XChainVertex(hash=id_text(one.vertex_id), height=one.height, timestamp=one.time)
-
-
 def asset_created(creation: AssetCreation | None) -> resources.AssetCreated | UnsetType:
     """Return the asset that came into being, or leave it out."""
     if creation is None:
@@ -603,7 +594,7 @@ def _l1_change(one: L1Change) -> resources.L1ValidatorDetails:
         weight=one.weight,
         remaining_balance=one.remaining_navax,
         balance_change=or_unset(one.change_navax),
-        bls_credentials=bls_credentials(one.bls),
+        bls_credentials=one.bls,
     )
 
 
@@ -635,3 +626,8 @@ def _proposer(proposer: Proposer | None) -> ProposerDetails | UnsetType:
         proposer_p_chain_height=or_unset(proposer.p_chain_height),
         proposer_timestamp=or_unset(proposer.time),
     )
+
+
+def asset_amounts(amounts: Iterable[Amount]) -> tuple[AssetAmount, ...]:
+    """Return amounts as resources."""
+    return tuple(asset_amount(amount.asset, amount.amount) for amount in amounts)

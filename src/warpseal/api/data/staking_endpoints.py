@@ -107,7 +107,7 @@ async def _price(context: RequestContext, reward: Reward, currency: str) -> Hist
     prices = context.services.prices
     if prices is None or reward.paid_at > context.now - PRICED_AFTER_S:
         return None
-    value = await prices.price(reward.reward.asset, currency, reward.paid_at)
+    value = await prices.price(reward.asset, currency, reward.paid_at)
     if value is None:
         return None
     return HistoricalPrice(currency_code=CurrencyCode(currency), value=float(value) if context.for_sdk else value)

@@ -10,7 +10,7 @@ from warpseal.history.outputs import HistoricalPrice, RewardAsset, asset_amount
 from warpseal.history.ports import Connectivity
 from warpseal.history.resources import UNSET, Resource, RewardType, UnsetType
 from warpseal.history.staking import ActiveState, CompletedState, RemovedState, Reward, Rewards, Validation
-from warpseal.history.text import NetworkText, hex_text, node_text, percent_text, shared_id_text
+from warpseal.history.text import NetworkText, node_text, percent_text, shared_id_text
 from warpseal.history.transactions import BlsCredentials
 from warpseal.warp.ids import id_text
 
@@ -113,7 +113,7 @@ ValidatorDetails = (
 
 def reward_resource(reward: Reward, price: HistoricalPrice | None, text: NetworkText) -> HistoricalReward:
     """Return a reward that was paid, with its price if that is known."""
-    amount = asset_amount(reward.reward.asset, reward.reward.amount)
+    amount = asset_amount(reward.asset, reward.amount)
     return HistoricalReward(
         addresses=text.addresses(reward.addresses),
         tx_hash=id_text(reward.tx_id),
@@ -133,7 +133,7 @@ def validation_resource(
     validation: Validation, connectivity: Connectivity | None, text: NetworkText
 ) -> ValidatorDetails:
     """Return a validation in its state. connectivity: an active one needs it."""
-    fee_shares, bls, state = validation.fee_shares, validation.bls, validation.state
+    fee_shares, state = validation.fee_shares, validation.state
     common: dict[str, Any] = {
         "tx_hash": id_text(validation.tx_id),
         "node_id": node_text(validation.node_id),
@@ -142,13 +142,7 @@ def validation_resource(
         "start_timestamp": validation.start,
         "end_timestamp": validation.end,
         "delegation_fee": UNSET if fee_shares is None else percent_text(fee_shares),
-        "bls_credentials": (
-            UNSET
-            if bls is None
-            else BlsCredentials(
-                public_key=hex_text(bls.public_key), proof_of_possession=hex_text(bls.proof_of_possession)
-            )
-        ),
+        "bls_credentials": validation.bls,
     }
     if isinstance(state, ActiveState):
         assert connectivity is not None
