@@ -9,6 +9,7 @@ import stat
 import threading
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -18,6 +19,7 @@ from tests.store.signed import create_store
 from tests.store.world import exit_code_of, hasty_settings, load_beside, message, signature, sqlite_url, store_at
 from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.errors import StoreDown, StoreInUse, StoreUnusable
+from warpseal.store.locks import ServerLock
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import ArchiveEntry
@@ -66,6 +68,28 @@ def hold_alone(url: str, held: threading.Event | None = None, over: threading.Ev
         if held is not None and over is not None:
             held.set()
             over.wait()
+
+
+async def test_a_lock_that_was_lost_is_acquired_again_after_the_import_that_took_it(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = StoreUrl.parse(postgres_url)
+    lock, of_import = ServerLock(url), ServerLock(url, exclusive=True)
+    await lock.acquire()
+    running = asyncio.create_task(lock.run())
+    ours = "datname = current_database() AND pid <> pg_backend_pid()"
+    held = f"SELECT a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory' AND {ours}"
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        session.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+        await until(lambda: session.execute(held).fetchall() == [])
+        await of_import.acquire()
+        taken = session.execute(held).fetchall()
+        await until(lambda: "store is locked by an upgrade or an import" in caplog.messages)
+        await of_import.close()
+        await until(lambda: session.execute(held).fetchall() not in ([], taken))
+    running.cancel()
+    await asyncio.wait((running,))
+    await lock.close()
 
 
 async def test_a_killed_daemon_releases_the_store(any_store_url: str) -> None:
