@@ -116,13 +116,13 @@ def test_a_kind_that_is_not_in_the_table_is_answered_like_its_parent() -> None:
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_every_error_is_a_whole_json_answer_in_both_dialects(error: WarpsealError) -> None:
     v1, kebab = error_response(error, Dialect.V1), error_response(error, Dialect.KEBAB)
-    said = json.loads(bytes(v1.body))
-    assert set(said) == {"message", "error", "statusCode", "code", "detail"}
-    assert (said["statusCode"], said["code"]) == (v1.status_code, error.code)
-    assert said["message"]
-    said = json.loads(bytes(kebab.body))
-    assert set(said) == {"error", "code", "detail"}
-    assert said["error"]
+    body = json.loads(bytes(v1.body))
+    assert set(body) == {"message", "error", "statusCode", "code", "detail"}
+    assert (body["statusCode"], body["code"]) == (v1.status_code, error.code)
+    assert body["message"]
+    body = json.loads(bytes(kebab.body))
+    assert set(body) == {"error", "code", "detail"}
+    assert body["error"]
     has_retry_after = "retry-after" in kebab.headers
     assert has_retry_after == (kebab.status_code in (429, 502, 503, 504))
 
@@ -139,14 +139,14 @@ def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) ->
 
 def test_a_never_is_not_in_the_range_that_clients_retry() -> None:
     for dialect in Dialect:
-        said = error_response(errors.QuorumImpossible(NEVER), dialect)
-        assert said.status_code == 400
-        assert set(said.headers) == {"content-length", "content-type"}
+        response = error_response(errors.QuorumImpossible(NEVER), dialect)
+        assert response.status_code == 400
+        assert set(response.headers) == {"content-length", "content-type"}
 
 
 def test_an_error_that_names_its_moment_is_answered_with_it() -> None:
-    said = error_response(errors.OriginNotIndexed("v", {}, 29.5), Dialect.V1)
-    assert (said.status_code, said.headers["retry-after"]) == (503, "30")
+    response = error_response(errors.OriginNotIndexed("v", {}, 29.5), Dialect.V1)
+    assert (response.status_code, response.headers["retry-after"]) == (503, "30")
 
 
 def test_errors_without_a_text_say_what_they_are() -> None:

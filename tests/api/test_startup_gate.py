@@ -16,12 +16,12 @@ async def test_a_request_that_comes_before_the_network_is_known_waits_for_it() -
     async with client_of(world) as client:
         asking = [asyncio.create_task(client.post(path, json=BODY)) for path in (V1, KEBAB)]
         await until(lambda: world.gate.waits == 2)
-        assert world.aggregator.asked == []
+        assert world.aggregator.requests == []
         world.open(NETWORK_ID)
         assert [(await task).status for task in asking] == [201, 200]
-    for asked in world.aggregator.asked:
-        assert asked.timeout_s is not None
-        assert 0 < asked.timeout_s < 60.0
+    for request in world.aggregator.requests:
+        assert request.timeout_s is not None
+        assert 0 < request.timeout_s < 60.0
 
 
 async def test_the_network_name_is_checked_as_soon_as_the_network_is_known() -> None:
@@ -32,7 +32,7 @@ async def test_the_network_name_is_checked_as_soon_as_the_network_is_known() -> 
         world.open(1)
         answer = await asking
         assert (answer.status, (await answer.json())["code"]) == (404, "network_not_served")
-    assert world.aggregator.asked == []
+    assert world.aggregator.requests == []
 
 
 async def test_a_request_that_times_out_gets_the_failures_of_the_nodes() -> None:

@@ -54,10 +54,10 @@ class ScriptedAggregator:
     """Returns the given reply, and records its requests."""
 
     act: Callable[[AggregationRequest], Awaitable[Aggregation]] | None = None
-    asked: list[AggregationRequest] = field(default_factory=list)
+    requests: list[AggregationRequest] = field(default_factory=list)
 
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
-        self.asked.append(request)
+        self.requests.append(request)
         return aggregation() if self.act is None else await self.act(request)
 
 
@@ -67,11 +67,11 @@ class ScriptedL1Messages:
 
     answer: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
     error: WarpsealError | None = None
-    asked: list[L1Request] = field(default_factory=list)
+    requests: list[L1Request] = field(default_factory=list)
     explained: list[L1Request] = field(default_factory=list)
 
     async def get(self, request: L1Request) -> L1SignedMessage:
-        self.asked.append(request)
+        self.requests.append(request)
         if self.error is not None:
             raise self.error
         return self.answer

@@ -120,10 +120,10 @@ class Web:
     def __init__(self, body: Any, status: int = 200) -> None:
         self.text = body if isinstance(body, str) else json.dumps(body)
         self.status = status
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.path_qs)
+        self.requests.append(request.path_qs)
         await asyncio.sleep(0.01)
         return web.Response(text=self.text, status=self.status, headers={"location": "/x"})
 
@@ -134,7 +134,7 @@ async def test_a_price_is_fetched_once_exactly_and_remembered() -> None:
         found = await asyncio.gather(*(prices.price(("usd", DAY)) for _ in range(5)))
         assert found == ["42.123456789012345678901"] * 5
         assert await prices.price(("usd", DAY)) == found[0]
-    assert server.asked == ["/2024-03-09?vs=usd"]
+    assert server.requests == ["/2024-03-09?vs=usd"]
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ async def test_a_source_without_a_price_is_retried_later(server: Web) -> None:
     async with source(server, max_answer_bytes=1_000) as prices:
         assert await prices.price(("usd", DAY)) is None
         assert await prices.price(("usd", DAY)) is None
-    assert len(server.asked) == 1
-    server.asked.clear()
+    assert len(server.requests) == 1
+    server.requests.clear()
     async with source(server, max_answer_bytes=1_000, retry_failed_after_s=0.0) as prices:
         assert await prices.price(("usd", DAY)) is None
         assert await prices.price(("usd", DAY)) is None
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 async def test_an_answer_may_come_in_pieces() -> None:

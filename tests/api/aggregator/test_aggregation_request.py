@@ -59,7 +59,7 @@ def test_a_request_with_only_a_message_means_67_percent_at_the_proposed_height()
 
 
 def test_every_field_of_the_specification_is_understood() -> None:
-    asked = parse(
+    request = parse(
         message="0x" + HEX,
         justification="0x0102",
         signingSubnetId=id_text(SUBNET),
@@ -68,7 +68,7 @@ def test_every_field_of_the_specification_is_understood() -> None:
         pChainHeight=291012,
         timeoutSeconds=2.5,
     )
-    assert asked == AggregationRequest(MESSAGE, b"\x01\x02", SUBNET, 80, 15, 291012, 2.5)  # type: ignore[arg-type]
+    assert request == AggregationRequest(MESSAGE, b"\x01\x02", SUBNET, 80, 15, 291012, 2.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_every_spelling_in_use_is_understood(spelling: str, value: Any, field: s
 def test_a_message_may_come_as_the_log_data_that_carries_it(prefix: str) -> None:
     padding = bytes(-len(MESSAGE.raw) % 32)
     log_data = (32).to_bytes(32, "big") + len(MESSAGE.raw).to_bytes(32, "big") + MESSAGE.raw + padding
-    asked = parse(message=prefix + log_data.hex())
-    assert asked == parse(message=HEX)
-    assert asked.message is not None
-    assert asked.message.id == MESSAGE.id
+    request = parse(message=prefix + log_data.hex())
+    assert request == parse(message=HEX)
+    assert request.message is not None
+    assert request.message.id == MESSAGE.id
 
 
 @pytest.mark.parametrize("height", [0, "0", None, "", 2**64 - 1, str(2**64 - 1), 0.0])
@@ -131,8 +131,8 @@ def test_subnet_ids_are_base58_check_or_hex(text: str) -> None:
 
 
 def test_the_primary_network_can_be_named() -> None:
-    asked = parse(message=HEX, signingSubnetId="11111111111111111111111111111111LpoYY")
-    assert asked.signing_subnet_id == PRIMARY_NETWORK
+    request = parse(message=HEX, signingSubnetId="11111111111111111111111111111111LpoYY")
+    assert request.signing_subnet_id == PRIMARY_NETWORK
 
 
 def test_empty_texts_and_nulls_are_not_given() -> None:
@@ -161,13 +161,13 @@ def test_a_justification_of_32_bytes_without_a_message_is_passed_on() -> None:
 
 def test_a_validation_proof_without_a_message_is_passed_on() -> None:
     proof = L1ValidatorRegistrationJustification.bootstrap(PRIMARY_NETWORK, 3).raw
-    asked = parse(justification=proof.hex())
-    assert (asked.message, asked.justification) == (None, proof)
+    request = parse(justification=proof.hex())
+    assert (request.message, request.justification) == (None, proof)
 
 
 def test_two_spellings_of_one_value_are_one_field() -> None:
-    asked = parse(message=HEX, pChainHeight=5, **{"p-chain-height": "5", "quorum-percentage": 67})
-    assert (asked.height, asked.quorum) == (5, 67)
+    request = parse(message=HEX, pChainHeight=5, **{"p-chain-height": "5", "quorum-percentage": 67})
+    assert (request.height, request.quorum) == (5, 67)
     assert parse_raw(f'{{"message":"{HEX}","Message":"0x{HEX.upper()}"}}').message == MESSAGE
 
 
@@ -332,9 +332,9 @@ def test_no_timeout_and_zero_are_the_default(timeout: Any) -> None:
 def test_messages_and_justifications_have_a_largest_size() -> None:
     room = SETTINGS.max_message_bytes
     largest = UnsignedMessage.build(1, ChainID(bytes(32)), bytes(room - 42))
-    asked = parse(message=largest.raw.hex(), justification="ab" * room)
-    assert asked.message == largest
-    assert len(asked.justification) == room
+    request = parse(message=largest.raw.hex(), justification="ab" * room)
+    assert request.message == largest
+    assert len(request.justification) == room
     for fields in ({"message": largest.raw.hex() + "00"}, {"message": HEX, "justification": "ab" * (room + 1)}):
         with pytest.raises((FieldTooLarge, NotAWarpMessage)):
             parse(**fields)
@@ -355,10 +355,10 @@ KEYS = st.sampled_from(["message", "justification", "signing-subnet-id", "quorum
 @given(st.dictionaries(KEYS | st.text(max_size=20), JSON_VALUES, max_size=6))
 def test_any_object_is_a_request_or_an_invalid_request(fields: dict[str, Any]) -> None:
     try:
-        asked = parse_raw(json.dumps(fields))
+        request = parse_raw(json.dumps(fields))
     except InvalidRequest:
         return
-    assert asked.message is not None or asked.justification
+    assert request.message is not None or request.justification
 
 
 @settings(max_examples=200, deadline=None)

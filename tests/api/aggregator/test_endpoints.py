@@ -62,7 +62,7 @@ async def test_v1_answers_201_with_bare_hex() -> None:
         assert answer.status == 201
         assert answer.headers["content-type"] == "application/json"
         assert await answer.json() == {"signedMessage": SIGNED.hex()}
-    assert world.aggregator.asked == [AggregationRequest(MESSAGE, b"", None, 67, 0, None, None)]
+    assert world.aggregator.requests == [AggregationRequest(MESSAGE, b"", None, 67, 0, None, None)]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
@@ -80,7 +80,7 @@ async def test_both_paths_take_both_spellings() -> None:
         for path, height_key in ((V1, "pchain-height"), (KEBAB, "pChainHeight")):
             async with client.post(path, json={**BODY, height_key: 7}) as answer:
                 assert answer.ok
-    assert [asked.height for asked in world.aggregator.asked] == [7, 7]
+    assert [request.height for request in world.aggregator.requests] == [7, 7]
 
 
 async def test_the_answer_names_the_height_and_subnet_that_were_used() -> None:
@@ -99,7 +99,7 @@ async def test_a_probe_of_the_kebab_path_gets_the_400_of_the_reference(method: s
         assert answer.headers["content-type"] == "application/json"
         if method != "HEAD":
             assert (await answer.json())["error"] == "Could not decode request body"
-    assert world.aggregator.asked == []
+    assert world.aggregator.requests == []
 
 
 @pytest.mark.parametrize(

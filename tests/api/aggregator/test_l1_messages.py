@@ -36,7 +36,7 @@ async def test_a_hash_is_cb58_or_hex(text: str) -> None:
         assert response.headers["X-Warpseal-P-Chain-Height"] == "19"
         assert response.headers["X-Warpseal-P-Chain-Height-Source"] == "epoch"
         assert response.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(SUBNET)
-    assert world.l1_messages.asked == [L1Request(TX_ID, 67, 0)]
+    assert world.l1_messages.requests == [L1Request(TX_ID, 67, 0)]
 
 
 async def test_every_parameter_reaches_the_service() -> None:
@@ -51,7 +51,7 @@ async def test_every_parameter_reaches_the_service() -> None:
     }
     async with client_of(world) as client, client.get(PATH, params=query) as response:
         assert response.status == 201
-    assert world.l1_messages.asked == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.5)]
+    assert world.l1_messages.requests == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.5)]
 
 
 async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() -> None:
@@ -62,7 +62,7 @@ async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() ->
                 assert response.status == 201
         async with client.get(PATH) as response:
             assert response.status == 201
-    assert [request.height for request in world.l1_messages.asked] == [0, 0, None]
+    assert [request.height for request in world.l1_messages.requests] == [0, 0, None]
 
 
 async def test_a_superseded_message_is_returned_with_the_current_state() -> None:
@@ -78,7 +78,7 @@ async def test_explain_mode_answers_200_without_a_message() -> None:
     async with client_of(world) as client, client.get(PATH, params={"explain": "true"}) as response:
         assert response.status == 200
         assert await response.json() == {"transaction": {"id": "a"}}
-    assert world.l1_messages.asked == []
+    assert world.l1_messages.requests == []
     assert len(world.l1_messages.explained) == 1
 
 
@@ -103,7 +103,7 @@ async def test_a_bad_parameter_is_named(query: str, code: str, field: str) -> No
         assert response.status == 400
         body = await response.json()
     assert (body["code"], body["detail"]["field"]) == (code, field)
-    assert world.l1_messages.asked == []
+    assert world.l1_messages.requests == []
 
 
 @pytest.mark.parametrize("text", ["x", "0x12", id_text(TX_ID)[:-1], "0x" + "g" * 64])

@@ -44,15 +44,15 @@ async def test_responses_made_by_the_endpoint_match_the_table(position: int) -> 
     world = World()
     async with client_of(world) as client:
         answer = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
-        said = await answer.json()
-    assert (answer.status, said["code"]) == (expected.status, expected.code)
+        reply = await answer.json()
+    assert (answer.status, reply["code"]) == (expected.status, expected.code)
     assert answer.headers["content-type"] == "application/json"
-    text = said["message"] if exchange.path.startswith("/v1") else said["error"]
+    text = reply["message"] if exchange.path.startswith("/v1") else reply["error"]
     if expected.text is None:
         assert text == json.loads(exchange.body)["error"]
     else:
         assert expected.text in text
-    assert world.aggregator.asked == []
+    assert world.aggregator.requests == []
 
 
 @pytest.mark.parametrize("position", SIGNED)
@@ -75,11 +75,11 @@ async def test_health_has_the_keys_of_the_reference() -> None:
     recorded = json.loads(EXCHANGES[63].body)
     async with client_of(World()) as client:
         answer = await client.get("/health")
-        said = await answer.json()
+        reply = await answer.json()
     assert answer.status == EXCHANGES[63].status
-    assert said["status"] == recorded["status"]
+    assert reply["status"] == recorded["status"]
     name = "signature-aggregator-health"
-    assert said["details"][name].keys() == recorded["details"][name].keys()
+    assert reply["details"][name].keys() == recorded["details"][name].keys()
 
 
 async def test_the_metrics_page_has_every_series_of_the_reference_with_its_type_and_help() -> None:

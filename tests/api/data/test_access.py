@@ -28,32 +28,32 @@ def secrets_with(text: str = KEY, revoked_at: float | None = None, per_minute: i
     return MemoryKeyStore({digest: ApiKey("explorer", digest, text[-4:], per_minute, 0, 1.0, revoked_at)})
 
 
-async def asked(world: World, path: str = P_TXS, **headers: str) -> tuple[int, Any, Any]:
+async def fetch(world: World, path: str = P_TXS, **headers: str) -> tuple[int, Any, Any]:
     async with client_of(world) as client, client.get(path, headers=headers) as answer:
         return answer.status, answer.headers, await answer.json()
 
 
 async def test_no_key_is_required_by_default_and_an_unknown_key_is_ignored() -> None:
     for headers in ({}, {"x-glacier-api-key": "ac_whatever"}, {"x-service-api-key": new_key_text()}):
-        assert (await asked(World(), **headers))[0] == 200
+        assert (await fetch(World(), **headers))[0] == 200
 
 
 @pytest.mark.parametrize("name", ["x-service-api-key", "x-glacier-api-key", "X-Service-Api-Key"])
 async def test_a_required_key_is_accepted_in_both_headers(name: str) -> None:
     world = World(key_store=secrets_with()).with_data(require_api_key=True)
-    status, headers, _ = await asked(world, **{name: KEY})
+    status, headers, _ = await fetch(world, **{name: KEY})
     assert (status, headers["cache-control"]) == (200, "private, no-cache")
 
 
 async def test_a_missing_key_is_unauthorized_and_a_wrong_or_revoked_key_is_forbidden() -> None:
     world = World(key_store=secrets_with()).with_data(require_api_key=True)
-    status, _, body = await asked(world)
+    status, _, body = await fetch(world)
     assert (status, body["error"], body["code"]) == (401, "Unauthorized", "api_key_required")
     for wrong in ("x", new_key_text(), KEY[:-1] + ("a" if KEY[-1] != "a" else "b")):
-        status, _, body = await asked(world, **{"x-service-api-key": wrong})
+        status, _, body = await fetch(world, **{"x-service-api-key": wrong})
         assert (status, body["error"], body["code"]) == (403, "Forbidden", "api_key_refused")
     revoked = World(key_store=secrets_with(revoked_at=2.0)).with_data(require_api_key=True)
-    assert (await asked(revoked, **{"x-service-api-key": KEY}))[0] == 403
+    assert (await fetch(revoked, **{"x-service-api-key": KEY}))[0] == 403
 
 
 async def test_malformed_keys_are_not_looked_up_and_valid_ones_are_cached() -> None:
@@ -72,8 +72,8 @@ async def test_malformed_keys_are_not_looked_up_and_valid_ones_are_cached() -> N
 
 async def test_a_store_that_is_down_refuses_requests_only_if_a_key_is_required() -> None:
     world = World(key_store=MemoryKeyStore(error=StoreDown("the disk is full")))
-    assert (await asked(world, **{"x-service-api-key": KEY}))[0] == 200
-    status, _, body = await asked(world.with_data(require_api_key=True), **{"x-service-api-key": KEY})
+    assert (await fetch(world, **{"x-service-api-key": KEY}))[0] == 200
+    status, _, body = await fetch(world.with_data(require_api_key=True), **{"x-service-api-key": KEY})
     assert (status, body["code"]) == (503, "store_down")
 
 
@@ -212,7 +212,7 @@ def test_no_caller_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple
 
 async def test_a_known_key_is_logged_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "warpseal.api"):
-        await asked(World(key_store=secrets_with()), **{"x-service-api-key": KEY})
+        await fetch(World(key_store=secrets_with()), **{"x-service-api-key": KEY})
     (line,) = [record for record in caplog.records if record.message == "request"]
     assert line.__dict__["api_key"] == "explorer"
     assert KEY not in str(line.__dict__)

@@ -167,20 +167,20 @@ async def test_head_has_the_headers_of_get() -> None:
 
 async def test_a_preflight_allows_the_requested_headers() -> None:
     world = World()
-    asked = {
+    preflight = {
         **CONSOLE,
         "Access-Control-Request-Method": "GET",
         "Access-Control-Request-Headers": "cache-control,expires,pragma,x-glacier-api-key",
     }
     async with client_of(world) as client:
         for path in (P_TXS, "/v1/nowhere"):
-            async with client.options(path, headers=asked) as answer:
+            async with client.options(path, headers=preflight) as answer:
                 assert answer.status == 204
                 assert answer.headers["access-control-allow-origin"] == "*"
                 assert "GET" in answer.headers["access-control-allow-methods"]
                 granted = answer.headers["access-control-allow-headers"]
                 assert granted == "cache-control,expires,pragma,x-glacier-api-key"
-        async with client.options(P_TXS, headers={**asked, "Access-Control-Request-Headers": "a(b"}) as answer:
+        async with client.options(P_TXS, headers={**preflight, "Access-Control-Request-Headers": "a(b"}) as answer:
             assert "x-service-api-key" in answer.headers["access-control-allow-headers"]
 
 

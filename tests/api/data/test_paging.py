@@ -39,16 +39,16 @@ def hashes(page: Any) -> list[str]:
 async def walk(client: aiohttp.ClientSession, path: str, params: dict[str, Any], *, repeat: bool) -> list[str]:
     """All items, page by page; the token comes alone, or with all parameters repeated."""
     found: list[str] = []
-    asked = dict(params)
+    query = dict(params)
     for _ in range(100):
-        async with client.get(path, params=asked) as answer:
+        async with client.get(path, params=query) as answer:
             assert answer.status == 200, await answer.text()
             page = await answer.json()
         found += hashes(page)
         if "nextPageToken" not in page:
             return found
         assert page["nextPageToken"]
-        asked = {**(params if repeat else {}), "pageToken": page["nextPageToken"]}
+        query = {**(params if repeat else {}), "pageToken": page["nextPageToken"]}
     raise AssertionError("pages without end")
 
 
@@ -171,34 +171,34 @@ VALUES = st.dictionaries(
     ),
     max_size=5,
 )
-ASKED = st.builds(PageQuery, st.just(TRANSACTIONS.name), st.binary(max_size=20), VALUES, st.integers(1, 100))
+PAGE_QUERIES = st.builds(PageQuery, st.just(TRANSACTIONS.name), st.binary(max_size=20), VALUES, st.integers(1, 100))
 POSITIONS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40)), max_size=4).map(tuple)
 
 
-@given(ASKED, POSITIONS, st.integers(0, 2**33))
+@given(PAGE_QUERIES, POSITIONS, st.integers(0, 2**33))
 @settings(max_examples=50)
-async def test_an_encoded_token_is_decoded_again(asked: PageQuery, position: tuple[int | bytes, ...], now: int) -> None:
+async def test_an_encoded_token_is_decoded_again(query: PageQuery, position: tuple[int | bytes, ...], now: int) -> None:
     tokens = PageTokens(EphemeralKeys(), Clock(now))
-    token = await tokens.encode(asked, position)
-    payload = await tokens.decode(token, asked.operation, asked.subject)
-    assert (payload.size, payload.position) == (asked.size, position)
-    assert payload.values == asked.values
-    check_unchanged(payload, asked.values, TRANSACTIONS.parameters)
+    token = await tokens.encode(query, position)
+    payload = await tokens.decode(token, query.operation, query.subject)
+    assert (payload.size, payload.position) == (query.size, position)
+    assert payload.values == query.values
+    check_unchanged(payload, query.values, TRANSACTIONS.parameters)
     assert now + VALID_S <= payload.expires_at < now + VALID_S + ROUNDING_S
     with pytest.raises(ExpiredPageToken):
-        await PageTokens(tokens._keys, Clock(payload.expires_at + 1)).decode(token, asked.operation, asked.subject)
+        await PageTokens(tokens._keys, Clock(payload.expires_at + 1)).decode(token, query.operation, query.subject)
 
 
-@given(ASKED, st.data())
+@given(PAGE_QUERIES, st.data())
 @settings(max_examples=50)
-async def test_no_byte_of_a_token_can_be_changed(asked: PageQuery, data: st.DataObject) -> None:
+async def test_no_byte_of_a_token_can_be_changed(query: PageQuery, data: st.DataObject) -> None:
     tokens = PageTokens(EphemeralKeys(), Clock())
-    token = await tokens.encode(asked, (1,))
+    token = await tokens.encode(query, (1,))
     raw = bytearray(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     forged = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
     with pytest.raises(InvalidPageToken):
-        await tokens.decode(forged, asked.operation, asked.subject)
+        await tokens.decode(forged, query.operation, query.subject)
 
 
 @given(st.text(max_size=200))

@@ -18,24 +18,24 @@ class Params(msgspec.Struct, rename="camel"):
     chain_names: list[str] = []
 
 
-def asked(params: object) -> Params:
+def parsed_params(params: object) -> Params:
     return arguments(msgspec.Raw(json.dumps(params).encode()), Params)
 
 
 @pytest.mark.parametrize("params", [None, {}, [], [{}], [{}, {"alias": "y"}], {"alias": None}, {"other": 7}])
 def test_empty_params_mean_an_empty_object(params: object) -> None:
-    assert asked(params) == Params()
+    assert parsed_params(params) == Params()
 
 
 @pytest.mark.parametrize("params", [{"ALIAS": "x", "chainnames": ["a"]}, [{"Alias": "x", "ChainNames": ["a"]}, 7]])
 def test_params_match_keys_in_any_case_and_take_the_first_element_of_an_array(params: object) -> None:
-    assert asked(params) == Params("x", ["a"])
+    assert parsed_params(params) == Params("x", ["a"])
 
 
 @pytest.mark.parametrize("params", [7, "x", True, [7], {"alias": 7}, {"alias": []}, {"chainNames": "x"}, [[{}]]])
 def test_params_of_a_wrong_type_are_refused_with_the_error_text_of_the_node(params: object) -> None:
     with pytest.raises(JsonRpcError) as refused:
-        asked(params)
+        parsed_params(params)
     assert (refused.value.code, str(refused.value)) == (-32000, BAD_ARGUMENT)
 
 
@@ -73,8 +73,8 @@ def test_a_method_without_service_and_function_is_refused(method: str, result: s
 def test_a_body_without_a_request_is_a_parse_error_with_a_null_id(body: bytes) -> None:
     with pytest.raises(JsonRpcError) as refused:
         parse(body)
-    said = json.loads(failure(None, refused.value))
-    assert (said["error"]["code"], said["error"]["data"], said["id"]) == (-32700, None, None)
+    reply = json.loads(failure(None, refused.value))
+    assert (reply["error"]["code"], reply["error"]["data"], reply["id"]) == (-32700, None, None)
 
 
 def test_bytes_after_the_first_json_value_are_ignored() -> None:

@@ -67,52 +67,52 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
         )
         behind = [validators_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc"))) for node in nodes]
         of_nodes = ChainValidatorsClient([UpstreamNode(entry, session, settings) for entry in behind if entry], clock)
-        asked = await stack.enter_async_context(world())
+        node_api = await stack.enter_async_context(world())
         for chain_id, item in (
             (L1_CHAIN_ID, of_nodes),
             (PERMISSIONED_CHAIN, ChainValidatorsClient(())),
             (C_CHAIN, ChainValidatorsClient(())),
         ):
             chain = ChainValidatorList(ChainID(chain_id), item, known, clock)
-            asked.interfaces.add(f"bc/{id_text(chain_id)}", ValidatorsEndpoint(chain, SETTINGS).routes())
-        yield Served(asked, p_chain, clock)
+            node_api.interfaces.add(f"bc/{id_text(chain_id)}", ValidatorsEndpoint(chain, SETTINGS).routes())
+        yield Served(node_api, p_chain, clock)
 
 
 async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> None:
     exchanges = [item for item in recorded("http") if item["path"].endswith("/validators")]
     assert len(exchanges) >= 8
-    async with ours() as served:
+    async with ours() as api:
         for exchange in exchanges:
             body = exchange["request"].encode() if exchange["request"] is not None else None
-            compare(await served.world.send(exchange["http"], exchange["path"], body, exchange["headers"]), exchange)
+            compare(await api.world.send(exchange["http"], exchange["path"], body, exchange["headers"]), exchange)
 
 
 async def test_validators_of_l1s_and_permissioned_subnets_have_all_fields_in_order() -> None:
-    async with ours() as served:
-        found = await served.listed()
+    async with ours() as api:
+        found = await api.listed()
         assert found == BY_ID
         assert [list(item) for item in found] == [list(entry) for entry in BY_ID]
-    async with ours(peer_uptimes=as_recorded(LISTED[2])) as served:
-        assert await served.listed(path=LEGACY) == LISTED[2]
+    async with ours(peer_uptimes=as_recorded(LISTED[2])) as api:
+        assert await api.listed(path=LEGACY) == LISTED[2]
 
 
 async def test_validators_are_selected_by_id_and_all_are_listed_without_ids() -> None:
     first = BY_ID[0]["nodeID"]
-    async with ours() as served:
-        assert await served.listed(first) == [BY_ID[0]]
-        assert await served.listed(first, UNKNOWN_NODE) == [BY_ID[0]]
-        assert await served.listed(UNKNOWN_NODE) == []
+    async with ours() as api:
+        assert await api.listed(first) == [BY_ID[0]]
+        assert await api.listed(first, UNKNOWN_NODE) == [BY_ID[0]]
+        assert await api.listed(UNKNOWN_NODE) == []
         for malformed in ("NodeID-1", "x", first[7:], "", 7, None, [first]):
-            code, text = await served.listed(malformed)
+            code, text = await api.listed(malformed)
             assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed
         spellings: tuple[object, ...] = ({}, None, [{}], {"nodeIDs": None}, {"nodeids": []}, {"other": 1})
         for params in spellings:
-            reply = await served.world.rpc(PATH, METHOD, params)
+            reply = await api.world.rpc(PATH, METHOD, params)
             assert len(reply.json["result"]["validators"]) == len(BY_ID), params
 
 
 async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
-    async with ours() as served:
+    async with ours() as api:
         one = {
             "txID": BY_ID[0]["validationID"],
             "startTime": "1",
@@ -120,34 +120,34 @@ async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
             "weight": str(2**64 - 1),
             "nodeID": UNKNOWN_NODE,
         }
-        served.p_chain.answers[P_METHOD] = {"validators": [one]}
-        assert f'"weight":{2**64 - 1},' in (await served.world.rpc(PATH, METHOD, {})).text
+        api.p_chain.answers[P_METHOD] = {"validators": [one]}
+        assert f'"weight":{2**64 - 1},' in (await api.world.rpc(PATH, METHOD, {})).text
 
 
 async def test_the_primary_network_is_a_404_as_at_a_node() -> None:
-    async with ours() as served:
-        reply = await served.world.rpc(f"/ext/bc/{id_text(C_CHAIN)}/validators", METHOD, {})
+    async with ours() as api:
+        reply = await api.world.rpc(f"/ext/bc/{id_text(C_CHAIN)}/validators", METHOD, {})
         assert (reply.status, reply.text) == (404, "404 page not found\n")
 
 
 async def test_an_alias_of_the_chain_reaches_them() -> None:
-    async with ours() as served:
-        assert await served.world.admin("aliasChain", chain=L1_CHAIN, alias="mine") == {}
-        assert await served.listed(path="/ext/bc/mine/validators") == BY_ID
+    async with ours() as api:
+        assert await api.world.admin("aliasChain", chain=L1_CHAIN, alias="mine") == {}
+        assert await api.listed(path="/ext/bc/mine/validators") == BY_ID
 
 
 async def test_a_node_that_lists_them_is_asked_first_and_its_failure_is_an_error() -> None:
     node_list = [{**LISTED[0][0], "uptimeSeconds": 7}]
     node = Node(node_list)
-    async with ours(node) as served:
-        assert await served.listed() == node_list
-        assert served.p_chain.calls[P_METHOD] == 0
+    async with ours(node) as api:
+        assert await api.listed() == node_list
+        assert api.p_chain.calls[P_METHOD] == 0
         node.status = 500
-        code, text = await served.listed()
+        code, text = await api.listed()
         assert code == -32000
         assert node.uri not in text
         node.status = 200
-        assert await served.listed() == node_list
+        assert await api.listed() == node_list
 
 
 @pytest.mark.parametrize("status", [404, 405])
@@ -155,35 +155,35 @@ async def test_the_daemon_lists_validators_if_the_node_does_not_and_calls_it_aga
     status: int,
 ) -> None:
     node = Node([{**LISTED[0][0], "uptimeSeconds": 7}], status=status)
-    async with ours(node) as served:
+    async with ours(node) as api:
         for _ in range(3):
-            assert await served.listed() == BY_ID
-        assert node.asked == 1
+            assert await api.listed() == BY_ID
+        assert node.calls == 1
         node.status = 200
-        served.clock.now += NOT_SERVED_S - 1
-        assert await served.listed() == BY_ID
-        served.clock.now += 2
-        assert await served.listed() == node.listed
+        api.clock.now += NOT_SERVED_S - 1
+        assert await api.listed() == BY_ID
+        api.clock.now += 2
+        assert await api.listed() == node.listed
 
 
 async def test_requests_do_not_wait_for_a_node_that_never_answered() -> None:
     node = Node([{**LISTED[0][0], "uptimeSeconds": 7}], status=503)
-    async with ours(node) as served:
+    async with ours(node) as api:
         for _ in range(3):
-            assert await served.listed() == BY_ID
-        assert node.asked == 1
+            assert await api.listed() == BY_ID
+        assert node.calls == 1
         node.status = 200
-        served.clock.now += RETRY_S + 1
-        assert await served.listed() == node.listed
+        api.clock.now += RETRY_S + 1
+        assert await api.listed() == node.listed
 
 
 async def test_an_error_about_an_unavailable_p_chain_contains_no_address() -> None:
-    async with ours() as served:
-        assert await served.listed() == BY_ID
-        served.p_chain.answers[P_METHOD] = web.Response(status=503)
-        served.clock.now += 30
-        assert await served.listed() == BY_ID, "as of a moment ago"
-        served.clock.now += 60
-        code, text = await served.listed()
+    async with ours() as api:
+        assert await api.listed() == BY_ID
+        api.p_chain.answers[P_METHOD] = web.Response(status=503)
+        api.clock.now += 30
+        assert await api.listed() == BY_ID, "as of a moment ago"
+        api.clock.now += 60
+        code, text = await api.listed()
         assert (code, text.partition(":")[0]) == (-32000, "failed to get current validator set")
-        assert served.p_chain.uri not in text
+        assert api.p_chain.uri not in text

@@ -36,11 +36,11 @@ class Node:
 
     listed: list[dict[str, Any]] = field(default_factory=lambda: LISTED[0])
     status: int = 200
-    asked: int = 0
+    calls: int = 0
     uri: str = ""
 
     async def answer(self, request: web.Request) -> web.Response:
-        self.asked += 1
+        self.calls += 1
         if self.status != 200:
             return web.Response(status=self.status)
         call = await request.json()
@@ -58,10 +58,10 @@ async def chain(*nodes: Node) -> AsyncIterator[World]:
         session = await stack.enter_async_context(open_session())
         rpc = tuple(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")) for node in nodes)
         settings = build_settings("http://127.0.0.1:9", evm_chains=(EvmChain(CHAIN, rpc),))
-        asked = await stack.enter_async_context(world())
+        node_api = await stack.enter_async_context(world())
         source: ChainValidatorsClient = connect_upstream(settings, session).validators[CHAIN]
-        asked.interfaces.add(f"bc/{L1_CHAIN}", ValidatorsEndpoint(source, SETTINGS).routes())
-        yield asked
+        node_api.interfaces.add(f"bc/{L1_CHAIN}", ValidatorsEndpoint(source, SETTINGS).routes())
+        yield node_api
 
 
 async def serve(node: Node, stack: AsyncExitStack) -> None:
@@ -77,69 +77,69 @@ async def serve(node: Node, stack: AsyncExitStack) -> None:
     node.uri = f"http://{host}:{port}"
 
 
-async def listed(asked: World, *node_ids: str) -> Any:
-    reply: Reply = await asked.rpc(PATH, METHOD, {"nodeIDs": list(node_ids)})
+async def listed(node_api: World, *node_ids: str) -> Any:
+    reply: Reply = await node_api.rpc(PATH, METHOD, {"nodeIDs": list(node_ids)})
     return reply.json["result"]["validators"] if "result" in reply.json else reply.error
 
 
 async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> None:
     exchanges = [item for item in recorded("http") if item["path"] == PATH]
     assert len(exchanges) >= 7
-    async with chain(Node()) as asked:
+    async with chain(Node()) as node_api:
         for exchange in exchanges:
             body = exchange["request"].encode() if exchange["request"] is not None else None
-            compare(await asked.send(exchange["http"], PATH, body, exchange["headers"]), exchange)
+            compare(await node_api.send(exchange["http"], PATH, body, exchange["headers"]), exchange)
 
 
 async def test_validators_of_the_node_are_passed_on_with_all_fields_in_order() -> None:
     for recorded_list in LISTED:
-        async with chain(Node(recorded_list)) as asked:
-            found = await listed(asked)
+        async with chain(Node(recorded_list)) as node_api:
+            found = await listed(node_api)
             assert found == recorded_list
             assert [list(item) for item in found] == [list(entry) for entry in recorded_list]
 
 
 async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
-    async with chain(Node([{**LISTED[0][0], "weight": 2**64 - 1}])) as asked:
-        reply = await asked.rpc(PATH, METHOD, {})
+    async with chain(Node([{**LISTED[0][0], "weight": 2**64 - 1}])) as node_api:
+        reply = await node_api.rpc(PATH, METHOD, {})
         assert f'"weight":{2**64 - 1},' in reply.text
 
 
 async def test_validators_are_selected_by_id_and_a_malformed_id_is_refused() -> None:
     first = LISTED[0][0]["nodeID"]
-    async with chain(Node()) as asked:
-        assert [entry["nodeID"] for entry in await listed(asked, first)] == [first]
-        assert await listed(asked, UNKNOWN_NODE) == []
+    async with chain(Node()) as node_api:
+        assert [entry["nodeID"] for entry in await listed(node_api, first)] == [first]
+        assert await listed(node_api, UNKNOWN_NODE) == []
         for malformed in ("NodeID-1", "x", first[7:], ""):
-            code, text = await listed(asked, malformed)
+            code, text = await listed(node_api, malformed)
             assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed
 
 
 async def test_the_same_node_is_called_until_it_fails() -> None:
     one, other = Node(), Node([])
-    async with chain(one, other) as asked:
-        assert await listed(asked)
+    async with chain(one, other) as node_api:
+        assert await listed(node_api)
         one.status = 500
-        assert await listed(asked) == []
+        assert await listed(node_api) == []
         one.status = 200
-        assert await listed(asked) == [], "the other has measured by itself"
-        assert other.asked == 2
+        assert await listed(node_api) == [], "the other has measured by itself"
+        assert other.calls == 2
 
 
 @pytest.mark.parametrize("status", [404, 405])
 async def test_a_chain_whose_nodes_do_not_serve_validators_is_a_404_without_further_calls(status: int) -> None:
     node = Node(status=status)
-    async with chain(node) as asked:
+    async with chain(node) as node_api:
         for _ in range(3):
-            reply = await asked.rpc(PATH, METHOD, {})
+            reply = await node_api.rpc(PATH, METHOD, {})
             assert (reply.status, reply.text) == (404, "404 page not found\n")
-        assert node.asked == 1
+        assert node.calls == 1
 
 
 async def test_an_error_about_failed_nodes_contains_no_address() -> None:
     node = Node(status=503)
-    async with chain(node) as asked:
-        code, text = await listed(asked)
+    async with chain(node) as node_api:
+        code, text = await listed(node_api)
         assert code == -32000
         assert node.uri not in text
 
@@ -154,8 +154,8 @@ async def test_a_malformed_node_response_is_not_passed_on(answer: object) -> Non
         return web.json_response({"jsonrpc": "2.0", "id": (await request.json())["id"], "result": answer})
 
     node.answer = lie  # type: ignore[method-assign]
-    async with chain(node) as asked:
-        assert (await listed(asked))[0] == -32000
+    async with chain(node) as node_api:
+        assert (await listed(node_api))[0] == -32000
 
 
 @pytest.mark.parametrize(
