@@ -15,7 +15,7 @@ from pathlib import Path
 import zstandard
 
 from tests.chains.p_vectors import genesis_bytes
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query
 
@@ -49,7 +49,7 @@ async def kill_process(process: Process) -> None:
 async def run_index(*arguments: object) -> tuple[int | None, str]:
     """Return the exit code and the output of a command."""
     process = await start_index(*arguments)
-    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    output, errors = await finish(process.communicate())
     return process.returncode, output.decode() + errors.decode()
 
 
@@ -93,7 +93,7 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
             [(19, 19), (13, 13), (10, 10)],
         )
         second.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(second.wait(), 20) == 0
+        assert await finish(second.wait()) == 0
         code, output = await run_index("verify", "--config", config, "--sample", "4")
         assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong")
 
@@ -102,8 +102,7 @@ async def test_verify_fails_at_once_if_no_node_answers(tmp_path: Path) -> None:
     node = ReplayNode()
     async with serving(node):
         config = config_file(tmp_path, node)
-    async with asyncio.timeout(30):
-        code, output = await run_index("verify", "--config", config)
+    code, output = await run_index("verify", "--config", config)
     assert (code, output.splitlines()[-1].startswith("warpseal: ")) == (1, True)
     assert "info.getNetworkID" in output
 
@@ -137,7 +136,7 @@ async def test_the_index_process_exits_when_its_standard_input_closes(tmp_path: 
         assert process.stdin is not None
         await process.stdout.readline()
         process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await finish(process.wait()) == 0
 
 
 async def test_index_run_fails_if_index_chains_is_empty(tmp_path: Path) -> None:

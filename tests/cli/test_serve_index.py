@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from tests.cli.test_index import config_file, kill_process, start_index, until_indexed
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.indexer.replay import ReplayNode, serving
 from tests.ops.profiles.read_profile import read_profile
 
@@ -31,13 +31,17 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
         daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
         stack.push_async_callback(kill_process, daemon)
         assert daemon.stdout is not None
-        line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
+        line = (await finish(daemon.stdout.readline())).decode()
         url = line.split("api=")[1].split()[0]
         await until_indexed(config, [19, 13, 10])
 
         async def is_fresh() -> bool:
-            page, freshness = await first_page(url)
-            return page["blocks"][0]["blockNumber"] == "19" and "p-chain;height=19;node=19;lag=0" in freshness
+            async with aiohttp.ClientSession() as session, session.get(url + BLOCKS) as answer:
+                freshness = answer.headers.get("x-warpseal-index", "")
+                if answer.status != 200 or "p-chain;height=19;node=19;lag=0" not in freshness:
+                    return False
+                assert (await answer.json())["blocks"][0]["blockNumber"] == "19"
+                return True
 
         # The indexer writes the blocks first, then the height of the node.
         await until(is_fresh)
@@ -53,12 +57,12 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
         assert 'warpseal_index_lag_seconds{chain="c-chain"} 0.0' in samples
         assert any(row.startswith('warpseal_index_pages_total{chain="p-chain",kind="blocks"}') for row in samples)
         daemon.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(daemon.wait(), 40) == 0
+        assert await finish(daemon.wait()) == 0
         # The lock of the index is free, because the index process has exited.
         again = await start_index("run", "--config", config)
         stack.push_async_callback(kill_process, again)
         assert again.stdout is not None
-        assert (await asyncio.wait_for(again.stdout.readline(), 30)).startswith(b"warpseal is indexing")
+        assert (await finish(again.stdout.readline())).startswith(b"warpseal is indexing")
 
 
 async def test_profiles_of_the_indexer_are_written_beside_those_of_the_daemon(tmp_path: Path) -> None:
@@ -108,7 +112,7 @@ async def run_serve(config: Path) -> AsyncIterator[str]:
     daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
     try:
         assert daemon.stdout is not None
-        line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
+        line = (await finish(daemon.stdout.readline())).decode()
         yield line.split("api=")[1].split()[0]
     finally:
         await kill_process(daemon)
@@ -167,18 +171,6 @@ async def until_indexer_reports(url: str) -> None:
         return "message" in (await health(url)).get("indexer", {})
 
     await until(has_reported)
-
-
-async def first_page(url: str) -> tuple[dict[str, Any], str]:
-    """Return the first page of the P-Chain's blocks once the daemon sees all of it."""
-    async with aiohttp.ClientSession() as session, asyncio.timeout(30):
-        while True:
-            async with session.get(url + BLOCKS) as answer:
-                found: dict[str, Any] = await answer.json()
-                freshness = answer.headers.get("x-warpseal-index", "")
-                if answer.status == 200 and "p-chain;height=19" in freshness:
-                    return found, freshness
-            await asyncio.sleep(0.1)
 
 
 async def get_json(url: str) -> dict[str, Any]:

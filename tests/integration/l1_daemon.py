@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,19 @@ class L1Daemon:
         reply = await self.daemon.l1_message(transaction, **query)
         assert (reply.status, reply.body.get("code")) == (status, code), reply.body
         return reply
+
+    async def expect_shortfall(
+        self, transaction: Transaction, has_all_replies: Callable[[Mapping[str, Any]], bool]
+    ) -> Reply:
+        """Return the error of a missed quorum; a busy machine may need several requests until it has all replies."""
+        replies: list[Reply] = []
+
+        async def is_complete() -> bool:
+            replies.append(await self.expect_error(503, "quorum_not_reached", transaction, timeoutSeconds=2))
+            return has_all_replies(replies[-1].detail)
+
+        await until(is_complete)
+        return replies[-1]
 
 
 @asynccontextmanager

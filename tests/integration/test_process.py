@@ -56,6 +56,17 @@ async def test_the_ports_listen_before_the_database_and_certificate_libraries_ar
     assert output == b"set()\n"
 
 
+async def refuses_connections(url: str) -> bool:
+    """Return whether nothing listens at a URL any more."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(host, int(port))
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
     number: signal.Signals, tmp_path: Path
@@ -69,7 +80,7 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
             await until(lambda: asked(network) == 6)
             daemon.process.send_signal(number)
             await daemon.until_logged("stopping")
-            await asyncio.sleep(0.1)
+            await until(lambda: refuses_connections(api_url))
             with pytest.raises(aiohttp.ClientConnectionError):
                 await ask(api_url, second)
             (kebab, kebab_body), (v1, v1_body) = await asyncio.gather(*asking)
@@ -192,7 +203,8 @@ async def test_a_successful_request_logs_one_line(tmp_path: Path) -> None:
             for words in ("request_id=for-the-log-1", "status=200", "signers=", "message_id=", "height=20"):
                 assert words in line
             # At the level of every day a request that went well has this one line.
-            await asyncio.sleep(0.1)
+            daemon.process.terminate()
+            await daemon.ended()
             assert sum("for-the-log-1" in line for line in daemon.stderr) == 1
 
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 import pytest
 
 from tests.chains.p_vectors import transaction
+from tests.eventually import until
 from tests.l1.test_validity import HISTORY, NETWORK_ID, attestation_of, validation_at
 from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
 from warpseal.l1.heights import PROPOSED, HeightChooser
@@ -247,14 +248,19 @@ class ChainEpochs:
     answer: int | None = None
     is_away: bool = False
     hangs: bool = False
-    slow_s: float = 0.0
+    gate: asyncio.Event | None = None
+    answered: int = 0
     calls: int = 0
 
     async def height(self, chain_id: ChainID) -> int | None:
         self.calls += 1
-        await asyncio.sleep(60 if self.hangs else self.slow_s)
+        if self.hangs:
+            await asyncio.sleep(60)
+        if self.gate is not None:
+            await self.gate.wait()
         if self.is_away:
             raise NodeUnavailable("proposervm.getCurrentEpoch")
+        self.answered += 1
         return self.answer
 
 
@@ -283,10 +289,12 @@ async def test_an_unavailable_epoch_is_requested_once_a_second() -> None:
 
 
 async def test_a_slow_epoch_request_continues_and_serves_the_next_request() -> None:
-    clock, epochs = Clock(), ChainEpochs(answer=7, slow_s=0.2)
+    clock, epochs = Clock(), ChainEpochs(answer=7, gate=asyncio.Event())
     chooser = HeightChooser(epochs.height, SETTINGS, now=clock)
     assert await chooser.choose(None, CHAIN) == PROPOSED
-    await asyncio.sleep(0.4)
+    assert epochs.gate is not None
+    epochs.gate.set()
+    await until(lambda: epochs.answered == 1)
     clock.now = 0.1
     assert (await chooser.choose(None, CHAIN)).height == 7
     assert epochs.calls == 1

@@ -51,9 +51,11 @@ class ManagerSubnet:
 
     subnet_id: SubnetID
     failures: int = 0
+    lookups: int = 0
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
         assert chain_id == MANAGER_CHAIN
+        self.lookups += 1
         if self.failures:
             self.failures -= 1
             raise NodeUnavailable("platform.validatedBy")
@@ -86,6 +88,18 @@ class Clock:
         return self.now
 
 
+class WatchedLeadership(Leadership):
+    """A leadership that notes when the signer waits for it."""
+
+    def __init__(self, held: bool) -> None:
+        super().__init__(held=held)
+        self.is_awaited = asyncio.Event()
+
+    async def wait_until_held(self) -> None:
+        self.is_awaited.set()
+        await super().wait_until_held()
+
+
 @dataclass
 class RunningSigner:
     """A running signer and its services."""
@@ -95,6 +109,7 @@ class RunningSigner:
     chains: ManagerSubnet
     follower: Follower
     clock: Clock
+    task: asyncio.Task[None]
 
     async def queued_tasks(self) -> list[EagerTask]:
         return list(await self.store.l1.eager_due(float(2**40), 100))
@@ -121,18 +136,12 @@ async def run_signer(
     clock: Clock | None = None,
 ) -> AsyncIterator[RunningSigner]:
     async with open_store(StoreSettings(), folder) as store:
-        running = RunningSigner(
-            store, messages or ScriptedMessages(), ManagerSubnet(signing), Follower(), clock or Clock()
-        )
-        deps = EagerDeps(
-            running.messages.get,
-            store.l1,
-            lead or Leadership(),
-            running.chains.subnet_of,
-            running.follower.subscribe,
-        )
-        work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=running.clock)
+        messages, clock = messages or ScriptedMessages(), clock or Clock()
+        chains, follower = ManagerSubnet(signing), Follower()
+        deps = EagerDeps(messages.get, store.l1, lead or Leadership(), chains.subnet_of, follower.subscribe)
+        work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=clock)
         task = asyncio.create_task(work.run())
+        running = RunningSigner(store, messages, chains, follower, clock, task)
         try:
             if settings.eager_l1_messages:
                 await until(lambda: bool(running.follower.listeners))
@@ -172,7 +181,9 @@ async def test_transactions_stored_before_a_crash_but_not_queued_are_signed(tmp_
 async def test_transactions_of_untracked_subnets_are_not_queued(tmp_path: Path) -> None:
     async with run_signer(tmp_path, tracked=OTHER) as running:
         running.follower.publish(HISTORY.conversion, HISTORY.registration, HISTORY.first)
-        await asyncio.sleep(0.1)
+        # They are checked in order: once the conversion is checked again, all three have been checked.
+        running.follower.publish(HISTORY.conversion)
+        await until(lambda: running.chains.lookups == 4)
         assert running.messages.requested == []
         assert await running.queued_tasks() == []
 
@@ -249,10 +260,10 @@ async def test_queued_tasks_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_daemon_without_leadership_signs_nothing(tmp_path: Path) -> None:
-    lead = Leadership(held=False)
+    lead = WatchedLeadership(held=False)
     async with run_signer(tmp_path, lead=lead) as running:
         running.follower.publish(HISTORY.registration)
-        await asyncio.sleep(0.1)
+        await until(lead.is_awaited.is_set)
         assert running.messages.requested == []
         assert await running.queued_tasks() == []
         lead._acquire()
@@ -268,8 +279,8 @@ async def test_a_transaction_is_signed_after_the_node_was_unavailable(tmp_path: 
 
 async def test_eager_signing_is_off_by_default(tmp_path: Path) -> None:
     async with run_signer(tmp_path, settings=L1Settings()) as running:
+        await until(running.task.done)
         assert running.follower.listeners == []
-        await asyncio.sleep(0.05)
         assert running.messages.requested == []
 
 

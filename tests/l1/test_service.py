@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.integration.daemon import run_network
 from tests.l1.world import PLAN, World, build_request, run_service, world
 from warpseal.errors import (
@@ -27,6 +27,8 @@ from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
 from warpseal.warp.l1_messages import bootstrap_validation_id
 from warpseal.warp.message import SignedMessage
 
+# The longest timeout that a request may have.
+LONGEST_S = 55.0
 # Lookups expire at once, so that a test sees each change.
 QUICK = L1Settings(validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05)
 NO_HASHES = L1Settings(validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05, bootstrap_indices=0)
@@ -186,13 +188,11 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
     async with world(tmp_path, plan, QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation_id_of(registration), 2_000)
-        asking = asyncio.create_task(running.messages.get(build_request(first.tx_id, timeout_s=25.0)))
+        asking = asyncio.create_task(running.messages.get(build_request(first.tx_id, timeout_s=LONGEST_S)))
         await until(lambda: running.count_signature_requests() > 0)
-        started = asyncio.get_running_loop().time()
         running.network.p_chain.set_weight(validation_id_of(registration), 3_000)
         with pytest.raises(MessageSuperseded):
-            await asking
-        assert asyncio.get_running_loop().time() - started < 12
+            await finish(asking, LONGEST_S - 5.0)
 
 
 async def test_a_restarted_daemon_serves_stored_signatures_without_requests_to_validators(tmp_path: Path) -> None:
@@ -228,10 +228,13 @@ async def test_lagging_validators_cause_quorum_not_reached_until_they_catch_up(t
         registration = p_chain.register(running.l1)
         seats = [validator.index for validator in running.network.validators if any(validator.chains)]
         running.network.set_behaviour(seats, "lag=1")
-        with pytest.raises(QuorumNotReached) as caught:
-            await running.messages.get(build_request(registration.tx_id, timeout_s=1.0))
-        assert "threshold of stake" in str(caught.value)
-        assert {item.error_code for item in caught.value.shortfall.missing} == {11}
+
+        async def has_refusals_of_all() -> bool:
+            with pytest.raises(QuorumNotReached, match="threshold of stake") as caught:
+                await running.messages.get(build_request(registration.tx_id, timeout_s=3.0))
+            return {item.error_code for item in caught.value.shortfall.missing} == {11}
+
+        await until(has_refusals_of_all)
         running.network.set_behaviour(seats, "")
         await deliver(running, registration)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -42,7 +41,8 @@ def with_block(make: Make, below: int, above: int) -> Chain:
 @pytest.mark.parametrize(("make", "reason"), FAULTY)
 async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reason: str) -> None:
     chain, store = with_block(make, 40, 60), MemoryStore()
-    async with nodes_of(ChainNode(chain=chain)) as blocks:
+    node = ChainNode(chain=chain)
+    async with nodes_of(node) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: follower.status().stopped is not None)
@@ -52,7 +52,8 @@ async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reas
             assert store.spans == [(41, 100)]
             # New blocks do not let the follower continue, however often it retries.
             chain.grow(30)
-            await asyncio.sleep(4 * FAST.retry_stopped_s)
+            tries = node.asked.count(40)
+            await until(lambda: node.asked.count(40) >= tries + 3)
             assert follower.status().stopped == reason
             assert store.spans == [(41, 100)]
 
@@ -60,7 +61,8 @@ async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reas
 @pytest.mark.parametrize(("make", "reason"), FAULTY)
 async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: str) -> None:
     chain, store = Chain(20), MemoryStore()
-    async with nodes_of(ChainNode(chain=chain)) as blocks:
+    node = ChainNode(chain=chain)
+    async with nodes_of(node) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: is_done(follower.status()))
@@ -68,7 +70,8 @@ async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: s
             chain.put(make)
             await until(lambda: follower.status().stopped is not None)
             chain.grow(30)
-            await asyncio.sleep(4 * FAST.retry_stopped_s)
+            tries = node.asked.count(22)
+            await until(lambda: node.asked.count(22) >= tries + 3)
             status = follower.status()
     assert (status.stopped, status.stopped_at, status.height) == (reason, 22, 21)
     assert store.spans == [(0, 21)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
 
@@ -286,13 +285,11 @@ async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
         # The follower searches for the first block of Etna and reads no range.
         assert len(nodes[1].asked) < 8
         leads[0].set(False)
-        # The former leader stops at once. A call that it sent before may still arrive.
-        await asyncio.sleep(0.1)
-        asked = len(nodes[0].asked)
         chain.grow(3)
         leads[1].set(True)
         await until(lambda: second.status().height == 22 and second.status().is_leader)
-        assert len(nodes[0].asked) == asked
+        # The former leader reads no new block. A call that it sent before may still arrive.
+        assert max(nodes[0].asked) < 20
         assert not first.status().is_leader
     assert len(store.spans) == 1
     heights = [height for read in store.appended for height in range(read.low, read.high + 1)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.eventually import until
 from warpseal.errors import NodeFailure
 from warpseal.node.pool import NodeResult
 from warpseal.ops.health.check import CheckOutcome
@@ -26,9 +27,11 @@ class FakeNodes:
     last: int | None = 7
     is_fresh: bool = True
     now: float = 0.0
+    polls: int = 0
 
     def monitor(self, frequency_s: float = 30.0) -> NodeMonitor:
         async def heights() -> Sequence[NodeResult[int]]:
+            self.polls += 1
             return node_results(self.heights)
 
         async def info() -> Sequence[NodeResult[int]]:
@@ -118,13 +121,13 @@ async def test_the_callback_runs_when_a_result_changes() -> None:
     nodes, changed = FakeNodes([12]), asyncio.Event()
     task = asyncio.create_task(nodes.monitor(frequency_s=0.02).run(changed.set))
     try:
-        await asyncio.sleep(0.1)
+        await until(lambda: nodes.polls >= 3)
         assert not changed.is_set()
         nodes.heights = [NodeFailure.TIMEOUT]
-        await asyncio.wait_for(changed.wait(), 10)
+        await until(changed.is_set)
         changed.clear()
         nodes.heights = [13]
-        await asyncio.wait_for(changed.wait(), 10)
+        await until(changed.is_set)
     finally:
         task.cancel()
         await asyncio.wait((task,))

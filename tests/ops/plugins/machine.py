@@ -15,7 +15,7 @@ CHARACTER = "good"
 PROTOCOL_VERSION = 45
 
 if CHARACTER == "silent":
-    time.sleep(60)
+    time.sleep(600)
 if CHARACTER == "ends early":
     os.write(2, b"nothing to do here\n")
     sys.exit(3)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.ops.plugins.machines import install, is_alive, no_node, open_files, read_events, registry, vm_id
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id
@@ -81,19 +80,16 @@ async def test_a_plugin_of_another_protocol_names_both_versions_and_the_path(tmp
 
 async def test_a_plugin_without_a_handshake_fails_after_the_timeout(tmp_path: Path) -> None:
     install(tmp_path, vm_id(1), "silent")
-    started = time.monotonic()
-    loaded = await registry(tmp_path, handshake_s=0.3).load()
+    # The plugin itself runs for ten minutes.
+    loaded = await finish(registry(tmp_path, handshake_s=0.3).load())
     assert loaded == LoadedVMs({}, {vm_id(1): NOT_FOUND})
-    assert 0.3 <= time.monotonic() - started < 5
 
 
 async def test_a_plugin_that_exits_early_fails_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     install(tmp_path, vm_id(1), "ends early")
-    started = time.monotonic()
     with caplog.at_level(logging.INFO, "vm-factory"):
-        loaded = await registry(tmp_path, handshake_s=60).load()
+        loaded = await finish(registry(tmp_path, handshake_s=3_600).load())
     assert loaded.failed_vms == {vm_id(1): NOT_FOUND}
-    assert time.monotonic() - started < 30
     assert "nothing to do here" in caplog.messages
 
 

@@ -51,7 +51,7 @@ async def cluster_with(folder: Path, other: Profiler) -> AsyncIterator[tuple[Clu
     handlers: dict[str, CommandHandler] = {**profile_handlers(other.take), "come": connect}
     try:
         async with running_server(control_server, folder), process(folder, handlers):
-            await asyncio.wait_for(is_connected.wait(), 20)
+            await until(is_connected.is_set)
             yield cluster, control_server
     finally:
         own.close()
