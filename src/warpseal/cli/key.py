@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from warpseal.cli.process import Command
@@ -62,10 +63,6 @@ def _create(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(parser, "List the API keys: name, last characters, limits, dates.")
-
-
 def _list(args: argparse.Namespace) -> int:
     url = resolve_store(args)
     with open_read_only(url) as connection:
@@ -112,5 +109,5 @@ def _day(at_unix_s: float) -> str:
 
 
 CREATE: Final = Command(_add_create_arguments, _create)
-LIST: Final = Command(_add_list_arguments, _list)
+LIST: Final = Command(partial(add_arguments, about="List the API keys: name, last characters, limits, dates."), _list)
 REVOKE: Final = Command(_add_revoke_arguments, _revoke)

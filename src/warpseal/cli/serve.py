@@ -36,8 +36,7 @@ def load_config(args: argparse.Namespace) -> Loaded:
     """Return the configuration of a command's file, environment and flags; raises ConfigError."""
     named = os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG_FILE") or os.environ.get("CONFIG_FILE")
     file = args.config or (Path(named) if named else None)
-    given = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
-    return load(file, {name: value for name, value in given.items() if value is not None}, os.environ)
+    return load(file, _given_flags(args), os.environ)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,8 +53,12 @@ def _index_command(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "warpseal", "index", "run", "--ends-with-stdin"]
     if args.config:
         command.append(f"--config={args.config}")
-    given = ((key.name, getattr(args, key.name.replace("-", "_"), None)) for key in KEYS)
-    return command + [f"--{name}={value}" for name, value in given if value is not None]
+    return command + [f"--{name}={value}" for name, value in _given_flags(args).items()]
+
+
+def _given_flags(args: argparse.Namespace) -> dict[str, str]:
+    given = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _announce(api_url: str, metrics_url: str) -> None:

@@ -19,8 +19,7 @@ from warpseal.api.settings import ApiSettings
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.l1.follower.settings import FollowerSettings
-from warpseal.l1.settings import L1Settings
+from warpseal.l1.settings import FollowerSettings, L1Settings
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.settings import HealthSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
@@ -112,13 +112,11 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
 
 async def _until_connected(services: Services, timeout_s: float) -> None:
     """Wait until every validator of the tracked subnets is connected, or until the timeout."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
-    while loop.time() < deadline:
-        readiness = services.followed.readiness()
-        if all(subnet.is_known and not subnet.missing for subnet in readiness):
-            return
-        await asyncio.sleep(_POLL_S)
+    readiness = services.followed.readiness
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while any(not subnet.is_known or subnet.missing for subnet in readiness()):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(_POLL_S)
 
 
 def _check_nodes(setting: str, answers: Sequence[NodeResult[int]]) -> Iterator[Finding]:

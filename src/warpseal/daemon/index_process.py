@@ -29,7 +29,7 @@ from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import Worker, open_worker_process
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
-from warpseal.ops.ipc.client import serve_commands
+from warpseal.ops.ipc import serve_commands
 from warpseal.ops.logs.ipc import level_handlers
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.profiles.ipc import profile_handlers

@@ -37,7 +37,7 @@ from warpseal.ops.health.daemon_checks import (
 from warpseal.ops.health.nodes import NodeMonitor
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.health.subnets import BootstrapCheck, quorum_check
-from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.ipc import ControlServer
 from warpseal.ops.logs.ipc import ClusterLoggers
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.aliases import read_aliases as read_vm_aliases

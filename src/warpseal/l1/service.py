@@ -131,20 +131,20 @@ class L1MessageService:
             raise NodeUnavailable("the transaction that the caller names") from None
 
     async def _superseded(self, request: L1Request, context: SigningContext, validity: Superseded) -> L1SignedMessage:
-        """Return the message if it was signed while it was valid. Raises MessageSuperseded, StoreDown."""
-        superseded = (await self._with_justification(validity, context)).as_json()
+        """Return the message if it was signed while it was valid. Raises MessageSuperseded, StoreDown.
+
+        Either has the justification of a removal message, if that is known.
+        """
+        validation_id = context.attestation.validation_id
+        if validity.is_removal and validation_id is not None:
+            found = await self._components.origins.load(validation_id)
+            if found is not None:
+                validity = replace(validity, justification=found.origin.justification)
+        superseded = validity.as_json()
         stored = await self._aggregate_stored(request, context)
         if stored is None:
             raise MessageSuperseded(id_text(request.tx_id), superseded)
         return _result(stored, context, superseded)
-
-    async def _with_justification(self, validity: Superseded, context: SigningContext) -> Superseded:
-        """Return it with the justification of the removal message, if that is known."""
-        validation_id = context.attestation.validation_id
-        if not validity.is_removal or validation_id is None:
-            return validity
-        found = await self._components.origins.load(validation_id)
-        return validity if found is None else replace(validity, justification=found.origin.justification)
 
     async def _aggregate_stored(self, request: L1Request, context: SigningContext) -> Aggregation | None:
         """Return the message signed by stored signatures, or None if they do not suffice. Raises StoreDown."""

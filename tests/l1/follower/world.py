@@ -20,8 +20,8 @@ from warpseal.l1.follower.follower import FollowerStore, PChainFollower
 from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
 from warpseal.l1.follower.ranges import KnownRanges
-from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
+from warpseal.l1.settings import FollowerSettings
 from warpseal.node.blocks import PBlocksClient
 from warpseal.store.leadership import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin

@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import until
 from tests.ops.ipc.world import process, running_server
 from warpseal.errors import CallRefused
-from warpseal.ops.ipc.server import SOCKET_NAME, ControlServer
+from warpseal.ops.ipc import SOCKET_NAME, ControlServer
 
 TIMEOUT_S = 20.0
 

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.eventually import until
-from warpseal.ops.ipc.client import CommandHandler, serve_commands
-from warpseal.ops.ipc.server import SOCKET_NAME, ControlServer
+from warpseal.ops.ipc import SOCKET_NAME, CommandHandler, ControlServer, serve_commands
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import pytest
 from tests.eventually import until
 from tests.ops.ipc.world import process, running_server
 from warpseal.errors import CallRefused
-from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.ipc import ControlServer
 from warpseal.ops.logs.ipc import ClusterLoggers, level_handlers
 from warpseal.ops.logs.loggers import DaemonLoggers, Levels
 

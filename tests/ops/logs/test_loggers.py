@@ -54,7 +54,7 @@ def test_each_record_belongs_to_one_logger(logger: str, fields: dict[str, str], 
 def test_every_package_that_logs_has_a_logger() -> None:
     source = Path(warpseal.__file__).parent
     logging_packages = {
-        file.relative_to(source).parts[1 if file.is_relative_to(source / "ops") else 0]
+        file.relative_to(source).with_suffix("").parts[1 if file.is_relative_to(source / "ops") else 0]
         for file in source.rglob("*/*.py")
         if "logging.getLogger(__name__)" in file.read_text()
     }

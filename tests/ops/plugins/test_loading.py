@@ -12,8 +12,9 @@ import pytest
 from tests.eventually import finish, until
 from tests.ops.plugins.machines import install, is_alive, no_node, open_files, read_events, registry, vm_id
 from warpseal.cli.process import run_on_loop
+from warpseal.errors import CallRefused
 from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id
-from warpseal.ops.plugins.registry import InvalidVMID, LoadedVMs, PluginDirUnreadable, PluginRegistry
+from warpseal.ops.plugins.registry import LoadedVMs, PluginRegistry
 from warpseal.ops.plugins.settings import PluginSettings
 
 NOT_FOUND = "handshake failed: vm process not found"
@@ -180,7 +181,7 @@ async def test_an_empty_folder_hidden_files_and_directories_hold_no_plugins(tmp_
 async def test_an_invalid_file_name_fails_the_whole_load(tmp_path: Path) -> None:
     plugin = install(tmp_path, vm_id(1))
     (tmp_path / "no-id.sh").write_text("")
-    with pytest.raises(InvalidVMID, match=r'^invalid vmID: "no-id"$'):
+    with pytest.raises(CallRefused, match=r'^invalid vmID: "no-id"$'):
         await registry(tmp_path).load()
     assert read_events(plugin) == []
 
@@ -200,14 +201,14 @@ async def test_a_plugin_may_be_named_by_an_alias_of_its_machine(tmp_path: Path) 
 
 async def test_an_unreadable_plugin_folder_is_an_error_but_a_missing_default_folder_is_not(tmp_path: Path) -> None:
     missing = tmp_path / "plugins"
-    with pytest.raises(PluginDirUnreadable, match=f"^open {missing}: no such file or directory$"):
+    with pytest.raises(CallRefused, match=f"^open {missing}: no such file or directory$"):
         await registry(missing).load()
     default = PluginSettings()
     assert default.folder(tmp_path) == missing
     unset = PluginRegistry(default, missing, VMAliases(), node_protocol=no_node)
     assert await unset.load() == LoadedVMs({}, {})
     missing.write_text("a file")
-    with pytest.raises(PluginDirUnreadable, match=f"^open {missing}: not a directory$"):
+    with pytest.raises(CallRefused, match=f"^open {missing}: not a directory$"):
         await unset.load()
 
 

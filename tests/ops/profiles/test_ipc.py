@@ -11,8 +11,7 @@ import pytest
 
 from tests.eventually import until
 from tests.ops.ipc.world import process, running_server
-from warpseal.ops.ipc.client import CommandHandler
-from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.ipc import CommandHandler, ControlServer
 from warpseal.ops.profiles.ipc import ClusterProfiler, profile_handlers
 from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNotWritten, Profiler, ProfileStep
 

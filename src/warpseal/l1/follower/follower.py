@@ -17,8 +17,8 @@ from warpseal.l1.follower.block_reader import BlockReader, FollowerFault, Follow
 from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
 from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
-from warpseal.l1.follower.settings import FollowerSettings
 from warpseal.l1.follower.status import FollowerStatus
+from warpseal.l1.settings import FollowerSettings
 from warpseal.node.blocks import PBlocksClient
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Backoff, Retrier

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from warpseal.errors import CallRefused
-from warpseal.ops.ipc.client import CommandHandler
-from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.ipc import CommandHandler, ControlServer
 from warpseal.ops.logs.loggers import LEVELS, DaemonLoggers, Levels
 
 TOPIC: Final = "levels"

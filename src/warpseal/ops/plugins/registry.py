@@ -31,21 +31,6 @@ NodeProtocol = Callable[[], Awaitable[int | None]]
 """Asks a node for its protocol version; None if no node answers."""
 
 
-class InvalidVMID(CallRefused):
-    """The name of a file is neither an alias nor an id of a virtual machine. name: the name without its extension."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"invalid vmID: {dumps(name, ensure_ascii=False)}")
-        self.name = name
-
-
-class PluginDirUnreadable(CallRefused):
-    """The plugin directory cannot be listed."""
-
-    def __init__(self, folder: Path, error: OSError) -> None:
-        super().__init__(f"open {folder}: {os_error_text(error)}")
-
-
 @dataclass(frozen=True, slots=True)
 class LoadedVMs:
     """The outcome of one load. new_vms: ids in base58-check to their aliases; failed_vms: ids to error texts."""
@@ -71,7 +56,7 @@ class PluginRegistry:
         self._lock = AsyncLock()
 
     async def load(self) -> LoadedVMs:
-        """Probe the plugins that are not loaded. Raises InvalidVMID, PluginDirUnreadable, before any start."""
+        """Probe the plugins that are not loaded. Raises CallRefused, with the node's text, before any start."""
         async with self._lock:
             paths = await asyncio.to_thread(self._find_plugins)
             new = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._loaded}
@@ -102,7 +87,7 @@ class PluginRegistry:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self._settings.plugin_dir is None:
                 return {}
-            raise PluginDirUnreadable(self._folder, error) from error
+            raise CallRefused(f"open {self._folder}: {os_error_text(error)}") from error
         names = sorted(name for name in files if not name.startswith("."))[:_MAX_FILES]
         return {self._vm_id(Path(name).stem): self._folder.absolute() / name for name in names}
 
@@ -110,4 +95,4 @@ class PluginRegistry:
         try:
             return self._aliases.find(name)
         except MalformedID as error:
-            raise InvalidVMID(name) from error
+            raise CallRefused(f"invalid vmID: {dumps(name, ensure_ascii=False)}") from error

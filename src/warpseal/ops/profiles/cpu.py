@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
-from warpseal.runtime.stack_samples import NO_STACK, StackTotal, StackTotals, capture_stack
+from warpseal.runtime.stack_samples import Frame, StackTotal, StackTotals, capture_stack
 
 NATIVE: Final = "[native]"
 PROFILER: Final = "[profiler]"
@@ -51,12 +51,10 @@ class CpuSampler:
 
     def totals(self) -> Iterator[StackTotal]:
         """Yield samples and nanoseconds by stack. Call it after stop()."""
-        own, native = StackTotals(), StackTotals()
-        own.add(NO_STACK, self.own_cpu_ns, 0, innermost=PROFILER)
-        native.add(NO_STACK, max(0, self._process_ns - self._accounted_ns - self.own_cpu_ns), 0, innermost=NATIVE)
         yield from self._totals.totals()
-        yield from own.totals()
-        yield from native.totals()
+        yield StackTotal((Frame(PROFILER),), 0, self.own_cpu_ns)
+        native_ns = self._process_ns - self._accounted_ns - self.own_cpu_ns
+        yield StackTotal((Frame(NATIVE),), 0, max(0, native_ns))
 
     def _sample(self, _number: int, frame: FrameType | None) -> None:
         started_ns = time.thread_time_ns()

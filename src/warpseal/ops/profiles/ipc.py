@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from warpseal.ops.ipc.client import CommandHandler
-from warpseal.ops.ipc.server import ControlServer
+from warpseal.ops.ipc import CommandHandler, ControlServer
 from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, Profiler, ProfileStep, TakeStep
 
 TOPIC: Final = "profile"

@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from warpseal.ops.profiles.cpu import NATIVE, PROFILER
 from warpseal.runtime.stack_samples import Frame, StackTotal
-
-NATIVE: Final = "[native]"
-PROFILER: Final = "[profiler]"
 
 _STATM: Final = Path("/proc/self/statm")
 # Objects that are visited before the event loop runs again: a few milliseconds.

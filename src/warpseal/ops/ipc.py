@@ -1,4 +1,4 @@
-"""The daemon's end of the Unix socket over which it sends commands to its other processes, such as the indexer's.
+"""The Unix socket over which the daemon sends commands to its other processes, such as the indexer's.
 
 Each line is JSON. A command has a topic, a value and a number; its reply repeats the number and has the error, if any.
 Each client sends an empty line every second, which shows the daemon that the process is alive.
@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
+
+from warpseal.errors import CallRefused
+from warpseal.runtime.process import running
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +26,11 @@ _MAX_CLIENTS: Final = 16
 _MAX_ERROR_CHARACTERS: Final = 500
 _SILENT_S: Final = 5.0
 _POLL_S: Final = 0.5
+_HEARTBEAT_S: Final = 1.0
+_RECONNECT_S: Final = 1.0
+
+CommandHandler = Callable[[Any], Awaitable[None]]
+"""Executes a command of one topic, given its JSON value. The text of a raised CallRefused goes to the daemon."""
 
 
 class ControlServer:
@@ -139,3 +148,46 @@ class _Client:
             if not reply.done():
                 reply.set_result("the process is gone")
         self._writer.close()
+
+
+async def serve_commands(folder: Path, handlers: Mapping[str, CommandHandler]) -> None:
+    """Execute commands of the daemon of a folder, by topic, until cancelled; the daemon may stop and start again."""
+    while True:
+        with suppress(OSError, ValueError):
+            reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME, limit=MAX_LINE_BYTES)
+            try:
+                await _serve(handlers, reader, writer)
+            finally:
+                writer.close()
+        await asyncio.sleep(_RECONNECT_S)
+
+
+async def _serve(
+    handlers: Mapping[str, CommandHandler], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    async with running(_send_heartbeats(writer)):
+        while line := await reader.readline():
+            command = json.loads(line)
+            error = await _execute(handlers, command)
+            writer.write(json.dumps({"number": command["number"], "error": error}).encode() + b"\n")
+
+
+async def _execute(handlers: Mapping[str, CommandHandler], command: Mapping[str, Any]) -> str:
+    """Execute a command; return the error, an empty text if there is none."""
+    handler = handlers.get(command["topic"])
+    if handler is None:
+        return "this process does not know the command"
+    try:
+        await handler(command["value"])
+    except CallRefused as error:
+        return str(error)
+    except Exception as error:
+        log.exception("internal error in a command of the daemon", extra={"topic": command["topic"]})
+        return type(error).__name__
+    return ""
+
+
+async def _send_heartbeats(writer: asyncio.StreamWriter) -> None:
+    while not writer.is_closing():
+        writer.write(b"\n")
+        await asyncio.sleep(_HEARTBEAT_S)
