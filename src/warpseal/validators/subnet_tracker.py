@@ -11,14 +11,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from warpseal.errors import HeightTooNew, NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.info import InfoClient, PeerHint
 from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient
-from warpseal.peers.network import PeerNetwork
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
@@ -26,6 +25,9 @@ from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.tracking_state import TrackedSubnet, TrackedSubnets
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID, id_text
 from warpseal.warp.validator_set import CanonicalValidatorSet, Validator, required_weight
+
+if TYPE_CHECKING:
+    from warpseal.peers.network import PeerNetwork
 
 log = logging.getLogger(__name__)
 
