@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.aggregation.memory_archive import MemoryArchive
@@ -124,6 +124,8 @@ def assert_right(raw: bytes, members: CanonicalValidatorSet, quorum: int) -> Non
     )
 
 
+# The seed: two rounds of one message found the same bad shares, and the second gave up, since the first had dropped them.
+@example(2847533)
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_result_is_right_for_its_set_whatever_is_stored(seed: int) -> None:

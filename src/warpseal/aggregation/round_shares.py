@@ -235,7 +235,8 @@ class RoundShares:
         clean, proven, bad = (self._current(found) for found in (result.clean, result.proven, result.bad))
         if is_first:
             # Keys that cancel each other out verify nowhere, though no share of theirs is bad.
-            self._fruitless = 0 if bad or self.can_go_on else self._fruitless + 1
+            # A bad share that another round of the message has dropped meanwhile counts as found.
+            self._fruitless = 0 if result.bad or self.can_go_on else self._fruitless + 1
             if self._fruitless > _MAX_FRUITLESS:
                 raise AssertionError("nothing is wrong with shares that make no valid sum")
         for member, _ in clean:
