@@ -124,7 +124,7 @@ def assert_right(raw: bytes, members: CanonicalValidatorSet, quorum: int) -> Non
     )
 
 
-# The seed: two rounds of one message found the same bad shares, and the second gave up, since the first had dropped them.
+# Two rounds of one message found the same bad shares, and the second gave up, since the first had dropped them.
 @example(2847533)
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))

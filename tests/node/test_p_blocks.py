@@ -144,7 +144,7 @@ async def test_only_the_follower_respects_retry_after(status: int) -> None:
                 calls_after.append(len(node.seen))
                 clock.advance(0.19)
             assert await upstream.platform.height() == 19
-            clock.advance(0.05)
+            clock.advance(0.1)
             assert await upstream.blocks.block_at(7) == b"7"
     # In the pause nothing came, not even the question for the network's id.
     assert len(set(calls_after)) == 1
