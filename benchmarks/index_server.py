@@ -19,11 +19,14 @@ from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServic
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.node.access import AllowedHosts
 from warpseal.api.probes import ProbeEndpoints
 from warpseal.api.routes import api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
+from warpseal.api.status.document import StatusDocument
+from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.history.blocks import Blockchain
 from warpseal.history.chains import PrimaryChains
@@ -64,13 +67,22 @@ class QuietNode:
         return Connectivity(100.0, 100.0)
 
 
+class NoStatus:
+    """The status of nothing."""
+
+    async def collect(self, *, with_addresses: bool) -> StatusDocument:
+        """Return an empty document."""
+        return StatusDocument("", "", "", ready=False)
+
+
 async def serve(settings: IndexSettings) -> None:
     """Answer until SIGTERM."""
     api_settings, data_settings, metrics = ApiSettings("127.0.0.1", 0), DataApiSettings(), Metrics()
     signing, data = StartupGate[SigningServices](), StartupGate[DataServices]()
     data_api = DataApi(data, api_settings, data_settings)
     aggregator = AggregatorEndpoints(signing, api_settings, metrics)
-    app = api_app(aggregator, ProbeEndpoints(signing), data_api, api_settings, metrics)
+    status = StatusEndpoints(NoStatus(), api_settings, AllowedHosts(()), lambda: 0, asyncio.Event())
+    app = api_app(aggregator, ProbeEndpoints(signing), status, data_api, api_settings, metrics)
     server = HttpServer(app, api_settings.api_host, 0, api_settings)
     server.bind()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
+import msgspec
 from starlette.types import ASGIApp
 
 from tests.eventually import TIMEOUT_S
@@ -17,11 +18,14 @@ from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServic
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.node.access import AllowedHosts
 from warpseal.api.probes import ProbeEndpoints
 from warpseal.api.routes import api_app
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
+from warpseal.api.status.document import StatusDocument
+from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.errors import MissingValidator, QuorumShortfall, Verdict, WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
@@ -30,6 +34,8 @@ from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
 NETWORK_ID = 88888
+METRICS_PORT = 8_181
+EMPTY_STATUS = StatusDocument("1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", ready=True)
 MESSAGE = UnsignedMessage.build(NETWORK_ID, ChainID(bytes(range(32))), b"\x00\x00\x00\x00\x00\x00" + bytes(32))
 SUBNET = SubnetID(bytes(range(32, 64)))
 SIGNED = MESSAGE.raw + bytes(4) + b"\x00\x00\x00\x01\x01" + b"\xc0" + bytes(95)
@@ -92,6 +98,27 @@ class ScriptedReadiness:
         return self.subnets
 
 
+@dataclass
+class ScriptedStatus:
+    """Returns the given document, without addresses if none are wanted, and counts the calls.
+
+    turns: how often it lets other callbacks run, as a large document does.
+    """
+
+    document: StatusDocument = EMPTY_STATUS
+    calls: list[bool] = field(default_factory=list)
+    turns: int = 1
+
+    async def collect(self, *, with_addresses: bool) -> StatusDocument:
+        self.calls.append(with_addresses)
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
+        if with_addresses:
+            return self.document
+        public = [msgspec.structs.replace(row, address=None) for row in self.document.validators]
+        return msgspec.structs.replace(self.document, validators=public)
+
+
 class CountingGate(StartupGate[SigningServices]):
     """Counts the requests that have waited."""
 
@@ -112,6 +139,10 @@ class World:
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
     background: dict[str, Any] = field(default_factory=dict)
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
+    status: ScriptedStatus = field(default_factory=ScriptedStatus)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    interval_s: float = 2.0
+    write_timeout_s: float = 20.0
     metrics: Metrics = field(default_factory=Metrics)
     gate: CountingGate = field(default_factory=lambda: CountingGate(timeout_s=60.0))
 
@@ -121,7 +152,16 @@ class World:
         aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
         probes = ProbeEndpoints(self.gate)
         data = DataApi(StartupGate[DataServices](), self.settings, DataApiSettings())
-        return api_app(aggregator, probes, data, self.settings, self.metrics)
+        status = StatusEndpoints(
+            self.status,
+            self.settings,
+            AllowedHosts(("localhost",)),
+            lambda: METRICS_PORT,
+            self.stopping,
+            self.interval_s,
+            self.write_timeout_s,
+        )
+        return api_app(aggregator, probes, status, data, self.settings, self.metrics)
 
     def open(self, network_id: int) -> None:
         services = SigningServices(

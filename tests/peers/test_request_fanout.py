@@ -134,8 +134,8 @@ async def test_full_queues_are_counted_and_queued_requests_are_released_later() 
 
 def test_latency_is_a_moving_average() -> None:
     statistics = PeerStatistics()
-    statistics.count_response(1.0, is_error=False)
+    statistics.count_response(1.0, 5.0, is_error=False)
     assert statistics.latency_s == 1.0
-    statistics.count_response(2.0, is_error=True)
+    statistics.count_response(2.0, 7.0, is_error=True)
     assert statistics.latency_s == 1.1
     assert (statistics.responses, statistics.errors) == (1, 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -34,6 +36,8 @@ log = logging.getLogger("warpseal.aggregation")
 
 _OK: Final = "ok"
 _CANCELLED: Final = "cancelled"
+_MAX_RECENT: Final = 100
+_MAX_REASON_CHARACTERS: Final = 500
 _MAX_OFFENDERS: Final = 65_536
 _MAX_PINNED: Final = 16_384
 
@@ -58,10 +62,31 @@ class Aggregation:
     total_weight: int
 
 
+@dataclass(frozen=True, slots=True)
+class AggregationRecord:
+    """One finished aggregation, for operators. ended_at: Unix seconds. reason: the text of the error, if it failed.
+
+    stages: seconds by stage. The fields after it are None, or 0, if the request failed before they were known.
+    required_weight: without the buffer of the quorum.
+    """
+
+    ended_at: float
+    outcome: str
+    reason: str
+    stages: Mapping[str, float]
+    message_id: MessageID | None = None
+    signing_subnet_id: SubnetID | None = None
+    height: int | None = None
+    signed_weight: int = 0
+    required_weight: int = 0
+    total_weight: int = 0
+
+
 class SignatureAggregator:
     """Used from one event loop. executor: worker threads for sums and pairings; clock: measures the stages.
 
-    auditor: has a `run` of its own; without it shares are verified only when they are needed.
+    auditor: has a `run` of its own; without it shares are verified only when they are needed. recent: the aggregations
+    that ended last, without those that the memory answered. unix_clock: dates them.
     """
 
     def __init__(
@@ -73,10 +98,13 @@ class SignatureAggregator:
         executor: Executor | None = None,
         random: Random | None = None,
         clock: Callable[[], float] = perf_counter,
+        unix_clock: Callable[[], float] = time.time,
     ) -> None:
         self._metrics = deps.metrics
         self._settings = settings
         self._clock = clock
+        self._unix_clock = unix_clock
+        self.recent: Final[deque[AggregationRecord]] = deque(maxlen=_MAX_RECENT)
         self._memory = SharedByteLimit(settings.cache_bytes)
         # Shares are attached first, so they are evicted first: a result is worth more than its shares.
         self._shares = ShareCache(settings.signature_cache_size, self._memory)
@@ -100,16 +128,18 @@ class SignatureAggregator:
         Raises InvalidTimeout; what Resolver.resolve raises; QuorumImpossible, QuorumNotReached, StoreDown.
         """
         trace = _RequestTrace(self._clock)
-        outcome = _CANCELLED
+        outcome, reason = _CANCELLED, ""
         try:
             aggregation = await self._aggregate(request, trace)
             outcome = _OK
         except WarpsealError as error:
-            outcome = error.code
+            outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise
         finally:
             stages = trace.stages()
             self._metrics.observe_aggregation(outcome, stages)
+            if not trace.is_cached:
+                self.recent.append(trace.record(self._unix_clock(), outcome, reason, stages))
             # An aggregation that succeeded is in the access log already.
             level = logging.DEBUG if outcome == _OK else logging.INFO
             if log.isEnabledFor(level):
@@ -137,7 +167,7 @@ class SignatureAggregator:
         if request.is_pinned:
             self._pinned.pin(message)
         result = self._results.find(message.id, validators.digest, goal, loop.time())
-        is_cached = result is not None
+        trace.is_cached = result is not None
         if result is None:
             try:
                 result = await self._rounds.collect(caller)
@@ -155,7 +185,7 @@ class SignatureAggregator:
             signing_subnet_id=resolved.subnet_id,
             quorum=request.quorum,
             stages=trace.stages(),
-            cached=is_cached,
+            cached=trace.is_cached,
             signers=result.signers,
             signed_weight=result.weight,
             total_weight=validators.total_weight,
@@ -209,12 +239,32 @@ class _RequestTrace:
         self.validators_s = 0.0
         self.caller: Caller | None = None
         self.result: SignedResult | None = None
+        self.is_cached = False
         self._clock = clock
 
     def stages(self) -> Mapping[str, float]:
         """Return seconds by stage, the total included."""
         total = {"total": self._clock() - self.started_at}
         return total if self.caller is None else {"validators": self.validators_s, **self.caller.stages, **total}
+
+    def record(self, ended_at: float, outcome: str, reason: str, stages: Mapping[str, float]) -> AggregationRecord:
+        """Return the record of the request."""
+        if self.caller is None:
+            return AggregationRecord(ended_at, outcome, reason, stages)
+        request, shortfall = self.caller.request, self.caller.shortfall
+        weight = self.result.weight if self.result is not None else shortfall.signed_weight if shortfall else 0
+        return AggregationRecord(
+            ended_at,
+            outcome,
+            reason,
+            stages,
+            request.message.id,
+            request.subnet_id,
+            request.height,
+            weight,
+            self.caller.goal.required_weight,
+            request.validators.total_weight,
+        )
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log line."""

@@ -31,7 +31,7 @@ IS_COMPLETE: Final = "is_complete"
 """Key of the ASGI scope's state: there once the whole body has arrived."""
 
 ABORT: Final = "abort"
-"""Key of a WebSocket's: ends its connection at once, whatever was not written yet."""
+"""Key of the ASGI scope's state: ends the connection at once, whatever was not written yet."""
 
 MAX_PIPELINED: Final = 16
 # A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
@@ -68,6 +68,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {**self.app_state, ABORT: transport.abort}
         # Header and body leave in two writes; without this the second may wait for the client's delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self._settings.max_connections:

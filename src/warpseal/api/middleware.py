@@ -25,7 +25,7 @@ CLIENT_GONE: Final = 499
 
 _FIELDS: Final = "warpseal.log"
 _NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/liveness", "/ext/health/readiness")
-_PROBES: Final = frozenset({"/health", "/ready", "/metrics", *_NODE_PROBES})
+_PROBES: Final = frozenset({"/health", "/ready", "/metrics", "/status.json", *_NODE_PROBES})
 _SHOWN_CHARACTERS: Final = 200
 
 

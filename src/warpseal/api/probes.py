@@ -7,7 +7,7 @@ the metrics port only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -41,9 +41,20 @@ class ProbeEndpoints:
         services = self._gate.services
         return services.readiness() if services is not None else ()
 
+    def faults(self, subnets: Sequence[SubnetReadiness]) -> Iterator[str]:
+        """Yield the reasons why the daemon is not ready, one sentence each."""
+        if self._gate.services is None or not self._gate.services.is_height_fresh():
+            yield STALE_HEIGHT
+        yield from (subnet.shortfall for subnet in subnets if subnet.shortfall is not None)
+
+    def background_status(self) -> Mapping[str, Any]:
+        """Return the state of what signing does not need, JSON-ready; empty while the daemon starts."""
+        services = self._gate.services
+        return services.background_status() if services is not None else {}
+
     async def health(self, request: Request) -> Response:
         """GET /health: 200 while the daemon is alive; its body says whether it is ready."""
-        faults = list(self._faults(self.readiness()))
+        faults = list(self.faults(self.readiness()))
         status = "down" if faults else "up"
         check = {"status": status, "timestamp": self._now().isoformat().replace("+00:00", "Z")}
         if faults:
@@ -53,18 +64,12 @@ class ProbeEndpoints:
     async def ready(self, request: Request) -> Response:
         """GET /ready: 200 if each subnet of `readiness` has enough weight connected, else 503."""
         subnets = self.readiness()
-        faults = list(self._faults(subnets))
+        faults = list(self.faults(subnets))
         content: dict[str, Any] = {"ready": not faults, "subnets": [_subnet_json(subnet) for subnet in subnets]}
         if faults:
             content["faults"] = faults
-        if self._gate.services is not None:
-            content.update(self._gate.services.background_status())
+        content.update(self.background_status())
         return JSONResponse(content, 503 if faults else 200)
-
-    def _faults(self, subnets: Sequence[SubnetReadiness]) -> Iterator[str]:
-        if self._gate.services is None or not self._gate.services.is_height_fresh():
-            yield STALE_HEIGHT
-        yield from (subnet.shortfall for subnet in subnets if subnet.shortfall is not None)
 
 
 class MetricsPage:

@@ -18,6 +18,7 @@ from warpseal.api.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.settings import ApiSettings
+from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.errors import MethodNotAllowed, NotFound
 from warpseal.metrics.registry import Metrics
 
@@ -27,7 +28,12 @@ KEBAB_AGGREGATE = "/aggregate-signatures"
 
 
 def api_app(
-    aggregator: AggregatorEndpoints, probes: ProbeEndpoints, data: DataApi, settings: ApiSettings, metrics: Metrics
+    aggregator: AggregatorEndpoints,
+    probes: ProbeEndpoints,
+    status: StatusEndpoints,
+    data: DataApi,
+    settings: ApiSettings,
+    metrics: Metrics,
 ) -> Starlette:
     """Return the app of the API port."""
     keyed = data.access.require_key
@@ -37,6 +43,7 @@ def api_app(
         Route(KEBAB_AGGREGATE, aggregator.kebab, methods=()),  # All methods: the endpoint answers each.
         Route("/health", probes.health),
         Route("/ready", probes.ready),
+        *status.routes(),
         *data.routes(),
     ]
     return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from warpseal.errors import NetworkNotServed
-from warpseal.runtime.settings import HOUR_S, boolean, integer, list_of, seconds, setting, text
+from warpseal.runtime.settings import HOUR_S, boolean, integer, list_of, seconds, setting, text, url
 
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
 ALL_NETWORK_NAMES: Final = ("mainnet", "fuji", "testnet")
 
 _PORT: Final = integer(0, 65535)
+_WEB_URL: Final = url("http", "https")
+
+
+def _optional_url(value: Any, path: str) -> str:
+    """Accept a URL; an empty text counts as not given."""
+    return "" if value in ("", None) else _WEB_URL(value, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,21 @@ class ApiSettings:
         list_of(text),
         "names that {network} in a path may take; unset: those of the network",
         "NAMES",
+    )
+
+    public_page: bool = setting(
+        True,
+        "public-page",
+        boolean,
+        "landing page and /status.json for all clients; false: for clients on this machine only",
+        "BOOL",
+    )
+    dashboards_url: str = setting(
+        "",
+        "dashboards-url",
+        _optional_url,
+        "Grafana dashboards, to which the landing page links; unset: no link",
+        "URL",
     )
 
     @property

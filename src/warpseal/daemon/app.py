@@ -11,14 +11,18 @@ from typing import Final
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
+from warpseal.api.node.access import AllowedHosts
 from warpseal.api.node.app import switch_paths
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.routes import api_app, metrics_app
 from warpseal.api.server import HttpServer
 from warpseal.api.startup_gate import StartupGate
+from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
+from warpseal.daemon.listening import listening_file
 from warpseal.daemon.node_api import NodeApi
+from warpseal.daemon.status import DaemonStatus
 from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.metrics.registry import Metrics
@@ -71,7 +75,10 @@ async def _serve(
     data_api = DataApi(data, config.api, config.data_api)
     evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
     aggregator = AggregatorEndpoints(signing, config.api, metrics)
-    app = api_app(aggregator, probes, data_api, config.api, metrics)
+    status = DaemonStatus(config, probes, node_api, evm_api)
+    hosts = AllowedHosts(config.node_api.allowed_hosts)
+    status_endpoints = StatusEndpoints(status, config.api, hosts, lambda: metrics_server.port, stopping)
+    app = api_app(aggregator, probes, status_endpoints, data_api, config.api, metrics)
     api_server = HttpServer(
         switch_paths(node_api.interfaces, app), config.api.api_host, config.api.api_port, config.api
     )
@@ -79,32 +86,33 @@ async def _serve(
     metrics_server = HttpServer(metrics_page, config.api.metrics_host, config.api.metrics_port, config.api)
     api_server.bind()
     metrics_server.bind()
-    announce(api_server.url, metrics_server.url)
 
     async def start() -> None:
         # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
         from warpseal.daemon.startup import start_services
 
-        await start_services(config, signing, data, node_api, evm_api, metrics)
+        await start_services(config, signing, data, node_api, evm_api, status, metrics)
 
-    async with evm_api.opened(), asyncio.TaskGroup() as tasks:
-        serving_api = tasks.create_task(api_server.run())
-        serving_metrics = tasks.create_task(metrics_server.run())
-        background = (
-            tasks.create_task(node_api.run()),
-            tasks.create_task(evm_api.run(node_api.health, node_api.add_evm_chain_id)),
-            tasks.create_task(start()),
-        )
-        if config.indexer.chains and index_command:
-            tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
-        await stopping.wait()
-        log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
-        api_server.stop()
-        await serving_api
-        metrics_server.stop()
-        await serving_metrics
-        for task in background:
-            task.cancel()
+    with listening_file(config.peers.data_dir, api_server.url, metrics_server.url):
+        announce(api_server.url, metrics_server.url)
+        async with evm_api.opened(), asyncio.TaskGroup() as tasks:
+            serving_api = tasks.create_task(api_server.run())
+            serving_metrics = tasks.create_task(metrics_server.run())
+            background = (
+                tasks.create_task(node_api.run()),
+                tasks.create_task(evm_api.run(node_api.health, node_api.add_evm_chain_id)),
+                tasks.create_task(start()),
+            )
+            if config.indexer.chains and index_command:
+                tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
+            await stopping.wait()
+            log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
+            api_server.stop()
+            await serving_api
+            metrics_server.stop()
+            await serving_metrics
+            for task in background:
+                task.cancel()
     log.info("stopped")
 
 

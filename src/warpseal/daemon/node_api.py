@@ -63,7 +63,8 @@ _BACKOFF: Final = Backoff(first_s=0.5, cap_s=30.0)
 class NodeApi:
     """Answers from the start; the checks that need the network are registered by `open`.
 
-    readiness: connected weight of each tracked subnet; empty while the daemon starts.
+    readiness: connected weight of each tracked subnet; empty while the daemon starts. node_monitor: the state of the
+    upstream nodes, once they are watched.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class NodeApi:
         self._followings: dict[str, FollowedChain] = {}
         self._control_server = ControlServer(config.peers.data_dir, time.monotonic)
         self._held = ExitStack()
+        self.node_monitor: NodeMonitor | None = None
         self.aliases = ChainAliases()
         self.health = HealthRegistry(config.health)
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics)
@@ -145,9 +147,9 @@ class NodeApi:
         """Probe the upstream nodes until cancelled."""
         now = asyncio.get_running_loop().time
         probes = (upstream.platform.probe, upstream.info.probe)
-        watch = NodeMonitor(*probes, services.heights, self._config.health, now)
-        self.health.register(watch.check())
-        await watch.run(self.health.trigger)
+        monitor = self.node_monitor = NodeMonitor(*probes, services.heights, self._config.health, now)
+        self.health.register(monitor.check())
+        await monitor.run(self.health.trigger)
 
     async def run(self) -> None:
         """Run the health checks and the control server of the index process until cancelled."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from warpseal import __version__
+from warpseal import __version__, bls
 from warpseal.api.aggregator.endpoints import SigningServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.startup_gate import StartupGate
@@ -18,6 +18,7 @@ from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
+from warpseal.daemon.status import DaemonStatus, StatusSources
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.errors import NodeUnavailable
 from warpseal.history.text import NetworkText
@@ -43,6 +44,7 @@ async def start_services(
     data: StartupGate[DataServices],
     node_api: NodeApi,
     evm_api: EvmApi,
+    status: DaemonStatus,
     metrics: Metrics,
 ) -> None:
     """Build all services, open the gates of the APIs, and run until cancelled. Raises StartupError."""
@@ -61,13 +63,15 @@ async def start_services(
             index_status = IndexStatus()
             sources = metric_sources(services, config)
             metrics.watch(replace(sources, health=node_api.health.results, indexed=index_status.samples))
+            validators_api = ValidatorsApi(config, node_api.interfaces)
+            status.open(StatusSources(network_id, node_id, bls.BACKEND, services, validators_api, index_status))
             signing.open(_signing_services(network_id, services, index_status))
             node_api.open(services, node_id, index_status)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(services.run())
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(node_api.watch_nodes(services, upstream))
-                tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
+                tasks.create_task(validators_api.run(services, upstream))
 
                 async def data_services() -> DataServices:
                     prices = None

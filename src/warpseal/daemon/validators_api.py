@@ -21,18 +21,24 @@ log = logging.getLogger(__name__)
 
 
 class ValidatorsApi:
-    """Serves the configured chains, and the chains of tracked subnets as soon as they are known."""
+    """Serves the configured chains, and the chains of tracked subnets as soon as they are known.
+
+    current: the validations of these subnets, while `run` runs.
+    """
 
     def __init__(self, config: Config, interfaces: NodeInterfaces) -> None:
         self._config = config
         self._interfaces = interfaces
         self._chains: dict[ChainID, ChainValidatorList] = {}
+        self.current: CurrentValidations | None = None
 
     async def run(self, services: Services, upstream: Upstream) -> None:
         """Mount the chains, and refresh their validators until cancelled."""
         settings = self._config.validators
         chains = ChainLookup(upstream.platform)
-        current = CurrentValidations(upstream.platform, services.observed.watch, ttl_s=2 * settings.current_refresh_s)
+        current = self.current = CurrentValidations(
+            upstream.platform, services.observed.watch, ttl_s=2 * settings.current_refresh_s
+        )
         known = LocalView(chains, current, services.network.is_connected, services.observed.uptime)
 
         def appeared(chain_id: ChainID) -> None:

@@ -147,7 +147,7 @@ class ConnectionRegistry:
             self.totals.responses += 1
         if request.on_response is None:
             return
-        connection.statistics.count_response(now - request.requested_at, is_error=is_error)
+        connection.statistics.count_response(now - request.requested_at, now, is_error=is_error)
         try:
             request.on_response(response)
         except Exception:

@@ -25,6 +25,7 @@ from warpseal.peers.dial_schedule import (
     DialSchedule,
     DialStage,
     Reachability,
+    UnreachableReason,
     reachability_while_dialing,
 )
 from warpseal.peers.dialer import Dialer
@@ -34,7 +35,7 @@ from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_lim
 from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.request_fanout import RequestQueue
 from warpseal.peers.settings import PeerSettings
-from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
+from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.peers.tracked_nodes import TrackedNodes
 from warpseal.protocol.framing import Zstd
@@ -195,6 +196,35 @@ class PeerNetwork:
     def statistics(self) -> Mapping[NodeID, PeerStatistics]:
         """Counters of each tracked node that was dialed, live."""
         return MappingProxyType(self._registry.statistics)
+
+    def status(self, node_id: NodeID) -> PeerStatus | None:
+        """Return the state of the connection to a tracked node; None if the node is not tracked."""
+        state = self._schedule.get(node_id)
+        if state is None:
+            return None
+        counted = self._registry.statistics.get(node_id)
+        latency_s, responded_at = (None, None) if counted is None else (counted.latency_s, counted.responded_at)
+        connection = self._registry.connected.get(node_id)
+        if connection is not None:
+            handshake = connection.handshake
+            return PeerStatus(
+                DialStage.CONNECTED.value,
+                str(connection.endpoint),
+                connected_at=state.connected_at,
+                version=None if handshake is None else ".".join(map(str, handshake.version)),
+                latency_s=latency_s,
+                responded_at=responded_at,
+            )
+        address = next(iter(self._book.candidates(node_id)), None)
+        is_private = state.stage is DialStage.NO_ADDRESS and self._book.only_private(node_id)
+        return PeerStatus(
+            state.stage.value,
+            None if address is None else str(address),
+            failure=UnreachableReason.PRIVATE_ADDRESS.value if is_private else state.reason or None,
+            next_dial_at=state.due_at if state.stage is DialStage.WAITING else None,
+            latency_s=latency_s,
+            responded_at=responded_at,
+        )
 
     @property
     def clock_offset_s(self) -> float | None:

@@ -35,7 +35,8 @@ class PeerStatistics:
     """Counters of one node since it became tracked.
 
     requests: written or queued; responses: with app bytes; errors: application errors; refused: requests for which the
-    node's queue was full. latency_s: exponentially weighted average, None before the first response.
+    node's queue was full. latency_s: exponentially weighted average, None before the first response. responded_at: time
+    of the last response or error, on the loop's clock.
     """
 
     requests: int = 0
@@ -43,9 +44,11 @@ class PeerStatistics:
     errors: int = 0
     refused: int = 0
     latency_s: float | None = None
+    responded_at: float | None = None
 
-    def count_response(self, latency_s: float, *, is_error: bool) -> None:
+    def count_response(self, latency_s: float, now: float, *, is_error: bool) -> None:
         """Count one response to a request that was made `latency_s` ago."""
+        self.responded_at = now
         if is_error:
             self.errors += 1
         else:
@@ -72,3 +75,21 @@ class NetworkStatistics:
     disconnects: Counter[str] = field(default_factory=Counter)
     addresses_learned: int = 0
     forged_addresses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """The connection to one tracked node, for operators. Times are on the loop's clock; None: not known, or never.
+
+    stage: connected, dialing, waiting (for the next dial), no_address. address: of the connection, else the one to dial
+    next. failure: why the last dial failed. next_dial_at: while waiting. version: of the node's handshake.
+    """
+
+    stage: str
+    address: str | None = None
+    connected_at: float | None = None
+    failure: str | None = None
+    next_dial_at: float | None = None
+    version: str | None = None
+    latency_s: float | None = None
+    responded_at: float | None = None

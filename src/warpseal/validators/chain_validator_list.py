@@ -68,6 +68,10 @@ class CurrentValidations:
                 return validations
             raise
 
+    def latest(self, subnet_id: SubnetID) -> Validations | None:
+        """Return the last answer about a subnet without a call; None if it is older than `STALE_S`."""
+        return self._younger(subnet_id, STALE_S)
+
     async def refresh(self, subnet_id: SubnetID) -> None:
         """Call a node now, before a caller waits for it. Raises NodeUnavailable."""
         await self._flights.run(subnet_id, lambda: self._fetch(subnet_id, CallOrigin.DAEMON))

@@ -143,6 +143,11 @@ class SubnetTracker:
         """Return the connected part of the Primary Network and of each configured subnet."""
         return tuple(self._readiness(subnet) for subnet in self._tracked.pinned)
 
+    def validators_of(self, subnet_id: SubnetID) -> CanonicalValidatorSet | None:
+        """Return the set by which the connected weight of a tracked subnet is counted; None if it is not known."""
+        subnet = self._tracked.get(subnet_id)
+        return None if subnet is None else subnet.validators
+
     async def run(self) -> None:
         """Refresh sets, look up hints and expire subnets until cancelled."""
         async with asyncio.TaskGroup() as tasks:

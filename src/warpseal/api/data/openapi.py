@@ -27,7 +27,7 @@ from warpseal.api.data.bodies import (
 from warpseal.api.data.operations import OPERATIONS, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
-from warpseal.history.resources import Resource
+from warpseal.api.status.document import StatusDocument
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _COMPONENT: Final = "#/components/schemas/{name}"
@@ -64,7 +64,7 @@ _RESOURCES: Final = dict.fromkeys(
     (
         *(resource for operation in OPERATIONS for resource in operation.answers),
         *(AggregateSignaturesRequest, SignedMessage, Explanation, KebabSignedMessage, Health, Readiness),
-        *(Error, KebabError),
+        *(StatusDocument, Error, KebabError),
     )
 )
 """The resources of all answers and bodies."""
@@ -108,6 +108,7 @@ def _other_paths() -> dict[str, dict[str, Any]]:
         {200: KebabSignedMessage, **_KEBAB_ERRORS},
     )
     health = _endpoint("/health", "health", "Whether the daemon lives.", _SERVICE, {200: Health})
+    status_summary = "The state of the daemon: subnets, validators, recent aggregations, nodes and chains."
     ready_summary = "Whether enough weight is connected to sign."
     return {
         v1: {"post": {**aggregate, "requestBody": body}},
@@ -115,6 +116,7 @@ def _other_paths() -> dict[str, dict[str, Any]]:
         kebab: {"post": {**as_reference, "requestBody": body}},
         "/health": {"get": health},
         "/ready": {"get": _endpoint("/ready", "ready", ready_summary, _SERVICE, {200: Readiness, 503: Readiness})},
+        "/status.json": {"get": _endpoint("/status.json", "status", status_summary, _SERVICE, {200: StatusDocument})},
     }
 
 
@@ -123,7 +125,7 @@ def _endpoint(
     name: str,
     summary: str,
     tag: str,
-    answers: Mapping[int, type[Resource]],
+    answers: Mapping[int, type[msgspec.Struct]],
     query_parameters: Iterable[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     in_path = [
@@ -142,7 +144,7 @@ def _answer(status: int, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": HTTPStatus(status).phrase, "content": {_JSON: {"schema": schema}}}
 
 
-def _reference(resource: type[Resource]) -> dict[str, Any]:
+def _reference(resource: type[msgspec.Struct]) -> dict[str, Any]:
     return {"$ref": _COMPONENT.format(name=resource.__name__)}
 
 

@@ -38,7 +38,7 @@ class AdminGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._token is None:
-            app = self._app if _is_local(scope) else not_found_response()
+            app = self._app if is_local(scope) else not_found_response()
         elif _has_token(scope, self._token):
             app = self._app
         else:
@@ -59,7 +59,8 @@ class AllowedHosts:
         return not name or ANY_HOST in self._names or name.lower() in self._names or _is_address(name)
 
 
-def _is_local(scope: Scope) -> bool:
+def is_local(scope: Scope) -> bool:
+    """Return whether a request comes from this machine, and no proxy forwarded it."""
     names = (name.replace(b"_", b"-") for name, _ in scope["headers"])
     is_forwarded = any(name == _FORWARDED or name.startswith(_X_FORWARDED) for name in names)
     return not is_forwarded and client_network(client_address(scope))[1]

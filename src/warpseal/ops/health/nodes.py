@@ -81,6 +81,15 @@ class NodeMonitor:
             for position, height in heights.items()
         }
 
+    @property
+    def answers(self) -> Mapping[str, Sequence[NodeResult[int]]]:
+        """The last answers of the nodes by list; those of p-chain-api are heights."""
+        return self._answers
+
+    def behind_s(self, position: int) -> float:
+        """Return for how long a node of p-chain-api has been behind the others; 0 if it is not, or did not answer."""
+        return self._behind_s.get(position, 0.0)
+
     def check(self) -> HealthCheck:
         """Return the check; it also fails without a proposed height, since no message can be signed then."""
         return HealthCheck("nodes", self._check, frozenset({APPLICATION}), is_prompt=True)

@@ -1,0 +1,167 @@
+"""The status document: what `/status.json` answers, the landing page shows, and `warpseal status` prints.
+
+Weights, heights and balances are decimal text, as in `/ready`; times are RFC 3339 in UTC, without fractions. Fields
+that are not known, or do not apply, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+MAX_VALIDATORS: Final = 5_000
+"""Rows of validators in one document, over all subnets, the heaviest of each subnet first."""
+MAX_MISSING: Final = 50
+"""Missing validators that one subnet names."""
+MAX_MISSING_UNPINNED: Final = 5
+"""Missing validators of a subnet that only requests name, of which there may be hundreds."""
+
+CONNECTED: Final = "connected"
+INACTIVE: Final = "inactive"
+NOT_TRACKED: Final = "not_tracked"
+
+
+class MissingStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A validator that is not connected. state, reason: as in ValidatorStatus."""
+
+    node_ids: list[str]
+    weight: str
+    state: str
+    reason: str | None = None
+
+
+class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The connected weight of a tracked subnet, as `/ready` shows it.
+
+    is_known: its validators are known. is_pinned: always tracked; other subnets are tracked while requests name them.
+    missing: the heaviest of the `missing_validators`. keyless_weight: of members without a key, which can never sign.
+    """
+
+    subnet_id: str
+    is_known: bool
+    is_pinned: bool
+    ready: bool
+    connected_weight: str
+    required_weight: str
+    total_weight: str
+    missing_validators: int
+    missing: list[MissingStatus]
+    keyless_weight: str = "0"
+
+
+class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One validator of a subnet: one key, which several nodes may hold.
+
+    state: connected, dialing, waiting (for the next dial), no_address, not_tracked (this daemon itself), or inactive
+    (an L1 validator without balance, whose key is in no set any more). reason: why it is not connected. The connection
+    is that of the first connected node. last_reply: to a signature request. validation_id, balance (nAVAX): of L1s.
+    """
+
+    subnet_id: str
+    node_ids: list[str]
+    weight: str
+    state: str
+    reason: str | None = None
+    address: str | None = None
+    connected_since: str | None = None
+    next_dial: str | None = None
+    version: str | None = None
+    latency_ms: float | None = None
+    last_reply: str | None = None
+    validation_id: str | None = None
+    balance: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The row's identity, the same in every document."""
+        return f"{self.subnet_id}/{self.node_ids[0]}"
+
+
+class AggregationStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One finished aggregation. outcome: ok, cancelled, or the code of the error, whose text is the reason.
+
+    stages_ms: validators, connect, collect, verify, total.
+    """
+
+    ended_at: str
+    outcome: str
+    stages_ms: Mapping[str, float]
+    reason: str | None = None
+    message_id: str | None = None
+    signing_subnet_id: str | None = None
+    height: str | None = None
+    signed_weight: str | None = None
+    required_weight: str | None = None
+    total_weight: str | None = None
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One upstream node when it was probed last. setting, position: its place in the configuration.
+
+    address: scheme, host and port. behind_seconds: for how long another node has had blocks that this one has not.
+    """
+
+    setting: str
+    position: int
+    is_up: bool
+    address: str | None = None
+    error: str | None = None
+    height: str | None = None
+    behind_seconds: int | None = None
+
+
+class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One chain that the daemon reads. kind: follower, index, or evm (calls are forwarded to its nodes).
+
+    height: of the last block that was read; of an EVM chain, the highest block that a node has shown. waiting_for: the
+    unavailable nodes or store. stopped: why no more blocks are read. nodes_up, nodes, errors: of an EVM chain, by the
+    position of its nodes.
+    """
+
+    kind: str
+    name: str
+    height: str | None = None
+    node_height: str | None = None
+    lag_blocks: int | None = None
+    blocks_per_second: float | None = None
+    eta_seconds: int | None = None
+    waiting_for: str | None = None
+    stopped: str | None = None
+    evm_chain_id: int | None = None
+    nodes_up: int | None = None
+    nodes: int | None = None
+    errors: Mapping[str, str] | None = None
+
+
+class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The state of the daemon at `time`. ready, faults, degraded: as in `/ready`.
+
+    bls_backend, network_id, node_id, proposed_height: left out while the daemon starts. validators: heaviest first in
+    each subnet; omitted_validators: those beyond MAX_VALIDATORS. aggregations: latest first.
+    """
+
+    version: str
+    started_at: str
+    time: str
+    ready: bool
+    bls_backend: str | None = None
+    network_id: int | None = None
+    network: str | None = None
+    node_id: str | None = None
+    proposed_height: str | None = None
+    faults: list[str] = []
+    degraded: list[str] = []
+    subnets: list[SubnetStatus] = []
+    aggregations: list[AggregationStatus] = []
+    nodes: list[NodeStatus] = []
+    chains: list[ChainSummary] = []
+    validators: list[ValidatorStatus] = []
+    omitted_validators: int = 0
+
+
+def utc_text(unix_s: float) -> str:
+    """Return a moment in UTC, RFC 3339, in whole seconds."""
+    return datetime.fromtimestamp(round(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,175 @@
+"""The endpoints of the status: the landing page, its event stream, and GET /status.json.
+
+Requests from this machine see addresses. Others see the rest, or nothing if `public-page` is false.
+Source of truth: the HTML standard's server-sent events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from warpseal.api.aggregator.endpoints import InFlight
+from warpseal.api.data.responses import JSON, accepts_gzip
+from warpseal.api.http_protocol import ABORT
+from warpseal.api.middleware import client_address
+from warpseal.api.node.access import AllowedHosts, is_local
+from warpseal.api.settings import ApiSettings
+from warpseal.api.status.feed import EncodedBody, StatusFeed, StatusSource
+from warpseal.api.status.page import POLICY
+from warpseal.errors import NotFound
+
+PAGE_PATH: Final = "/"
+STATUS_PATH: Final = "/status.json"
+EVENTS_PATH: Final = "/status/events"
+METRICS_LINK_PATH: Final = "/status/metrics"
+
+MAX_STREAMS: Final = 64
+MAX_STREAMS_PER_CLIENT: Final = 16
+_HEARTBEAT_ROUNDS: Final = 8
+_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_PAGE_HEADERS: Final = {"content-security-policy": POLICY, "referrer-policy": "no-referrer"}
+
+
+class StatusEndpoints:
+    """Serves two audiences: clients on this machine, and all others.
+
+    hosts: names of this machine. metrics_port: the port of /metrics, once it is bound. stopping: set when the daemon
+    stops, which ends the event streams. interval_s: between two looks for changes on behalf of an open page.
+    write_timeout_s: for how long a client may leave an event unread.
+    """
+
+    def __init__(
+        self,
+        source: StatusSource,
+        settings: ApiSettings,
+        hosts: AllowedHosts,
+        metrics_port: Callable[[], int],
+        stopping: asyncio.Event,
+        interval_s: float = 2.0,
+        write_timeout_s: float = 20.0,
+    ) -> None:
+        self._is_public = settings.public_page
+        self._hosts = hosts
+        self._metrics_port = metrics_port
+        self._stopping = stopping
+        self._interval_s = interval_s
+        self._write_timeout_s = write_timeout_s
+        self._feeds = {
+            with_addresses: StatusFeed(
+                source, settings.dashboards_url, with_addresses=with_addresses, max_age_s=interval_s / 2
+            )
+            for with_addresses in (True, False)
+        }
+        self._streams = {audience: InFlight(MAX_STREAMS, MAX_STREAMS_PER_CLIENT) for audience in self._feeds}
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route(PAGE_PATH, self.page, methods=["GET"]),
+            Route(STATUS_PATH, self.status, methods=["GET"]),
+            Route(EVENTS_PATH, self.events, methods=["GET"]),
+            Route(METRICS_LINK_PATH, self.metrics, methods=["GET"]),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        """GET /."""
+        body = await self._feeds[self._admit(request.scope)].page()
+        return await _respond(request, body, "text/html", _PAGE_HEADERS)
+
+    async def status(self, request: Request) -> Response:
+        """GET /status.json."""
+        body = await self._feeds[self._admit(request.scope)].json()
+        return await _respond(request, body, JSON, {})
+
+    async def events(self, request: Request) -> Response:
+        """GET /status/events: the changes of the page since `version`, or since the last event of a broken stream."""
+        audience = self._admit(request.scope)
+        version = request.headers.get("last-event-id") or request.query_params.get("version", "")
+        if request.method == "HEAD":
+            return Response(headers=_HEADERS, media_type="text/event-stream")
+
+        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+            with self._streams[audience].slot(client_address(scope)):
+                await self._stream(self._feeds[audience], version, receive, send, scope["state"][ABORT])
+
+        return _AppResponse(stream)
+
+    async def metrics(self, request: Request) -> Response:
+        """GET /status/metrics: redirect to the metrics page, on its port of the host that the client has named."""
+        self._admit(request.scope)
+        host = urlsplit(f"http://{request.headers.get('host', '')}").hostname or "127.0.0.1"
+        name = f"[{host}]" if ":" in host else host
+        return RedirectResponse(f"http://{name}:{self._metrics_port()}/metrics", 307, _HEADERS)
+
+    def _admit(self, scope: Scope) -> bool:
+        """Return whether a request may see addresses. Raises NotFound if it may see nothing.
+
+        It may if /ext/admin would be served to it without a token, and if no page of another site sent it: browsers
+        send their origin, and their requests come from this machine as well.
+        """
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        has_origin = any(name == b"origin" for name, _ in scope["headers"])
+        is_operator = is_local(scope) and not has_origin and all(map(self._hosts.allow, hosts))
+        if not is_operator and not self._is_public:
+            raise NotFound("no such path")
+        return is_operator
+
+    async def _stream(
+        self, feed: StatusFeed, version: str, receive: Receive, send: Send, abort: Callable[[], None]
+    ) -> None:
+        """Send changes until the client leaves, stops reading, or the daemon stops. abort: closes the connection."""
+        headers = {**_HEADERS, "content-type": "text/event-stream; charset=utf-8"}
+        raw_headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw_headers})
+        ends = (asyncio.create_task(_disconnected(receive)), asyncio.create_task(self._stopping.wait()))
+        try:
+            rounds = 0
+            while not any(end.done() for end in ends):
+                version, changes = await feed.changes_since(version)
+                lines = [b"id: %s\ndata: %s\n\n" % (version.encode(), change) for change in changes]
+                if lines or rounds % _HEARTBEAT_ROUNDS == 0:
+                    body = b"".join(lines) or b": nothing new\n\n"
+                    async with asyncio.timeout(self._write_timeout_s):
+                        await send({"type": "http.response.body", "body": body, "more_body": True})
+                rounds += 1
+                await asyncio.wait(ends, timeout=self._interval_s, return_when=asyncio.FIRST_COMPLETED)
+            if not ends[0].done():
+                await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            abort()
+            await ends[0]
+        finally:
+            for end in ends:
+                end.cancel()
+
+
+class _AppResponse(Response):
+    """A response that an ASGI app sends."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        super().__init__()
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _respond(request: Request, body: EncodedBody, media_type: str, more_headers: dict[str, str]) -> Response:
+    headers = {**_HEADERS, **more_headers, "vary": "Accept-Encoding"}
+    compressed = await body.compressed() if accepts_gzip(request.headers.get("accept-encoding", "")) else None
+    if compressed is not None:
+        headers["content-encoding"] = "gzip"
+    return Response(body.plain if compressed is None else compressed, 200, headers, media_type=media_type)

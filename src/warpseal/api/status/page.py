@@ -1,0 +1,325 @@
+"""The landing page as HTML: a shell, sections, and one table row for each validator.
+
+The page is complete without JavaScript. Its script replaces sections and rows by newer ones that the server made by the
+same functions. Every text is escaped here, and the policy allows no script or style but those of this package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Final
+
+from warpseal.api.status.document import (
+    CONNECTED,
+    INACTIVE,
+    AggregationStatus,
+    ChainSummary,
+    NodeStatus,
+    StatusDocument,
+    SubnetStatus,
+    ValidatorStatus,
+)
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+
+_STYLE: Final = (files(__package__) / "page.css").read_text()
+_SCRIPT: Final = (files(__package__) / "page.js").read_text()
+
+
+def _source_hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+POLICY: Final = (
+    f"default-src 'none'; script-src {_source_hash(_SCRIPT)}; style-src {_source_hash(_STYLE)}; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of the page."""
+
+_NAVAX: Final = 10**9
+_ROWS_PER_TURN: Final = 100
+_PRIMARY_NETWORK: Final = id_text(PRIMARY_NETWORK)
+_MAX_OPEN_MISSING: Final = 5
+_STAGES: Final = ("validators", "connect", "collect", "verify")
+_COLUMNS: Final = (
+    ("Node", ""),
+    ("Subnet", ""),
+    ("Weight", "descending"),
+    ("State", ""),
+    ("Address", ""),
+    ("Connected since", ""),
+    ("Latency", "descending"),
+    ("Last reply", "descending"),
+    ("Balance", ""),
+)
+"""Heads of the table of validators, and the order of the first click; ascending unless it says otherwise."""
+
+Rows = Mapping[str, str]
+"""HTML of the rows of validators by the keys of the rows."""
+
+
+async def render_rows(document: StatusDocument, before: StatusDocument | None, rendered: Rows) -> Rows:
+    """Return the rows of all validators in the order of the document; other callbacks run meanwhile.
+
+    before, rendered: an earlier document and its rows, which are used again for validators that did not change.
+    """
+    totals = {subnet.subnet_id: int(subnet.total_weight) for subnet in document.subnets}
+    same_totals = before is not None and totals == {
+        subnet.subnet_id: int(subnet.total_weight) for subnet in before.subnets
+    }
+    known = {row.key: row for row in before.validators} if before is not None and same_totals else {}
+    rows: dict[str, str] = {}
+    for position, row in enumerate(document.validators):
+        if position % _ROWS_PER_TURN == _ROWS_PER_TURN - 1:
+            await asyncio.sleep(0)
+        key = row.key
+        rows[key] = rendered[key] if known.get(key) == row else _validator_row(row, totals.get(row.subnet_id, 0))
+    return rows
+
+
+def render_sections(document: StatusDocument) -> Mapping[str, str]:
+    """Return the inner HTML of each section that changes, by its id."""
+    tables: tuple[tuple[str, Callable[[StatusDocument], Iterator[str]]], ...] = (
+        ("state", _state),
+        ("subnets", _subnets),
+        ("aggregations", _aggregations),
+        ("nodes", _nodes),
+        ("chains", _chains),
+        ("omitted", _omitted),
+    )
+    return {name: "".join(render(document)) for name, render in tables}
+
+
+def render_page(
+    document: StatusDocument, version: str, sections: Mapping[str, str], rows: Rows, dashboards_url: str
+) -> str:
+    """Return the whole page. version: of these sections and rows, from which the script goes on."""
+    return "".join(_page(document, version, sections, rows, dashboards_url))
+
+
+def _page(
+    document: StatusDocument, version: str, sections: Mapping[str, str], rows: Rows, dashboards_url: str
+) -> Iterator[str]:
+    yield f'<!doctype html><html lang="en" data-version="{escape(version)}"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+    yield f"<title>Warpseal</title><style>{_STYLE}</style></head><body><header>"
+    yield '<h1>Warpseal <span id="live" class="pill soft" hidden>snapshot</span></h1>'
+    moment = escape(document.time)
+    yield f'<p class="soft">Last change: <time id="time" datetime="{moment}">{moment}</time>'
+    yield "<noscript>. Reload the page for a newer snapshot</noscript></p>"
+    yield f'<div id="state">{sections["state"]}</div></header><main>'
+    for name, head in (("subnets", "Subnets"), ("aggregations", "Recent aggregations")):
+        yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
+    for name, head in (("nodes", "Upstream nodes"), ("chains", "Chains")):
+        yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
+    yield '<section id="validators"><h2>Validators <span id="count" class="soft"></span></h2>'
+    yield '<div id="tools" class="tools" hidden><input id="search" type="search" placeholder="Search"'
+    yield ' aria-label="Search validators"><select id="subnet" aria-label="Subnet">'
+    yield '<option value="">all subnets</option></select>'
+    yield '<select id="state-filter" aria-label="State"><option value="">all states</option>'
+    yield '<option value="missing">not connected</option><option value="connected">connected</option></select></div>'
+    yield '<div class="wide"><table><thead><tr>'
+    for name, first in _COLUMNS:
+        yield f'<th scope="col"><button type="button" data-first="{first}">{name}</button></th>'
+    yield '</tr></thead><tbody id="rows">'
+    yield from rows.values()
+    yield f'</tbody></table></div><div id="omitted">{sections["omitted"]}</div></section></main>'
+    yield '<footer><a href="/docs">API</a> <a href="/status/metrics">metrics</a> '
+    yield '<a href="/status.json">status.json</a> <a href="/ready">ready</a> <a href="/ext/health">health</a> '
+    if dashboards_url:
+        yield f'<a href="{escape(dashboards_url)}" rel="noreferrer">dashboards</a>'
+    else:
+        yield '<span class="soft">Dashboards for Grafana: configs/grafana of the repository.</span>'
+    yield f"</footer><script>{_SCRIPT}</script></body></html>"
+
+
+def _state(document: StatusDocument) -> Iterator[str]:
+    mark = '<span class="pill ok">ready</span>' if document.ready else '<span class="pill bad">not ready</span>'
+    network = "starting" if document.network_id is None else f"network {document.network_id}"
+    name = f"{escape(document.network)} ({network})" if document.network else network
+    yield f'<p>{mark} <b data-field="network">{name}</b>'
+    if document.proposed_height is not None:
+        height = escape(document.proposed_height)
+        yield f', proposed P-Chain height <b data-field="height">{height}</b>'
+    yield "</p>"
+    if document.faults or document.degraded:
+        yield "<ul>"
+        for kind, sentences in (("bad", document.faults), ("warn", document.degraded)):
+            for sentence in sentences:
+                yield f'<li class="{kind}">{escape(sentence)}</li>'
+        yield "</ul>"
+    facts = [f"version {escape(document.version)}"]
+    facts += [f"BLS {escape(document.bls_backend)}"] if document.bls_backend else []
+    facts += [f"<code>{escape(document.node_id)}</code>"] if document.node_id else []
+    yield f'<p class="soft">{", ".join(facts)}, started {_time(document.started_at)}</p>'
+
+
+def _subnets(document: StatusDocument) -> Iterator[str]:
+    if not document.subnets:
+        yield '<p class="soft">Not known yet.</p>'
+        return
+    yield '<div class="cards">'
+    for subnet in document.subnets:
+        yield from _subnet(subnet)
+    yield "</div>"
+
+
+def _subnet(subnet: SubnetStatus) -> Iterator[str]:
+    connected, required, total = map(int, (subnet.connected_weight, subnet.required_weight, subnet.total_weight))
+    subnet_id = escape(subnet.subnet_id)
+    mark = '<span class="pill ok">ready</span>' if subnet.ready else '<span class="pill bad">not ready</span>'
+    name = "Primary Network " if subnet.subnet_id == _PRIMARY_NETWORK else ""
+    yield f'<div class="card" data-subnet="{subnet_id}">{name}<code>{subnet_id}</code> {mark}'
+    if not subnet.is_known:
+        yield "<p>Its validators are not known yet.</p></div>"
+        return
+    shares = f"{_percent(connected, total)} connected, {_percent(required, total)} required"
+    kind = "fill" if subnet.ready else "short"
+    yield f'<svg class="bar" viewBox="0 0 1000 14" preserveAspectRatio="none" role="img" aria-label="{shares}">'
+    yield '<rect class="track" width="1000" height="14"/>'
+    yield f'<rect class="{kind}" width="{_permille(connected, total)}" height="14"/>'
+    yield f'<rect class="need" x="{max(0, _permille(required, total) - 2)}" width="3" height="14"/></svg>'
+    yield f"<p><b>{shares}</b></p>"
+    yield '<p class="numbers soft">'
+    for name, weight in (("connected", connected), ("required", required), ("total", total)):
+        yield f'<span>{name} <data data-field="{name}" value="{weight}">{weight:,}</data></span> '
+    if subnet.keyless_weight != "0":
+        yield f"<span>without a key {int(subnet.keyless_weight):,}</span>"
+    yield "</p>"
+    if subnet.missing_validators:
+        count = subnet.missing_validators
+        is_open = " open" if count <= _MAX_OPEN_MISSING else ""
+        what = "validator is" if count == 1 else "validators are"
+        yield f'<details data-of="{subnet_id}"{is_open}><summary>{count} {what} missing</summary><ul>'
+        for missing in subnet.missing:
+            names = ", ".join(f"<code>{escape(node_id)}</code>" for node_id in missing.node_ids)
+            reason = _with_reason(missing.state, missing.reason)
+            yield f"<li>{names} {_percent(int(missing.weight), total)}, {reason}</li>"
+        yield "</ul></details>"
+    yield "</div>"
+
+
+def _aggregations(document: StatusDocument) -> Iterator[str]:
+    heads = ("Ended", "Outcome", "Subnet", "Signed weight", "Total, ms", "Stages, ms", "Message")
+    yield from _table(heads, map(_aggregation_cells, document.aggregations), "No message was signed since the start.")
+
+
+def _aggregation_cells(row: AggregationStatus) -> Iterator[str]:
+    yield _time(row.ended_at)
+    kind, reason = "ok" if row.outcome == "ok" else "bad", f": {escape(row.reason)}" if row.reason else ""
+    yield f'<span><span class="{kind}">{escape(row.outcome)}</span>{reason}</span>'
+    yield "" if row.signing_subnet_id is None else _short(row.signing_subnet_id)
+    signed, required, total = (int(text or 0) for text in (row.signed_weight, row.required_weight, row.total_weight))
+    yield f"{_percent(signed, total)} of {_percent(required, total)}" if total else ""
+    yield f"{row.stages_ms['total']:g}" if "total" in row.stages_ms else ""
+    yield ", ".join(f"{stage} {row.stages_ms[stage]:g}" for stage in _STAGES if stage in row.stages_ms)
+    yield "" if row.message_id is None else _short(row.message_id)
+
+
+def _nodes(document: StatusDocument) -> Iterator[str]:
+    heads = ("Node", "State", "Height", "Address")
+    yield from _table(heads, map(_node_cells, document.nodes), "Not asked yet.")
+
+
+def _node_cells(row: NodeStatus) -> Iterator[str]:
+    yield f"<code>{escape(row.setting)}[{row.position}]</code>"
+    if row.is_up:
+        behind = f', <span class="warn">behind for {row.behind_seconds} s</span>' if row.behind_seconds else ""
+        yield f'<span class="ok">up</span>{behind}'
+    else:
+        yield f'<span class="bad">{escape(row.error or "down")}</span>'
+    yield escape(row.height or "")
+    yield f"<code>{escape(row.address)}</code>" if row.address is not None else ""
+
+
+def _chains(document: StatusDocument) -> Iterator[str]:
+    heads = ("Chain", "Kind", "Height", "Height of the node", "Blocks a second", "Caught up in", "Notes")
+    yield from _table(heads, map(_chain_cells, document.chains), "None.")
+
+
+def _chain_cells(row: ChainSummary) -> Iterator[str]:
+    evm = f" (EVM chain {row.evm_chain_id})" if row.evm_chain_id is not None else ""
+    yield f"<code>{escape(row.name)}</code>{evm}"
+    yield escape(row.kind)
+    yield escape(row.height or "")
+    yield escape(row.node_height or "")
+    yield "" if row.blocks_per_second is None else f"{row.blocks_per_second:g}"
+    yield "" if row.eta_seconds is None else f"{row.eta_seconds} s"
+    notes = [f'<span class="bad">stopped: {escape(row.stopped)}</span>'] if row.stopped else []
+    notes += [f'<span class="warn">waits for {escape(row.waiting_for)}</span>'] if row.waiting_for else []
+    notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
+    notes += [f"node {escape(place)}: {escape(error)}" for place, error in (row.errors or {}).items()]
+    yield ", ".join(notes)
+
+
+def _omitted(document: StatusDocument) -> Iterator[str]:
+    if document.omitted_validators:
+        yield f'<p class="soft">{document.omitted_validators} lighter validators are not listed.</p>'
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], empty: str) -> Iterator[str]:
+    """Yield a table of cells that are HTML already. empty: a sentence that stands in place of a table without rows."""
+    names = tuple(heads)
+    lines = [
+        "".join(f'<td data-label="{name}">{cell}</td>' for name, cell in zip(names, row, strict=True)) for row in rows
+    ]
+    if not lines:
+        yield f'<p class="soft">{empty}</p>'
+        return
+    yield '<div class="wide"><table><thead><tr>'
+    yield from (f'<th scope="col">{name}</th>' for name in names)
+    yield "</tr></thead><tbody>"
+    yield from (f"<tr>{line}</tr>" for line in lines)
+    yield "</tbody></table></div>"
+
+
+def _validator_row(row: ValidatorStatus, total: int) -> str:
+    kind = "ok" if row.state == CONNECTED else "warn" if row.state == INACTIVE else "bad"
+    subnet_id, state, weight = escape(row.subnet_id), escape(row.state), int(row.weight)
+    names = ", ".join(escape(node_id) for node_id in row.node_ids)
+    address = escape(row.address or "")
+    version = f" ({escape(row.version)})" if row.version else ""
+    latency = ("", "") if row.latency_ms is None else (f"{row.latency_ms:g}", f"{row.latency_ms:g} ms")
+    balance = ("", "") if row.balance is None else (row.balance, f"{int(row.balance) / _NAVAX:.4f} AVAX")
+    return (
+        f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}" data-state="{state}">'
+        f"<td><code>{names}</code></td><td>{_short(row.subnet_id)}</td>"
+        f'<td class="n" data-value="{weight}">{weight:,} ({_percent(weight, total)})</td>'
+        f'<td class="{kind}">{_with_reason(row.state, row.reason)}</td>'
+        f"<td>{address}{version}</td><td{_time_value(row.connected_since)}>{_time(row.connected_since)}</td>"
+        f'<td class="n" data-value="{latency[0]}">{latency[1]}</td>'
+        f"<td{_time_value(row.last_reply)}>{_time(row.last_reply)}</td>"
+        f'<td class="n" data-value="{escape(balance[0])}">{balance[1]}</td></tr>'
+    )
+
+
+def _short(name: str) -> str:
+    """Return the ends of an id; all of it is its title."""
+    ends = f"{name[:8]}…{name[-5:]}" if len(name) > 16 else name
+    return f'<code title="{escape(name)}">{escape(ends)}</code>'
+
+
+def _with_reason(state: str, reason: str | None) -> str:
+    words = state.replace("_", " ")
+    return escape(f"{words}: {reason.replace('_', ' ')}" if reason else words)
+
+
+def _time(moment: str | None) -> str:
+    return "" if moment is None else f'<time datetime="{escape(moment)}">{escape(moment)}</time>'
+
+
+def _time_value(moment: str | None) -> str:
+    """Return the attribute by which a cell with a time is sorted: the digits of the moment."""
+    return f' data-value="{"".join(filter(str.isdigit, moment or ""))}"'
+
+
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f}\N{NO-BREAK SPACE}%" if total else "0\N{NO-BREAK SPACE}%"
+
+
+def _permille(part: int, total: int) -> int:
+    return min(1_000, 1_000 * part // total) if total else 0

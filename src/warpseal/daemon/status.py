@@ -1,0 +1,339 @@
+"""Collects the status document from the running services."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from warpseal import __version__
+from warpseal.api.settings import NETWORK_NAMES
+from warpseal.api.status.document import (
+    INACTIVE,
+    MAX_MISSING,
+    MAX_MISSING_UNPINNED,
+    MAX_VALIDATORS,
+    NOT_TRACKED,
+    AggregationStatus,
+    ChainSummary,
+    MissingStatus,
+    NodeStatus,
+    StatusDocument,
+    SubnetStatus,
+    ValidatorStatus,
+    utc_text,
+)
+from warpseal.ops.health.nodes import P_CHAIN_API
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.validator_set import Validator
+
+if TYPE_CHECKING:
+    from warpseal.aggregation.service import AggregationRecord
+    from warpseal.api.probes import ProbeEndpoints
+    from warpseal.config.keys import Config
+    from warpseal.daemon.evm_api import EvmApi
+    from warpseal.daemon.node_api import NodeApi
+    from warpseal.daemon.services import Services
+    from warpseal.daemon.validators_api import ValidatorsApi
+    from warpseal.evm_rpc.build import ForwardedChain
+    from warpseal.indexer.status import IndexStatus
+    from warpseal.metrics.samples import IndexSample
+    from warpseal.node.p_chain import CurrentValidation
+    from warpseal.validators.subnet_tracker import SubnetReadiness
+
+_ROWS_PER_TURN: Final = 100
+_MAX_CACHED_NAMES: Final = 16_384
+# Beyond this the wall clock was set.
+_CLOCK_STEP_S: Final = 1.0
+
+_node_text: Final = lru_cache(_MAX_CACHED_NAMES)(node_id_text)
+_id_text: Final = lru_cache(_MAX_CACHED_NAMES)(id_text)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusSources:
+    """The parts of the daemon that the document describes, once they run."""
+
+    network_id: int
+    node_id: NodeID
+    bls_backend: str
+    services: Services
+    validators_api: ValidatorsApi
+    index_status: IndexStatus
+
+
+class DaemonStatus:
+    """Collects from the start; what only the services know comes after `open`. unix_clock: Unix seconds."""
+
+    def __init__(
+        self,
+        config: Config,
+        probes: ProbeEndpoints,
+        node_api: NodeApi,
+        evm_api: EvmApi,
+        unix_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._pinned = frozenset((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids))
+        self._probes = probes
+        self._node_api = node_api
+        self._evm_api = evm_api
+        self._unix_clock = unix_clock
+        self._started_at = unix_clock()
+        self._sources: StatusSources | None = None
+        self._offset_s = 0.0
+
+    def open(self, sources: StatusSources) -> None:
+        """Set what the services know."""
+        self._sources = sources
+
+    async def collect(self, *, with_addresses: bool) -> StatusDocument:
+        """Return the document; other callbacks of the event loop run meanwhile.
+
+        with_addresses: include the addresses of validators and of upstream nodes.
+        """
+        self._update_offset()
+        sources = self._sources
+        readiness: list[SubnetReadiness] = []
+        subnets: list[SubnetStatus] = []
+        validators: list[ValidatorStatus] = []
+        count = 0
+        if sources is not None:
+            describe = PeerDescriber(sources, self._moment, with_addresses=with_addresses)
+            members = []
+            for subnet in sources.services.followed.all_readiness():
+                readiness.append(subnet)
+                members.append(describe.members(subnet.subnet_id))
+                await asyncio.sleep(0)
+            count = sum(map(len, members))
+            for subnet, listed, limit in zip(
+                readiness, members, share_limits(list(map(len, members)), MAX_VALIDATORS), strict=True
+            ):
+                validators += await describe.rows(subnet.subnet_id, listed[:limit])
+                is_pinned = subnet.subnet_id in self._pinned
+                named = subnet.missing[: MAX_MISSING if is_pinned else MAX_MISSING_UNPINNED]
+                missing = await describe.rows(subnet.subnet_id, named)
+                subnets.append(_subnet(subnet, missing, is_pinned=is_pinned))
+        faults = list(self._probes.faults([subnet for subnet in readiness if subnet.subnet_id in self._pinned]))
+        height = None if sources is None else sources.services.heights.last
+        recent = () if sources is None else tuple(sources.services.aggregator.recent)
+        return StatusDocument(
+            version=__version__,
+            started_at=utc_text(self._started_at),
+            time=utc_text(self._unix_clock()),
+            ready=not faults,
+            bls_backend=None if sources is None else sources.bls_backend,
+            network_id=None if sources is None else sources.network_id,
+            network=None if sources is None else NETWORK_NAMES.get(sources.network_id, (None,))[0],
+            node_id=None if sources is None else _node_text(sources.node_id),
+            proposed_height=None if height is None else str(height),
+            faults=faults,
+            degraded=list(self._probes.background_status().get("degraded", ())),
+            subnets=subnets,
+            aggregations=[_aggregation(record) for record in reversed(recent)],
+            nodes=list(self._nodes(with_addresses=with_addresses)),
+            chains=list(self._chains(sources)),
+            validators=validators,
+            omitted_validators=count - len(validators),
+        )
+
+    def _update_offset(self) -> None:
+        """Keep the difference between the wall clock and the loop's clock, so that equal moments have equal texts."""
+        offset_s = self._unix_clock() - asyncio.get_running_loop().time()
+        if abs(offset_s - self._offset_s) > _CLOCK_STEP_S:
+            self._offset_s = offset_s
+
+    def _moment(self, loop_time: float | None) -> str | None:
+        return None if loop_time is None else utc_text(loop_time + self._offset_s)
+
+    def _nodes(self, *, with_addresses: bool) -> Iterator[NodeStatus]:
+        monitor = self._node_api.node_monitor
+        if monitor is None:
+            return
+        for setting, answers in monitor.answers.items():
+            for answer in answers:
+                has_height = setting == P_CHAIN_API and answer.value is not None
+                yield NodeStatus(
+                    setting=setting,
+                    position=answer.position,
+                    is_up=answer.failure is None,
+                    address=answer.display if with_addresses else None,
+                    error=None if answer.failure is None else answer.failure.value,
+                    height=str(answer.value) if has_height else None,
+                    behind_seconds=int(monitor.behind_s(answer.position)) or None if has_height else None,
+                )
+
+    def _chains(self, sources: StatusSources | None) -> Iterator[ChainSummary]:
+        if sources is not None:
+            follower = sources.services.follower.status()
+            if not follower.is_off:
+                yield ChainSummary(
+                    kind="follower",
+                    name="p-chain",
+                    height=_text(follower.height),
+                    node_height=_text(follower.node_height),
+                    lag_blocks=follower.lag_blocks,
+                    blocks_per_second=_rate(follower.rate_blocks_s),
+                    eta_seconds=_whole(follower.eta_s),
+                    waiting_for=follower.waiting_for,
+                    stopped=follower.stopped,
+                )
+            yield from map(_indexed_chain, sources.index_status.samples())
+        yield from map(_evm_chain, self._evm_api.chains)
+
+
+class PeerDescriber:
+    """Describes the validators of subnets and the connections to them. moment: the text of a time of the loop."""
+
+    def __init__(
+        self, sources: StatusSources, moment: Callable[[float | None], str | None], *, with_addresses: bool
+    ) -> None:
+        self._network = sources.services.network
+        self._followed = sources.services.followed
+        self._current = sources.validators_api.current
+        self._moment = moment
+        self._with_addresses = with_addresses
+
+    def members(self, subnet_id: SubnetID) -> list[Validator | CurrentValidation]:
+        """Return the validators of a subnet, heaviest first, and the inactive ones of an L1, which are in no set."""
+        known = self._followed.validators_of(subnet_id)
+        members: list[Validator | CurrentValidation] = list(known.validators) if known is not None else []
+        inactive = [paid for paid in self._paying(subnet_id).values() if not paid.is_active]
+        if inactive:
+            keyed = {node_id for validator in known.validators for node_id in validator.node_ids} if known else set()
+            members += [validation for validation in inactive if validation.node_id not in keyed]
+        return sorted(members, key=lambda member: member.weight, reverse=True)
+
+    async def rows(
+        self, subnet_id: SubnetID, members: Sequence[Validator | CurrentValidation]
+    ) -> list[ValidatorStatus]:
+        """Return the rows of these validators; other callbacks run meanwhile."""
+        name, paying = _id_text(subnet_id), self._paying(subnet_id)
+        rows = []
+        for position, member in enumerate(members):
+            if position % _ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            rows.append(self._row(name, member, paying) if isinstance(member, Validator) else _inactive(name, member))
+        return rows
+
+    def _paying(self, subnet_id: SubnetID) -> dict[NodeID, CurrentValidation]:
+        """Return the validations of an L1. A node may have a permissioned one beside it."""
+        validations = self._current.latest(subnet_id) if self._current is not None else None
+        return {validation.node_id: validation for validation in validations or () if validation.is_l1}
+
+    def _row(self, subnet: str, validator: Validator, paying: Mapping[NodeID, CurrentValidation]) -> ValidatorStatus:
+        node_id = next(filter(self._network.is_connected, validator.node_ids), validator.node_ids[0])
+        peer = self._network.status(node_id)
+        validation = paying.get(node_id)
+        return ValidatorStatus(
+            subnet_id=subnet,
+            node_ids=[_node_text(holder) for holder in validator.node_ids],
+            weight=str(validator.weight),
+            state=NOT_TRACKED if peer is None else peer.stage,
+            reason=None if peer is None else peer.failure,
+            address=peer.address if peer is not None and self._with_addresses else None,
+            connected_since=None if peer is None else self._moment(peer.connected_at),
+            next_dial=None if peer is None else self._moment(peer.next_dial_at),
+            version=None if peer is None else peer.version,
+            latency_ms=None if peer is None or peer.latency_s is None else round(peer.latency_s * 1_000, 1),
+            last_reply=None if peer is None else self._moment(peer.responded_at),
+            validation_id=None if validation is None else _id_text(validation.validation_id),
+            balance=None if validation is None else str(validation.balance),
+        )
+
+
+def share_limits(sizes: Sequence[int], total: int) -> list[int]:
+    """Return how many of its rows each part may show: all of small parts, and equal shares of the rest of `total`."""
+    limits = [0] * len(sizes)
+    left = total
+    for done, place in enumerate(sorted(range(len(sizes)), key=lambda place: sizes[place])):
+        limits[place] = min(sizes[place], left // (len(sizes) - done))
+        left -= limits[place]
+    return limits
+
+
+def _subnet(subnet: SubnetReadiness, missing: Sequence[ValidatorStatus], *, is_pinned: bool) -> SubnetStatus:
+    return SubnetStatus(
+        subnet_id=_id_text(subnet.subnet_id),
+        is_known=subnet.is_known,
+        is_pinned=is_pinned,
+        ready=subnet.is_ready,
+        connected_weight=str(subnet.connected),
+        required_weight=str(subnet.needed),
+        total_weight=str(subnet.total),
+        missing_validators=len(subnet.missing),
+        missing=[MissingStatus(row.node_ids, row.weight, row.state, row.reason) for row in missing],
+        keyless_weight=str(subnet.keyless),
+    )
+
+
+def _inactive(subnet: str, validation: CurrentValidation) -> ValidatorStatus:
+    return ValidatorStatus(
+        subnet_id=subnet,
+        node_ids=[_node_text(validation.node_id)],
+        weight=str(validation.weight),
+        state=INACTIVE,
+        validation_id=_id_text(validation.validation_id),
+        balance=str(validation.balance),
+    )
+
+
+def _aggregation(record: AggregationRecord) -> AggregationStatus:
+    stages_ms = {stage: round(seconds * 1_000, 1) for stage, seconds in record.stages.items()}
+    shown = AggregationStatus(utc_text(record.ended_at), record.outcome, stages_ms, record.reason or None)
+    if record.message_id is None or record.signing_subnet_id is None:
+        return shown
+    return AggregationStatus(
+        shown.ended_at,
+        shown.outcome,
+        shown.stages_ms,
+        shown.reason,
+        message_id=_id_text(record.message_id),
+        signing_subnet_id=_id_text(record.signing_subnet_id),
+        height=_text(record.height),
+        signed_weight=str(record.signed_weight),
+        required_weight=str(record.required_weight),
+        total_weight=str(record.total_weight),
+    )
+
+
+def _indexed_chain(sample: IndexSample) -> ChainSummary:
+    is_comparable = sample.height is not None and sample.node_height is not None
+    return ChainSummary(
+        kind="index",
+        name=sample.chain,
+        height=_text(sample.height),
+        node_height=_text(sample.node_height),
+        lag_blocks=max(0, (sample.node_height or 0) - (sample.height or 0)) if is_comparable else None,
+        blocks_per_second=_rate(sample.rate),
+        eta_seconds=_whole(sample.eta_s),
+        stopped=sample.stopped,
+    )
+
+
+def _evm_chain(chain: ForwardedChain) -> ChainSummary:
+    pool = chain.pool
+    faults = pool.faults()
+    return ChainSummary(
+        kind="evm",
+        name=_id_text(chain.chain_id),
+        height=str(pool.highest) if pool.highest else None,
+        evm_chain_id=None if pool.identity is None else pool.identity.chain_id,
+        nodes_up=sum(node.is_verified and node.fault is None for node in pool.nodes),
+        nodes=len(pool.nodes),
+        errors={str(position): reason for position, reason in sorted(faults.items())} or None,
+    )
+
+
+def _text(height: int | None) -> str | None:
+    return None if height is None else str(height)
+
+
+def _rate(blocks_s: float | None) -> float | None:
+    return None if blocks_s is None else round(blocks_s, 1)
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds)

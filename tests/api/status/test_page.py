@@ -1,0 +1,174 @@
+"""The landing page: complete without a script, nothing from elsewhere, every text escaped."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from typing import Any
+
+import msgspec
+
+from tests.api.world import METRICS_PORT, World, client_of
+from warpseal.api.status.document import (
+    AggregationStatus,
+    ChainSummary,
+    MissingStatus,
+    NodeStatus,
+    StatusDocument,
+    SubnetStatus,
+    ValidatorStatus,
+)
+
+HOSTILE = "<script>alert('1')</script>&\"'"
+SUBNET = SubnetStatus(
+    "sub", True, True, False, "50", "67", "100", 1, [MissingStatus(["NodeID-b"], "30", "waiting")], "20"
+)
+ROWS = [
+    ValidatorStatus("sub", ["NodeID-a"], "50", "connected", address="203.0.113.7:9651", latency_ms=1.5),
+    ValidatorStatus("sub", ["NodeID-b"], "30", "waiting", "no_address"),
+]
+DOCUMENT = StatusDocument(
+    "1.0",
+    "2026-01-01T00:00:00Z",
+    "2026-01-01T00:00:01Z",
+    False,
+    network_id=5,
+    network="fuji",
+    subnets=[SUBNET],
+    validators=ROWS,
+)
+
+
+class Page(HTMLParser):
+    """Reads a page. elements: name and attributes of each. rows: the texts of the cells by the id of the row."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.rows: dict[str, list[str]] = {}
+        self.scripts: list[str] = []
+        self.styles: list[str] = []
+        self._row: list[str] | None = None
+        self._raw: list[str] | None = None
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, given))
+        if tag == "tr":
+            self._row = self.rows.setdefault(given["id"], []) if "id" in given else None
+        elif tag == "td" and self._row is not None:
+            self._row.append("")
+        self._raw = {"script": self.scripts, "style": self.styles}.get(tag)
+        if self._raw is not None:
+            self._raw.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._raw = None
+
+    def handle_data(self, data: str) -> None:
+        if self._raw is not None:
+            self._raw[-1] += data
+        elif self._row:
+            self._row[-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+async def load(document: StatusDocument, **settings: Any) -> tuple[str, str]:
+    """Return the page of a document and its policy."""
+    world = World().with_settings(**settings)
+    world.status.document = document
+    async with client_of(world) as client, client.get("/") as reply:
+        assert reply.status == 200
+        assert reply.headers["content-type"] == "text/html; charset=utf-8"
+        return await reply.text(), reply.headers["content-security-policy"]
+
+
+async def test_the_page_is_complete_without_a_script() -> None:
+    html, _ = await load(DOCUMENT)
+    page = Page(html)
+    weights = {item["data-field"]: item["value"] for item in page.all("data")}
+    assert weights == {"connected": "50", "required": "67", "total": "100"}
+    assert [item["data-subnet"] for item in page.all("div") if "data-subnet" in item] == ["sub"]
+    assert page.rows["v-sub/NodeID-a"][:5] == [
+        "NodeID-a",
+        "sub",
+        "50 (50.0\N{NO-BREAK SPACE}%)",
+        "connected",
+        "203.0.113.7:9651",
+    ]
+    assert page.rows["v-sub/NodeID-b"][:4] == ["NodeID-b", "sub", "30 (30.0\N{NO-BREAK SPACE}%)", "waiting: no address"]
+    assert "fuji (network 5)" in html
+    assert "not ready" in html
+
+
+async def test_the_policy_allows_only_the_style_and_the_script_of_the_page() -> None:
+    html, policy = await load(DOCUMENT)
+    page = Page(html)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    for rule, texts in (("script-src", page.scripts), ("style-src", page.styles)):
+        assert len(texts) == 1
+        assert rules[rule] == f"'sha256-{b64encode(sha256(texts[0].encode()).digest()).decode()}'"
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == rules["frame-ancestors"] == "'none'"
+    assert not re.search(r"\s(?:on\w+|style|src|srcset)=", html)
+    links = [item["href"] for name in ("a", "link") for item in page.all(name)]
+    assert links == ["/docs", "/status/metrics", "/status.json", "/ready", "/ext/health", "data:,"]
+
+
+async def test_the_dashboards_are_linked_where_the_setting_says() -> None:
+    html, _ = await load(DOCUMENT, dashboards_url="https://grafana.example/d/1?a=1&b=2")
+    assert "https://grafana.example/d/1?a=1&b=2" in [item["href"] for item in Page(html).all("a")]
+
+
+async def test_every_text_is_escaped() -> None:
+    def hostile(kind: type[Any], **values: Any) -> Any:
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        texts = {name: HOSTILE for name, field in fields.items() if field.type in (str, str | None)}
+        return kind(**{**texts, **values})
+
+    numbers = dict.fromkeys(("connected_weight", "required_weight", "total_weight", "keyless_weight"), "1")
+    subnet = hostile(
+        SubnetStatus,
+        is_known=True,
+        is_pinned=True,
+        ready=True,
+        missing_validators=1,
+        missing=[hostile(MissingStatus, node_ids=[HOSTILE], weight="1")],
+        **numbers,
+    )
+    document = hostile(
+        StatusDocument,
+        ready=False,
+        network_id=1,
+        faults=[HOSTILE],
+        degraded=[HOSTILE],
+        subnets=[subnet],
+        aggregations=[
+            hostile(AggregationStatus, stages_ms={}, signed_weight="1", required_weight="1", total_weight="1"),
+        ],
+        nodes=[hostile(NodeStatus, position=0, is_up=False), hostile(NodeStatus, position=1, is_up=True)],
+        chains=[hostile(ChainSummary, errors={HOSTILE: HOSTILE})],
+        validators=[hostile(ValidatorStatus, node_ids=[HOSTILE], weight="1", balance="1")],
+    )
+    html, _ = await load(document)
+    page = Page(html)
+    assert len(page.scripts) == 1
+    assert "alert" not in page.scripts[0]
+    assert html.count("alert") >= 25
+    assert HOSTILE[:9] not in html.replace(f"<script>{page.scripts[0]}", "")
+    for _, attributes in page.elements:
+        assert all("alert" not in name for name in attributes)
+
+
+async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_asked() -> None:
+    async with client_of(World()) as client:
+        for host, location in (
+            ("daemon.example:8080", f"http://daemon.example:{METRICS_PORT}/metrics"),
+            ("[::1]:8080", f"http://[::1]:{METRICS_PORT}/metrics"),
+        ):
+            async with client.get("/status/metrics", headers={"host": host}, allow_redirects=False) as reply:
+                assert (reply.status, reply.headers["location"]) == (307, location)
