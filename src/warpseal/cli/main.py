@@ -16,6 +16,7 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 
   warpseal demo                          see the main job on a simulated network
   warpseal serve --config config.json    run the daemon (the reference aggregator's config file works)
+  warpseal status                        show what the running daemon does, and which validators are missing
   warpseal doctor --config config.json   check whether the daemon can sign, with advice
   warpseal message decode HEX|TXHASH     decode a Warp message or a P-Chain transaction, verify its signature
   warpseal index run --config FILE       index the P-, X- and C-Chain (serve does it if index-chains is set)
@@ -38,6 +39,9 @@ COMMANDS = {
     ("index", "run"): ("index.RUN", "index the primary chains until SIGTERM or SIGINT"),
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
+    ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
+    ("peers",): ("status.PEERS", "list the validators and their connections, as the running daemon sees them"),
+    ("health",): ("status.HEALTH", "ask the running daemon whether it is alive"),
     ("doctor",): ("doctor", "check nodes, validators, weight and clock, with advice"),
     ("simnet",): ("simnet", "run a simulated network of validators and nodes on loopback"),
     ("demo",): ("demo", "demonstrate the aggregation on a simulated network"),

@@ -32,11 +32,15 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", "--config-file", dest="config", type=Path, metavar="FILE", help=what)
 
 
+def config_file(args: argparse.Namespace) -> Path | None:
+    """Return the config file that a command was given, or that the environment names."""
+    named = os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG_FILE") or os.environ.get("CONFIG_FILE")
+    return args.config or (Path(named) if named else None)
+
+
 def load_config(args: argparse.Namespace) -> Loaded:
     """Return the configuration of a command's file, environment and flags; raises ConfigError."""
-    named = os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG_FILE") or os.environ.get("CONFIG_FILE")
-    file = args.config or (Path(named) if named else None)
-    return load(file, _given_flags(args), os.environ)
+    return load(config_file(args), _given_flags(args), os.environ)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpseal.config.keys import KEYS, Config, Key, build_config
+from warpseal.config.keys import KEYS, Config, Key, build_config, default_data_dir
 from warpseal.errors import StartupError
 from warpseal.runtime.settings import InvalidSetting, SettingFault
 
@@ -53,6 +53,19 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
         raise ConfigError(tuple(faults))
     try:
         return Loaded(build_config(values), sources)
+    except InvalidSetting as error:
+        raise ConfigError(error.faults) from error
+
+
+def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str]) -> Path:
+    """Return `data-dir` of these layers, whatever the other keys are. Raises ConfigError."""
+    key = next(key for key in KEYS if key.name == "data-dir")
+    name = _environment_name(key, environ)
+    value = flag or (environ[name] if name else None)
+    if value is None and file is not None:
+        value = _read_file(file, []).get(key.name)
+    try:
+        return default_data_dir() if value is None else Path(key.setting.parse(value, key.name))
     except InvalidSetting as error:
         raise ConfigError(error.faults) from error
 

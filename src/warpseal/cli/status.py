@@ -1,0 +1,259 @@
+"""`warpseal status`, `warpseal peers` and `warpseal health`: questions to a running daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from http.client import HTTPException
+from typing import Final
+
+import msgspec
+
+from warpseal.api.status.document import (
+    CONNECTED,
+    AggregationStatus,
+    ChainSummary,
+    StatusDocument,
+    SubnetStatus,
+    ValidatorStatus,
+)
+from warpseal.api.status.endpoints import STATUS_PATH
+from warpseal.cli.process import Command
+from warpseal.cli.serve import add_config_arguments, config_file
+from warpseal.config.load import find_data_dir
+from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
+from warpseal.errors import StartupError
+
+LIVENESS_PATH: Final = "/ext/health/liveness"
+NAVAX: Final = 10**9
+_TIMEOUT_S: Final = 5.0
+_INTERVAL_S: Final = 2.0
+_MAX_AGGREGATIONS: Final = 10
+_MAX_MISSING: Final = 10
+_CLEAR: Final = "\x1b[2J\x1b[H"
+
+Rows = Iterable[Sequence[str]]
+
+
+def _add_address_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", metavar="URL", help="address of the daemon's HTTP API (default: as it has written it)")
+    parser.add_argument("--data-dir", metavar="DIR", help="data folder of the daemon, which holds its address")
+    add_config_arguments(parser)
+
+
+def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Show subnets, recent aggregations, nodes and chains of a running daemon. Exit code 1 if it is not ready."
+    )
+    parser.add_argument("--watch", action="store_true", help="show it again every two seconds")
+    parser.add_argument("--json", action="store_true", help="print the document of /status.json")
+    _add_address_arguments(parser)
+
+
+def _add_peers_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "List the validators of the tracked subnets, heaviest first, and their connections."
+    parser.add_argument("--subnet", metavar="ID", help="list the validators of this subnet only")
+    parser.add_argument("--missing", action="store_true", help="list only validators that are not connected")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_address_arguments(parser)
+
+
+def _add_health_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = f"Exit with 0 if the daemon answers {LIVENESS_PATH} with 200, else with 1."
+    _add_address_arguments(parser)
+
+
+def _status(args: argparse.Namespace) -> int:
+    if args.watch:
+        _watch(args)
+    body = _fetch(_find_url(args), STATUS_PATH)
+    document = _decode(body)
+    _print_status(document, body, as_json=args.json)
+    return 0 if document.ready else 1
+
+
+def _watch(args: argparse.Namespace) -> None:
+    """Print the status until the user interrupts; a daemon that restarts is found again."""
+    while True:
+        try:
+            body = _fetch(_find_url(args), STATUS_PATH)
+            document = _decode(body)
+        except StartupError as error:
+            print(f"warpseal: {error}", file=sys.stderr, flush=True)
+        else:
+            if sys.stdout.isatty():
+                print(_CLEAR, end="")
+            _print_status(document, body, as_json=args.json)
+            sys.stdout.flush()
+        time.sleep(_INTERVAL_S)
+
+
+def _peers(args: argparse.Namespace) -> int:
+    document = _decode(_fetch(_find_url(args), STATUS_PATH))
+    subnets = {subnet.subnet_id: subnet for subnet in document.subnets}
+    if args.subnet is not None and args.subnet not in subnets:
+        raise StartupError(f"the daemon does not track subnet {args.subnet}; it tracks {', '.join(subnets) or 'none'}")
+    rows = [
+        row
+        for row in document.validators
+        if args.subnet in (None, row.subnet_id) and not (args.missing and row.state == CONNECTED)
+    ]
+    if args.json:
+        print(json.dumps(msgspec.to_builtins(rows), indent=2))
+        return 0
+    for subnet_id, subnet in subnets.items():
+        listed = [row for row in rows if row.subnet_id == subnet_id]
+        if args.subnet in (None, subnet_id):
+            print(_subnet_line(subnet))
+            head = ("NODE", "WEIGHT", "STATE", "ADDRESS", "CONNECTED SINCE", "LATENCY", "LAST REPLY", "BALANCE")
+            _print_table(head, (_validator_cells(row) for row in listed))
+    if document.omitted_validators:
+        print(f"{document.omitted_validators} lighter validators are not listed")
+    return 0
+
+
+def _health(args: argparse.Namespace) -> int:
+    _fetch(_find_url(args), LIVENESS_PATH)
+    print("alive")
+    return 0
+
+
+def _find_url(args: argparse.Namespace) -> str:
+    """Return the URL of the daemon's API. Raises StartupError."""
+    if args.url:
+        return str(args.url).rstrip("/")
+    folder = find_data_dir(config_file(args), args.data_dir, os.environ)
+    daemon = read_listening_daemon(folder)
+    if daemon is None:
+        where = f"there is no usable {folder / LISTENING_NAME}, which a running daemon has"
+        raise StartupError(f"{where}: start it, or give --data-dir, --config or --url")
+    return daemon.api
+
+
+def _fetch(url: str, path: str) -> bytes:
+    """Return the body of a 200. Raises StartupError."""
+    # A proxy that the environment names is for other machines.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url + path, timeout=_TIMEOUT_S) as response:
+            return bytes(response.read())
+    except urllib.error.HTTPError as error:
+        raise StartupError(f"{url}{path} answered {error.code}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise StartupError(f"no answer from {url}{path}: {getattr(error, 'reason', error)}") from None
+
+
+def _decode(body: bytes) -> StatusDocument:
+    try:
+        return msgspec.json.decode(body, type=StatusDocument)
+    except msgspec.MsgspecError as error:
+        raise StartupError(f"the answer is no status document of this version: {error}") from None
+
+
+def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(json.loads(body), indent=2))
+        return
+    network = f"{document.network or 'network'} ({document.network_id})" if document.network_id is not None else "…"
+    print(
+        f"warpseal {document.version} on {network}, BLS {document.bls_backend or '…'}, {document.node_id or 'starting'}"
+    )
+    print(f"{'ready' if document.ready else 'NOT READY'} at {document.time}, started {document.started_at}", end="")
+    print(f", proposed P-Chain height {document.proposed_height}" if document.proposed_height else "")
+    for sentence in (*document.faults, *document.degraded):
+        print(f"  {_printable(sentence)}")
+    for subnet in document.subnets:
+        print(f"\n{_subnet_line(subnet)}")
+        total = int(subnet.total_weight)
+        for missing in subnet.missing[:_MAX_MISSING]:
+            why = f"{missing.state}: {missing.reason}" if missing.reason else missing.state
+            print(f"  missing {', '.join(missing.node_ids)}  {_percent(int(missing.weight), total)}  {_printable(why)}")
+        if subnet.missing_validators > _MAX_MISSING:
+            print(f"  … and {subnet.missing_validators - _MAX_MISSING} more: warpseal peers --missing")
+    sections: tuple[tuple[Sequence[str], Rows], ...] = (
+        (("AGGREGATION", "OUTCOME", "TOTAL", "SIGNED", "REASON"), map(_aggregation_cells, document.aggregations)),
+        (("NODE", "STATE", "HEIGHT", "ADDRESS"), _node_rows(document)),
+        (("CHAIN", "HEIGHT", "NODE HEIGHT", "BLOCKS/S", "ETA", "NOTE"), map(_chain_cells, document.chains)),
+    )
+    for head, rows in sections:
+        listed = list(rows)[:_MAX_AGGREGATIONS]
+        if listed:
+            print()
+            _print_table(head, listed)
+
+
+def _node_rows(document: StatusDocument) -> Iterator[Sequence[str]]:
+    for node in document.nodes:
+        behind = f", behind for {node.behind_seconds} s" if node.behind_seconds else ""
+        state = "up" + behind if node.is_up else node.error or "down"
+        yield f"{node.setting}[{node.position}]", state, node.height or "", node.address or ""
+
+
+def _subnet_line(subnet: SubnetStatus) -> str:
+    if not subnet.is_known:
+        return f"subnet {subnet.subnet_id}: its validators are not known yet"
+    connected, required, total = (
+        int(weight) for weight in (subnet.connected_weight, subnet.required_weight, subnet.total_weight)
+    )
+    shares = f"{_percent(connected, total)} of the weight is connected, {_percent(required, total)} required"
+    counts = f"{connected} of {total}, {subnet.missing_validators} validators missing"
+    return f"subnet {subnet.subnet_id}: {shares} ({counts})"
+
+
+def _validator_cells(row: ValidatorStatus) -> Sequence[str]:
+    return (
+        ", ".join(row.node_ids),
+        row.weight,
+        f"{row.state}: {row.reason}" if row.reason else row.state,
+        row.address or "",
+        row.connected_since or "",
+        "" if row.latency_ms is None else f"{row.latency_ms} ms",
+        row.last_reply or "",
+        "" if row.balance is None else f"{int(row.balance) / NAVAX:.4f} AVAX",
+    )
+
+
+def _aggregation_cells(row: AggregationStatus) -> Sequence[str]:
+    signed = "" if row.total_weight is None else _percent(int(row.signed_weight or 0), int(row.total_weight))
+    return row.ended_at, row.outcome, f"{row.stages_ms.get('total', 0)} ms", signed, row.reason or ""
+
+
+def _chain_cells(row: ChainSummary) -> Sequence[str]:
+    notes = [f"stopped: {row.stopped}"] if row.stopped else []
+    notes += [f"waits for {row.waiting_for}"] if row.waiting_for else []
+    notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
+    return (
+        f"{row.kind} {row.name}",
+        row.height or "",
+        row.node_height or "",
+        "" if row.blocks_per_second is None else str(row.blocks_per_second),
+        "" if row.eta_seconds is None else f"{row.eta_seconds} s",
+        ", ".join(notes),
+    )
+
+
+def _print_table(head: Sequence[str], rows: Rows) -> None:
+    table = [head, *([_printable(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _printable(text: str) -> str:
+    """Return the text without characters that control a terminal: parts of it come from other machines."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f} %" if total else "0.0 %"
+
+
+STATUS: Final = Command(_add_status_arguments, _status)
+PEERS: Final = Command(_add_peers_arguments, _peers)
+HEALTH: Final = Command(_add_health_arguments, _health)

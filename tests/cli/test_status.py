@@ -1,0 +1,118 @@
+"""`warpseal status`, `peers` and `health`, against a daemon of their own, found by the file in its data folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tests.eventually import until
+from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
+from tests.integration.process import FinishedCommand, run_command, start_command
+from warpseal.cli.status import _printable
+from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
+from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+
+PLAN = Plan(validators=4, l1s=(L1Plan(validators=3),), rules=(parse_rule("l1-0/0:closed"),))
+
+
+async def ask(folder: Path, *words: str) -> FinishedCommand:
+    return await run_command(*words, "--data-dir", str(folder / "data"))
+
+
+async def test_the_commands_show_what_the_daemon_answers(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+        await daemon.until_connected(6)
+        l1, missing = id_text(network.subnets[1].subnet_id), network.validators[4].name
+
+        async def is_missing() -> bool:
+            subnets = (await daemon.get("/status.json")).body["subnets"]
+            return len(subnets) == 2 and [row.get("reason") for row in subnets[1]["missing"]] == ["unreachable"]
+
+        await until(is_missing)
+        shown = await ask(tmp_path, "status")
+        # Two of three equal weights are 66.7 %, which is less than 67 %.
+        assert shown.code == 1
+        assert "NOT READY" in shown.stdout
+        assert f"subnet {l1}: 66.7 % of the weight is connected" in shown.stdout
+        assert f"missing {missing}  33.3 %" in shown.stdout
+        in_json = await ask(tmp_path, "status", "--json")
+        assert {subnet["subnetId"] for subnet in json.loads(in_json.stdout)["subnets"]} == {
+            id_text(PRIMARY_NETWORK),
+            l1,
+        }
+        listed = await ask(tmp_path, "peers", "--json")
+        assert (listed.code, len(json.loads(listed.stdout))) == (0, 7)
+        rows = json.loads((await ask(tmp_path, "peers", "--subnet", l1, "--missing", "--json")).stdout)
+        assert [(row["nodeIds"], row["subnetId"]) for row in rows] == [([missing], l1)]
+        table = (await ask(tmp_path, "peers", "--subnet", l1)).stdout
+        assert all(network.validators[place].name in table for place in (4, 5, 6))
+        assert network.validators[0].name not in table
+        unknown = await ask(tmp_path, "peers", "--subnet", "nope")
+        assert (unknown.code, l1 in unknown.stderr) == (1, True)
+        by_url = await run_command("health", "--url", daemon.api_url)
+        assert (by_url.code, by_url.stdout) == (0, "alive\n")
+        assert (await ask(tmp_path, "health")).code == 0
+
+
+async def test_without_a_daemon_the_commands_say_where_they_looked(tmp_path: Path) -> None:
+    for words in (("status",), ("peers",), ("health",)):
+        ended = await ask(tmp_path, *words)
+        assert (ended.code, ended.stdout) == (1, "")
+        assert str(tmp_path / "data" / LISTENING_NAME) in ended.stderr
+        assert "Traceback" not in ended.stderr
+    ended = await run_command("health", "--url", "http://127.0.0.1:9")
+    assert (ended.code, "no answer from http://127.0.0.1:9" in ended.stderr) == (1, True)
+
+
+async def test_a_daemon_writes_its_address_and_removes_it_at_a_clean_stop(tmp_path: Path) -> None:
+    async with run_network(Plan(validators=4, l1s=())) as network:
+        file = write_config_file(network, tmp_path)
+        async with start_command("serve", "--config", str(file)) as command:
+            api, metrics = await command.listening()
+            found = read_listening_daemon(tmp_path / "data")
+            assert found == ListeningDaemon(api, metrics, command.process.pid)
+            # The config file names the folder.
+            assert (await run_command("health", "--config", str(file))).code == 0
+            watched = await run_command("health", environ={"WARPSEAL_DATA_DIR": str(tmp_path / "data")})
+            assert watched.code == 0
+            command.process.terminate()
+            assert await command.ended() == 0
+        assert read_listening_daemon(tmp_path / "data") is None
+        assert not (tmp_path / "data" / LISTENING_NAME).exists()
+
+
+async def test_watch_shows_the_status_again_and_again(tmp_path: Path) -> None:
+    async with (
+        run_network(Plan(validators=4, l1s=())) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
+        await daemon.until_ready()
+        async with start_command("status", "--watch", "--url", daemon.api_url) as command:
+            assert command.process.stdout is not None
+            times = 0
+            while times < 2:
+                times += (await command.process.stdout.readline()).startswith(b"ready at ")
+        assert times == 2
+
+
+def test_the_file_of_another_daemon_stays(tmp_path: Path) -> None:
+    with listening_file(tmp_path, "http://127.0.0.1:1", "http://127.0.0.1:2"):
+        assert read_listening_daemon(tmp_path) == ListeningDaemon(
+            "http://127.0.0.1:1", "http://127.0.0.1:2", os.getpid()
+        )
+        with listening_file(tmp_path, "http://127.0.0.1:3", "http://127.0.0.1:4"):
+            pass
+        (tmp_path / LISTENING_NAME).write_text('{"api":"http://127.0.0.1:5","metrics":"","pid":1}')
+    assert read_listening_daemon(tmp_path) == ListeningDaemon("http://127.0.0.1:5", "", 1)
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with listening_file(tmp_path / "data", "http://127.0.0.1:1", "http://127.0.0.1:2"):
+        assert read_listening_daemon(tmp_path / "data") is None
+
+
+def test_texts_of_other_machines_cannot_control_the_terminal() -> None:
+    assert _printable("no\x1b[2Jpe\n") == "no?[2Jpe?"
