@@ -1,0 +1,120 @@
+"""The landing page of a whole daemon in a real browser: values, updates without a reload, search, sorting, a phone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.integration.browser import BrowserTab, needs_chromium, open_tab
+from tests.integration.daemon import build_config, run_daemon, run_network
+from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+
+PLAN = Plan(
+    validators=6,
+    weights="6000/5000/4000/3000/2000/1000",
+    l1s=(L1Plan(validators=4),),
+    rules=tuple(map(parse_rule, ("l1-0/0:closed", "l1-0/1:inactive"))),
+)
+SUBNETS = """[...document.querySelectorAll("#subnets [data-subnet]")].map((card) => [card.dataset.subnet,
+  ...["connected", "required", "total"].map((name) => card.querySelector(`[data-field=${name}]`).value)])"""
+SHOWN = "[...document.querySelectorAll('#rows tr')].filter((row) => !row.hidden)"
+NAMES = f"{SHOWN}.map((row) => row.cells[0].textContent)"
+
+
+async def assert_agreement(tab: BrowserTab, ready: dict[str, Any], metrics: dict[str, float]) -> None:
+    """Assert that the page shows the weights of /ready and of /metrics."""
+    shown = await tab.evaluate(SUBNETS)
+    fields = ("subnetId", "connectedWeight", "requiredWeight", "totalWeight")
+    assert shown == [[subnet[name] for name in fields] for subnet in ready["subnets"]]
+    for subnet_id, connected, _, total in shown:
+        label = f'{{subnet_id="{subnet_id}"}}'
+        assert metrics[f"warpseal_connected_weight{label}"] == int(connected)
+        assert metrics[f"warpseal_total_weight{label}"] == int(total)
+    height = await tab.evaluate("document.querySelector('[data-field=height]').textContent")
+    assert metrics["warpseal_proposed_height"] == int(height)
+
+
+@needs_chromium
+async def test_the_page_agrees_with_ready_and_metrics_and_follows_them(tmp_path: Path) -> None:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+        open_tab() as tab,
+    ):
+        await daemon.until_connected(8)
+        l1 = id_text(network.subnets[1].subnet_id)
+        await tab.load(daemon.api_url + "/")
+        await tab.until("document.getElementById('live').textContent === 'live'")
+        await tab.until("document.querySelectorAll('#rows tr').length === 10")
+        await tab.until(
+            f"document.querySelector('#subnets [data-subnet=\"{l1}\"] [data-field=connected]').value === '2000'"
+        )
+        await tab.evaluate("window.isSamePage = true")
+        await assert_agreement(tab, (await daemon.ready()).body, await daemon.metrics())
+        # A validator goes and comes back: the page shows it without a reload.
+        primary = id_text(PRIMARY_NETWORK)
+        weight = f"document.querySelector('#subnets [data-subnet=\"{primary}\"] [data-field=connected]').value"
+        network.stop_validator(0)
+        await tab.until(f"{weight} === '15000'")
+        row = f"document.getElementById('v-{primary}/{network.validators[0].name}')"
+        await tab.until(f"{row}.dataset.state !== 'connected'")
+        await assert_agreement(tab, (await daemon.ready()).body, await daemon.metrics())
+        await network.start_validator(0)
+        await tab.until(f"{weight} === '21000' && {row}.dataset.state === 'connected'")
+        # So it does for an aggregation.
+        assert (await daemon.aggregate(network.messages_of(PRIMARY_NETWORK)[0])).status == 200
+        await tab.until("document.querySelector('#aggregations td:nth-child(2)')?.textContent === 'ok'")
+        assert await tab.evaluate("window.isSamePage") is True
+        assert tab.log == []
+
+
+@needs_chromium
+async def test_validators_can_be_searched_filtered_and_sorted(tmp_path: Path) -> None:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+        open_tab() as tab,
+    ):
+        await daemon.until_connected(8)
+        await tab.load(daemon.api_url + "/")
+        await tab.until("document.querySelectorAll('#rows tr').length === 10")
+        names = [validator.name for validator in network.validators]
+        assert (await tab.evaluate(NAMES))[:6] == names[:6]
+        await tab.evaluate("document.querySelectorAll('#validators th button')[2].click()")
+        assert [name for name in await tab.evaluate(NAMES) if name in names[:6]] == names[:6]
+        await tab.evaluate("document.querySelectorAll('#validators th button')[2].click()")
+        assert [name for name in await tab.evaluate(NAMES) if name in names[:6]] == names[5::-1]
+
+        async def enter(control: str, value: str) -> list[str]:
+            """Return the shown names after an input of the user."""
+            field = f"document.getElementById('{control}')"
+            await tab.evaluate(f"{field}.value = {value!r}; {field}.dispatchEvent(new Event('input'))")
+            shown: list[str] = await tab.evaluate(NAMES)
+            return shown
+
+        assert await enter("search", names[3].lower()) == [names[3]]
+        assert await enter("search", "") != [names[3]]
+        assert set(await enter("state-filter", "missing")) == {names[6], names[7]}
+        assert await enter("state-filter", "") != []
+        assert set(await enter("subnet", id_text(network.subnets[1].subnet_id))) == set(names[6:])
+        assert tab.log == []
+
+
+@needs_chromium
+async def test_the_page_is_a_readable_snapshot_without_javascript_and_fits_a_phone(tmp_path: Path) -> None:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+        open_tab() as tab,
+    ):
+        await daemon.until_connected(8)
+        await tab.call("Emulation.setScriptExecutionDisabled", value=True)
+        await tab.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
+        await tab.load(daemon.api_url + "/")
+        await assert_agreement(tab, (await daemon.ready()).body, await daemon.metrics())
+        assert await tab.evaluate("[...document.querySelectorAll('.tools, #live')].every((part) => part.hidden)")
+        assert "Reload the page" in await tab.evaluate("document.body.innerText")
+        # Nothing is wider than the screen.
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= 360
+        assert await tab.evaluate("document.querySelectorAll('#rows tr').length") >= 9
