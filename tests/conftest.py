@@ -19,7 +19,7 @@ TOUCHED_LOGGERS = (
     "asyncio",
     "uvicorn",
     "warpseal.ops.plugins",
-    *(f"warpseal.{package}" for package in PACKAGE_LOGGERS),
+    *(f"warpseal.{parent}{package}" for package in PACKAGE_LOGGERS for parent in ("", "ops.")),
 )
 
 sys.setrecursionlimit(DEFAULT_RECURSION_LIMIT)
