@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,16 @@ def kinds(kind: type[WarpsealError] = WarpsealError) -> Iterator[type[WarpsealEr
     yield kind
     for inner in kind.__subclasses__():
         yield from kinds(inner)
+
+
+def kebab_body(error: WarpsealError) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(bytes(error_response(error, Dialect.KEBAB).body))
+    return body
+
+
+def kebab_text(error: WarpsealError) -> str:
+    text: str = kebab_body(error)["error"]
+    return text
 
 
 ALL = tuple(dict.fromkeys(kinds()))
@@ -133,8 +145,50 @@ def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) ->
     if isinstance(error, errors.QuorumNotReached):
         assert "threshold of stake" in texts[0]
         assert not texts[1]
+        assert "threshold of stake" in kebab_text(error)
     else:
+        texts.append(kebab_text(error))
         assert not any(RETRIED.search(text) for text in texts)
+
+
+@pytest.mark.parametrize("bait", ["no signatures", "a Threshold", "signature weight is insufficient"])
+def test_a_reason_on_which_clients_would_retry_in_vain_is_left_out(bait: str) -> None:
+    assert kebab_text(errors.UndecodableMessage("message", bait)) == "Could not decode message"
+
+
+def test_kebab_callers_get_the_text_of_the_reference_followed_by_the_reason() -> None:
+    assert kebab_text(errors.InvalidQuorum("quorumPercentage", "101 is too much")) == (
+        "Invalid quorum number: 101 is too much"
+    )
+    assert kebab_text(errors.InvalidTimeout("timeoutSeconds", "too long")) == "timeout-seconds: too long"
+    assert kebab_text(errors.UnknownField("quorumNumber", "no such field")) == "quorumNumber: no such field"
+    assert kebab_text(errors.QuorumNotReached(NEVER, at_deadline=True)) == (
+        "failed to aggregate signatures. error: failed to connect to a threshold of stake: "
+        "60 of 67 required weight has signed, the threshold of stake; missing validators: no_bls_key: 1"
+    )
+    silent = replace(NEVER, counts={"no_answer": 3, "refused": 1})
+    assert kebab_text(errors.QuorumNotReached(silent, at_deadline=True)) == (
+        "failed to aggregate signatures. error: failed to collect a threshold of signatures: "
+        "60 of 67 required weight has signed, the threshold of stake; missing validators: no_answer: 3; refused: 1"
+    )
+    unreached = replace(NEVER, counts={"not_connected": 2, "refused": 1})
+    assert kebab_text(errors.QuorumNotReached(unreached, at_deadline=False)).startswith(
+        "failed to aggregate signatures. error: failed to connect to a threshold of stake: 60 of 67"
+    )
+
+
+def test_kebab_callers_get_kebab_names_in_the_detail() -> None:
+    detail = kebab_body(errors.QuorumNotReached(NEVER, at_deadline=True))["detail"]
+    assert detail["p-chain-height"] == "19"
+    assert detail["signing-subnet-id"] == NEVER.signing_subnet_id
+    assert detail["counts"] == {"no_bls_key": 1}
+    assert set(detail["validators"][0]) == {"node-ids", "weight", "reason", "error-code", "error-message"}
+    assert kebab_body(errors.InvalidSigningSubnet("signingSubnetId", "no id"))["detail"] == {
+        "field": "signing-subnet-id",
+        "reason": "no id",
+    }
+    # A field that is unknown has no other name.
+    assert kebab_body(errors.UnknownField("quorumNumber", "x"))["detail"]["field"] == "quorumNumber"
 
 
 def test_a_never_is_not_in_the_range_that_clients_retry() -> None:

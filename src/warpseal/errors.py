@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -398,10 +399,38 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MissingConnection:
+    """A node that is not connected. Times are Unix seconds.
+
+    address: the last one that was dialed, else the first one known, else empty. last_error: of the last dial or
+    connection, empty before the first. since: start of the disconnection. next_try_at: None if no dial is planned.
+    """
+
+    node_id: str
+    address: str
+    last_error: str
+    since: float
+    next_try_at: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"nodeId": self.node_id}
+        if self.address:
+            content["address"] = self.address
+        if self.last_error:
+            content["lastError"] = self.last_error
+        content["disconnectedSince"] = _rfc3339(self.since)
+        if self.next_try_at is not None:
+            content["nextTryAt"] = _rfc3339(self.next_try_at)
+        return content
+
+
+@dataclass(frozen=True, slots=True)
 class MissingValidator:
     """One member of the canonical set whose signature is missing, and why.
 
     public_key: 48 bytes, or None for weight without a key. error_code and error_message: the last refusal.
+    connections: of the nodes that are not connected, if none of them is. validation_id, balance (nAVAX), state: of an
+    L1 validator without enough balance.
     """
 
     node_ids: tuple[str, ...]
@@ -410,6 +439,10 @@ class MissingValidator:
     reason: str
     error_code: int | None = None
     error_message: str | None = None
+    connections: tuple[MissingConnection, ...] = ()
+    validation_id: str | None = None
+    balance: int | None = None
+    state: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {"nodeIds": list(self.node_ids), "weight": str(self.weight), "reason": self.reason}
@@ -419,12 +452,19 @@ class MissingValidator:
             content["errorCode"] = self.error_code
         if self.error_message:
             content["errorMessage"] = self.error_message
+        if self.balance is not None:
+            content |= {"validationId": self.validation_id, "balance": str(self.balance), "state": self.state}
+        if self.connections:
+            content["connections"] = [connection.as_json() for connection in self.connections]
         return content
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumShortfall:
-    """What is missing for a quorum. counts: validators by reason; missing: heaviest first, at most 50."""
+    """What is missing for a quorum. counts: validators by reason; missing: heaviest first, at most 50.
+
+    refused_weight: of all validators that refused the message with an error code.
+    """
 
     verdict: Verdict
     signed_weight: int
@@ -436,6 +476,7 @@ class QuorumShortfall:
     missing: tuple[MissingValidator, ...]
     retry_after_s: float | None = None
     hints: tuple[str, ...] = ()
+    refused_weight: int = 0
 
     def as_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -451,6 +492,10 @@ class QuorumShortfall:
         if self.hints:
             content["hints"] = list(self.hints)
         return content
+
+
+def _rfc3339(unix_s: float) -> str:
+    return datetime.fromtimestamp(int(unix_s), UTC).isoformat().replace("+00:00", "Z")
 
 
 class QuorumNotReached(WarpsealError):

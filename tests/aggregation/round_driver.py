@@ -32,6 +32,7 @@ from warpseal.aggregation.share_cache import CachedShare
 from warpseal.aggregation.shortfall import explain
 from warpseal.bls import PublicKey, Share
 from warpseal.errors import QuorumShortfall
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare
 from warpseal.warp.ids import NodeID, SubnetID
@@ -70,6 +71,7 @@ class RoundDriver:
         self.stored = stored or ArchiveEntry()
         self.connected = list(self.validators.node_ids if connected is None else connected)
         self.inactive: frozenset[NodeID] = frozenset()
+        self.underfunded: tuple[CurrentValidation, ...] | None = ()
         self.inactive_known_at = inactive_known_at
         self.offenders = offenders
         self.bad_shares: set[int] = set()
@@ -85,10 +87,16 @@ class RoundDriver:
         self._kept: list[object] = []
 
     def join(
-        self, quorum: int = 67, buffer: int = 0, deadline: float = DEADLINE, *, stored_only: bool = False
+        self,
+        quorum: int = 67,
+        buffer: int = 0,
+        deadline: float = DEADLINE,
+        *,
+        stored_only: bool = False,
+        is_height_fixed: bool = False,
     ) -> QuorumGoal:
         """Add a caller's goal."""
-        goal = QuorumGoal(quorum, buffer, deadline, self.validators.total_weight, stored_only)
+        goal = QuorumGoal(quorum, buffer, deadline, self.validators.total_weight, stored_only, is_height_fixed)
         self.round.join(goal)
         return goal
 
@@ -172,7 +180,7 @@ class RoundDriver:
                 self.round.decoded([(stored, self._at_hand(stored)) for stored in shares])
             case Connect():
                 self.round.connected(self.connected)
-                self.round.set_inactive(self.inactive, self.inactive_known_at)
+                self.round.set_inactive(self.inactive, self.inactive_known_at, self.underfunded)
             case Ask(node_ids=node_ids, is_reask=is_reask):
                 self.asks.append((now, [int.from_bytes(node_id, "big") for node_id in node_ids], is_reask))
             case Verify(check=check):

@@ -36,7 +36,8 @@ from tests.aggregation.world import (
 )
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.errors import InternalError, QuorumImpossible, QuorumNotReached, Verdict
+from warpseal.errors import InternalError, MissingConnection, QuorumImpossible, QuorumNotReached, Verdict
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.dial_schedule import Reachability, ReachState
 from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
@@ -188,6 +189,62 @@ def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial
     play(World(members([20] * 5)), scene)
 
 
+def test_a_missing_connection_is_reported_with_address_error_and_times() -> None:
+    async def scene(world: World) -> None:
+        lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "unreachable: Connection refused", 1_000.9, 1_060.0)
+        for number in (1, 2):
+            world.network.disconnected.add(node(number))
+            world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 40.0)
+        world.network.connections[node(1)] = lost
+        # Of a validator that is connected and silent, no connection is missing.
+        world.network.connections[node(3)] = lost
+        world.network.scripts[3] = silent
+        _, error = await taken(world.service.aggregate(request(67)))
+        assert isinstance(error, QuorumNotReached)
+        missing = {validator.node_ids[0]: validator for validator in error.shortfall.missing}
+        assert missing[node_id_text(node(1))].as_json()["connections"] == [
+            {
+                "nodeId": "NodeID-1",
+                "address": "10.0.0.1:9651",
+                "lastError": "unreachable: Connection refused",
+                "disconnectedSince": "1970-01-01T00:16:40Z",
+                "nextTryAt": "1970-01-01T00:17:40Z",
+            }
+        ]
+        assert "connections" not in missing[node_id_text(node(2))].as_json()
+        assert not any(validator.connections for name, validator in missing.items() if name == node_id_text(node(3)))
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_quorum_that_lacks_connections_right_after_the_start_says_so() -> None:
+    async def scene(world: World) -> None:
+        world.network.started_s_ago = 3.2
+        for number in (1, 2):
+            world.network.disconnected.add(node(number))
+            world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 40.0)
+        _, error = await taken(world.service.aggregate(request(67)))
+        (hint,) = error.shortfall.hints
+        assert hint.startswith("The daemon started 3 s ago and is still connecting")
+        assert "weight 60 of 67 required is connected" in hint
+        world.network.started_s_ago = 61.0
+        _, error = await taken(world.service.aggregate(request(67)))
+        assert error.shortfall.hints == ()
+
+    play(World(members([20] * 5)), scene)
+
+
+def test_a_quorum_that_connected_validators_refuse_right_after_the_start_does_not_blame_the_start() -> None:
+    async def scene(world: World) -> None:
+        world.network.started_s_ago = 3.2
+        world.network.scripts = {1: silent, 2: silent}
+        _, error = await taken(world.service.aggregate(request(67)))
+        assert isinstance(error, QuorumNotReached)
+        assert error.shortfall.hints == ()
+
+    play(World(members([20] * 5)), scene)
+
+
 def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
     async def scene(world: World) -> None:
         for number in (1, 2):
@@ -314,6 +371,31 @@ def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_wh
         assert signer_numbers(world, signed(world, answer, request(87))) == {1, 2, 3, 4, 5}
 
     play(World(members([20] * 5)), scene)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, QuorumNotReached),
+        ({"height": HEIGHT, "is_epoch_height": True}, QuorumNotReached),
+        ({"height": HEIGHT}, QuorumImpossible),
+    ],
+)
+def test_inactive_validators_make_a_quorum_impossible_only_at_a_height_that_the_caller_named(
+    changes: dict[str, Any], kind: type[QuorumNotReached | QuorumImpossible]
+) -> None:
+    async def scene(world: World) -> None:
+        world.activity.known = asyncio.Event()
+        world.activity.validations = (CurrentValidation(bytes(32), node(99), 40, 0, 0),)
+        asyncio.get_running_loop().call_later(0.3, world.activity.known.set)
+        seconds, error = await taken(world.service.aggregate(request(67, **changes)))
+        assert isinstance(error, kind)
+        assert seconds == pytest.approx(0.3)
+        assert error.shortfall.counts["inactive"] == 1
+        assert error.shortfall.missing[0].node_ids == (node_id_text(node(99)),)
+        assert world.network.asks == []
+
+    play(World(members([1] * 60, keyless=40)), scene)
 
 
 # Reluctant validators.

@@ -21,22 +21,25 @@ from tests.aggregation.world import (
     message,
     request,
 )
-from warpseal.aggregation.resolve import L1_MAY_VERIFY_HINT, ResolvedRequest, Resolver
+from warpseal.aggregation.resolve import ResolvedRequest, Resolver
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.errors import (
     HeightTooOld,
     NodeUnavailable,
     NoValidators,
     QuorumNotReached,
+    QuorumShortfall,
     UnknownChain,
     UnknownSubnet,
     Verdict,
     WrongNetwork,
 )
 from warpseal.node.p_chain import Subnet
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
-from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text
+from warpseal.warp.l1_messages import L1ValidatorRegistration, SubnetToL1Conversion, build_p_chain_message
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 
+C_CHAIN = ChainID(sha256(b"c-chain").digest())
 LATEST, OLDER, EMPTY = members([10, 20]), members([10]), members([])
 L1 = SubnetID(sha256(b"l1").digest())
 
@@ -48,6 +51,7 @@ class ResolverDriver:
         self.heights = Heights()
         self.sets = Sets(LATEST)
         self.chains = Chains()
+        self.chains.subnet_by_chain[C_CHAIN] = PRIMARY_NETWORK
         self.epochs = Epochs()
         self.resolver = Resolver(self.heights, self.sets, self.chains, self.epochs.any_at, NETWORK_ID, 1.0)
 
@@ -57,12 +61,21 @@ class ResolverDriver:
 
         return run(main())
 
+    def advise(self, wanted: AggregationRequest, refused_weight: int = 0) -> str | None:
+        """Return the advice about the signing subnet after a quorum of 67 of 100 failed."""
+        resolved = self.resolve(wanted)
+        shortfall = QuorumShortfall(Verdict.WAIT, 0, 67, 100, 1, "", {}, (), refused_weight=refused_weight)
+
+        async def main() -> str | None:
+            return await self.resolver.advise_subnet(resolved, shortfall)
+
+        return run(main())
+
 
 def test_by_default_the_subnet_of_the_source_chain_signs_at_the_proposed_height() -> None:
     driver = ResolverDriver()
     resolved = driver.resolve(request())
     assert (resolved.subnet_id, resolved.height, resolved.validators) == (SUBNET, HEIGHT, LATEST)
-    assert resolved.hints == ()
     assert driver.sets.calls == [(SUBNET, HEIGHT, False, False)]
 
 
@@ -74,12 +87,50 @@ def test_the_given_subnet_signs_and_the_source_chain_is_not_looked_up() -> None:
     assert (resolved.subnet_id, resolved.validators) == (L1, OLDER)
 
 
-def test_a_message_of_the_primary_network_without_a_subnet_comes_with_a_hint() -> None:
+def teleporter_message(destination: ChainID, version: int = 1) -> UnsignedMessage:
+    """Return a message of the C-Chain that holds the head of a Teleporter message."""
+    address = bytes(12) + b"\xaa" * 20
+    words = [(32).to_bytes(32), (7).to_bytes(32), *[address] * version, destination, address, bytes(32)]
+    return UnsignedMessage.build(NETWORK_ID, C_CHAIN, AddressedCall(b"\xbb" * 20, b"".join(words)).encode())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_l1_that_receives_a_message_is_advised_as_the_signing_subnet(version: int) -> None:
     driver = ResolverDriver()
-    about = message(chain=P_CHAIN)
-    assert driver.resolve(request(about=about)).hints == (L1_MAY_VERIFY_HINT,)
+    about = teleporter_message(CHAIN, version)
     assert driver.resolve(request(about=about)).subnet_id == PRIMARY_NETWORK
-    assert driver.resolve(request(about=about, signing_subnet_id=SUBNET)).hints == ()
+    advice = driver.advise(request(about=about))
+    assert advice is not None
+    assert id_text(SUBNET) in advice
+    # The caller has chosen already, or the message stays in the Primary Network, or its destination is not known.
+    assert driver.advise(request(about=about, signing_subnet_id=PRIMARY_NETWORK)) is None
+    assert driver.advise(request(about=teleporter_message(C_CHAIN, version))) is None
+    assert driver.advise(request(about=teleporter_message(ChainID(b"\x77" * 32), version))) is None
+    assert driver.advise(request(about=message(chain=C_CHAIN))) is None
+
+
+def test_no_subnet_is_advised_if_the_validators_refuse_the_message_itself() -> None:
+    driver = ResolverDriver()
+    wanted = request(about=teleporter_message(CHAIN))
+    assert driver.advise(wanted, refused_weight=33) is not None
+    assert driver.advise(wanted, refused_weight=34) is None
+
+
+def test_the_subnet_of_the_l1_s_manager_is_advised_for_a_message_of_the_p_chain() -> None:
+    driver = ResolverDriver()
+    validation_id = ValidationID(bytes(31) + b"\x05")
+    about = build_p_chain_message(NETWORK_ID, L1ValidatorRegistration(validation_id, True).encode())
+    assert driver.advise(request(about=about)) is None
+    driver.chains.validations[validation_id] = L1
+    driver.chains.subnets[L1] = Subnet(L1, bytes(32), CHAIN, bytes(20))
+    advice = driver.advise(request(about=about))
+    assert advice is not None
+    assert id_text(SUBNET) in advice
+    conversion = build_p_chain_message(NETWORK_ID, SubnetToL1Conversion(bytes(32)).encode())
+    assert driver.advise(request(about=conversion)) is None
+    assert driver.advise(request(about=conversion, justification=L1)) == advice
+    driver.chains.subnets[L1] = Subnet(L1, bytes(32), C_CHAIN, bytes(20))
+    assert driver.advise(request(about=about)) is None
 
 
 def test_a_bare_justification_names_message_and_subnet() -> None:
@@ -89,7 +140,6 @@ def test_a_bare_justification_names_message_and_subnet() -> None:
     resolved = driver.resolve(wanted)
     assert resolved.subnet_id == SUBNET
     assert resolved.message.source_chain_id == P_CHAIN
-    assert resolved.hints == ()
     given = AggregationRequest(None, L1, L1, 67, 0, None, None)
     assert driver.resolve(given).subnet_id == L1
 

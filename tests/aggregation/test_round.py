@@ -18,8 +18,10 @@ from warpseal.aggregation.round_shares import SumCheck
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain, missing_shares
 from warpseal.errors import Verdict
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
+from warpseal.warp.ids import id_text, node_id_text
 from warpseal.warp.validator_set import has_quorum
 
 # The order of actions.
@@ -298,6 +300,77 @@ def test_weight_without_a_key_is_lost_for_good() -> None:
     assert driver.outcome(goal) == "lost"
     assert driver.shortfalls[goal].verdict is Verdict.NEVER
     assert driver.reasons(goal)["no_bls_key"] == 1
+
+
+def inactive_validator(number: int, weight: int, balance: int = 0) -> CurrentValidation:
+    return CurrentValidation(number.to_bytes(32), node(number), weight, 0, balance)
+
+
+def test_weight_of_inactive_validators_is_lost_for_now_unless_the_caller_named_the_height() -> None:
+    driver = RoundDriver([60], keyless=40)
+    goal, at_named_height = driver.join(), driver.join(is_height_fixed=True)
+    driver.underfunded = (inactive_validator(7, 30), inactive_validator(8, 10))
+    assert (driver.outcome(goal), driver.outcome(at_named_height)) == ("lost", "lost")
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
+    assert driver.shortfalls[at_named_height].verdict is Verdict.NEVER
+    assert driver.reasons(goal)["inactive"] == 2
+    assert "no_bls_key" not in driver.reasons(goal)
+    first = driver.shortfalls[goal].missing[1].as_json()
+    assert first == {
+        "nodeIds": [node_id_text(node(7))],
+        "weight": "30",
+        "reason": "inactive",
+        "validationId": id_text((7).to_bytes(32)),
+        "balance": "0",
+        "state": "inactive: balance 0",
+    }
+    assert any("top up their balance, or disable" in hint for hint in driver.shortfalls[goal].hints)
+    assert not any("later heights" in hint for hint in driver.shortfalls[goal].hints)
+    assert any("later heights" in hint for hint in driver.shortfalls[at_named_height].hints)
+
+
+def test_weight_without_a_key_beyond_that_of_inactive_validators_stays_lost_for_good() -> None:
+    driver = RoundDriver([60], keyless=40)
+    goal = driver.join()
+    driver.underfunded = (inactive_validator(7, 6),)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.NEVER
+    weights = {missing.reason: missing.weight for missing in driver.shortfalls[goal].missing}
+    assert (weights["inactive"], weights["no_bls_key"]) == (6, 34)
+
+
+def test_inactive_validators_that_weigh_more_than_the_weight_without_a_key_are_not_named() -> None:
+    driver = RoundDriver([60], keyless=40)
+    goal = driver.join()
+    driver.underfunded = (inactive_validator(7, 41),)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
+    assert driver.reasons(goal)["no_bls_key"] == 1
+
+
+def test_a_validator_with_little_balance_that_does_not_sign_is_named_with_its_balance() -> None:
+    driver = RoundDriver([60, 40])
+    goal = driver.join()
+    driver.underfunded = (inactive_validator(2, 40, balance=2_000),)
+    driver.sign(1)
+    assert driver.outcome(goal, DEADLINE) == "late"
+    (missing,) = driver.shortfalls[goal].missing
+    assert (missing.balance, missing.state) == (2_000, "underfunded: balance 2000 nAVAX")
+    assert missing.public_key == public_key(2)
+
+
+def test_a_goal_that_lacks_weight_without_a_key_fails_once_it_is_known_which_validators_are_inactive() -> None:
+    for known_at, failed_at in ((0.3, 0.3), (NO_RETRY, 1.0)):
+        driver = RoundDriver([60], keyless=40, inactive_known_at=NO_RETRY)
+        driver.underfunded = None
+        goal = driver.join()
+        assert driver.outcome(goal, 0.0) == "waiting"
+        assert driver.round.next_wakeup(0.0) == 1.0
+        driver.round.set_inactive(frozenset(), known_at, None)
+        assert driver.outcome(goal, failed_at) == "lost"
+        # What is not known may be inactive.
+        assert driver.shortfalls[goal].verdict is Verdict.WAIT
+        assert driver.asks == []
 
 
 def test_an_uptime_that_was_not_reached_is_lost_for_now() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.aggregation.verifier import assert_valid
 from tests.aggregation.virtual_time import run
 from tests.aggregation.world import (
+    CHAIN,
     HEIGHT,
     NETWORK_ID,
     SUBNET,
@@ -30,6 +31,7 @@ from tests.aggregation.world import (
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, UnknownChain
+from warpseal.node.p_chain import Subnet
 from warpseal.peers.dial_schedule import Reachability, ReachState
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
@@ -100,20 +102,23 @@ def test_one_log_line_reports_the_outcome_of_a_request(caplog: pytest.LogCapture
     assert vars(bad)["outcome"] == "quorum_impossible"
     assert vars(bad)["verdict"] == "never"
     assert vars(bad)["counts"] == {"conversion_id_mismatch": 2}
-    assert "L1 may verify" in vars(bad)["hints"][0]
+    assert any("conversion" in hint for hint in vars(bad)["hints"])
 
 
-def test_the_hint_of_the_primary_network_reaches_the_caller() -> None:
+def test_the_advice_about_the_signing_subnet_reaches_the_caller() -> None:
     async def main() -> QuorumNotReached:
         world = World(members([20] * 5))
+        world.chains.subnets[SUBNET] = Subnet(SUBNET, bytes(32), CHAIN, bytes(20))
         world.sets.others[PRIMARY_NETWORK] = world.members
         world.network.scripts = dict.fromkeys(range(1, 6), silent)
         with pytest.raises(QuorumNotReached) as caught:
-            await world.service.aggregate(request(67, about=message(chain=P_CHAIN), timeout_s=1.0))
+            await world.service.aggregate(
+                request(67, about=message(chain=P_CHAIN), justification=SUBNET, timeout_s=1.0)
+            )
         return caught.value
 
     error = run(main())
-    assert any("L1 may verify" in hint for hint in error.detail()["hints"])
+    assert f"name {id_text(SUBNET)} as the signing subnet" in error.detail()["hints"][0]
     assert error.detail()["signingSubnetId"] == id_text(PRIMARY_NETWORK)
     assert error.detail()["validators"][0]["reason"] == "no_answer"
 

@@ -16,12 +16,12 @@ from warpseal.aggregation.ports import ShareArchive
 from warpseal.aggregation.service import AggregationDeps, AggregationRequest, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
-from warpseal.errors import HeightTooOld, NodeUnavailable, UnknownChain, UnknownSubnet
-from warpseal.node.p_chain import Subnet
+from warpseal.errors import HeightTooOld, MissingConnection, NodeUnavailable, UnknownChain, UnknownSubnet
+from warpseal.node.p_chain import CurrentValidation, Subnet
 from warpseal.peers.dial_schedule import CONNECTED, PENDING, Reachability
 from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, id_text
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
@@ -182,6 +182,8 @@ class Network:
     asks: list[tuple[float, tuple[int, ...], bool]] = field(default_factory=list)
     open_asks: list[_OpenAsk] = field(default_factory=list)
     redialled: list[NodeID] = field(default_factory=list)
+    connections: dict[NodeID, MissingConnection] = field(default_factory=dict)
+    started_s_ago: float = 3_600.0
     app_bytes: list[bytes] = field(default_factory=list)
     next_dial_at: float | None = None
     _times: dict[tuple[NodeID, bytes], int] = field(default_factory=dict)
@@ -192,6 +194,12 @@ class Network:
 
     def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
         return CONNECTED if self.is_connected(node_id) else self.reaches.get(node_id, PENDING)
+
+    def missing_connection(self, node_id: NodeID) -> MissingConnection | None:
+        return self.connections.get(node_id)
+
+    def running_s(self) -> float:
+        return self.started_s_ago
 
     def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
         self.redialled += node_ids
@@ -295,6 +303,7 @@ class Chains:
 
     subnet_by_chain: dict[ChainID, SubnetID] = field(default_factory=lambda: {CHAIN: SUBNET, P_CHAIN: PRIMARY_NETWORK})
     subnets: dict[SubnetID, Subnet] = field(default_factory=lambda: {SUBNET: Subnet(SUBNET)})
+    validations: dict[ValidationID, SubnetID] = field(default_factory=dict)
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
         if chain_id not in self.subnet_by_chain:
@@ -305,6 +314,9 @@ class Chains:
         if subnet_id not in self.subnets:
             raise UnknownSubnet(id_text(subnet_id))
         return self.subnets[subnet_id]
+
+    async def subnet_of_validation(self, validation_id: ValidationID) -> SubnetID | None:
+        return self.validations.get(validation_id)
 
     async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         return tuple(chain for chain, subnet in self.subnet_by_chain.items() if subnet == subnet_id)
@@ -340,6 +352,7 @@ class Activity:
     """The inactive validators, known immediately or when a test says so."""
 
     nodes: frozenset[NodeID] = frozenset()
+    validations: tuple[CurrentValidation, ...] | None = ()
     known: asyncio.Event | None = None
     watched: int = 0
 
@@ -353,6 +366,9 @@ class Activity:
 
     def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
         return self.nodes
+
+    def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
+        return None if self.known is not None and not self.known.is_set() else self.validations
 
     async def ready(self, subnet_id: SubnetID) -> None:
         if self.known is not None:

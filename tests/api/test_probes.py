@@ -6,6 +6,9 @@ import re
 from typing import Any
 
 from tests.api.world import SUBNET, ScriptedReadiness, World, client_of
+from warpseal.errors import MissingConnection
+from warpseal.node.p_chain import CurrentValidation
+from warpseal.validators.balances import describe_underfunded
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
@@ -63,6 +66,42 @@ async def test_ready_says_for_each_subnet_what_is_missing() -> None:
             for validator in (HEAVY, LIGHT)
         ],
     }
+
+
+async def test_ready_shows_missing_connections_and_hides_addresses_from_other_machines() -> None:
+    lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "unreachable: Connection refused", 1_000.0, None)
+    readiness = ScriptedReadiness((SHORT,), connections={HEAVY.node_ids[0]: lost})
+    async with client_of(World(readiness=readiness)) as client:
+        local = await (await client.get("/ready")).json()
+        forwarded = await (await client.get("/ready", headers={"X-Forwarded-For": "8.8.8.8"})).json()
+    shown = {
+        "nodeId": "NodeID-1",
+        "address": "10.0.0.1:9651",
+        "lastError": "unreachable: Connection refused",
+        "disconnectedSince": "1970-01-01T00:16:40Z",
+    }
+    assert local["subnets"][0]["missing"][0]["connections"] == [shown]
+    del shown["address"]
+    assert forwarded["subnets"][0]["missing"][0]["connections"] == [shown]
+
+
+async def test_ready_names_inactive_and_underfunded_validators_with_advice() -> None:
+    light, heavy = (CurrentValidation(bytes(32), NodeID(bytes(20)), weight, 0, 5 - weight) for weight in (3, 5))
+    underfunded = {SUBNET: [describe_underfunded(light), describe_underfunded(heavy)]}
+    _, body = await ask(ScriptedReadiness((READY, SHORT), underfunded=underfunded), "/ready")
+    primary, subnet = body["subnets"]
+    assert "underfunded" not in primary
+    assert subnet["underfundedValidators"] == 2
+    assert subnet["underfunded"][0] == {
+        "nodeIds": [node_id_text(NodeID(bytes(20)))],
+        "weight": "5",
+        "reason": "inactive",
+        "validationId": id_text(bytes(32)),
+        "balance": "0",
+        "state": "inactive: balance 0",
+    }
+    assert subnet["underfunded"][1]["state"] == "underfunded: balance 2 nAVAX"
+    assert "top up their balance, or disable" in subnet["advice"]
 
 
 async def test_a_subnet_whose_validators_are_unknown_or_none_is_not_ready() -> None:

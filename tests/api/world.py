@@ -26,11 +26,11 @@ from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
-from warpseal.errors import MissingValidator, QuorumShortfall, Verdict, WarpsealError
+from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall, Verdict, WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
 NETWORK_ID = 88888
@@ -93,6 +93,8 @@ class ScriptedReadiness:
 
     subnets: Sequence[SubnetReadiness] = (SubnetReadiness(PRIMARY_NETWORK, True, 67, 100, ()),)
     is_fresh: bool = True
+    connections: Mapping[NodeID, MissingConnection] = field(default_factory=dict)
+    underfunded: Mapping[SubnetID, Sequence[MissingValidator]] = field(default_factory=dict)
 
     def readiness(self) -> Sequence[SubnetReadiness]:
         return self.subnets
@@ -172,6 +174,8 @@ class World:
             self.readiness.readiness,
             lambda: self.readiness.is_fresh,
             lambda: self.background,
+            self.readiness.connections.get,
+            lambda subnet_id: self.readiness.underfunded.get(subnet_id, ()),
         )
         self.gate.open(services)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command
+from warpseal.bls import BACKEND
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.report import free_ports
@@ -129,6 +131,65 @@ async def test_weight_without_keys_is_reported_and_too_much_of_it_fails(tmp_path
             finished = await run_doctor(network, tmp_path / share)
         assert finished.code == code
         assert any("no BLS key" in finding for finding in findings(finished, mark))
+
+
+async def test_doctor_prints_json_with_weights_backend_and_what_each_url_answered(tmp_path: Path) -> None:
+    plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("primary/0:closed"),))
+    async with run_network(plan) as network:
+        config = str(write_config_file(network, tmp_path, {"data-dir": str(tmp_path / "unused")}))
+        data_dir = f"--data-dir={tmp_path / 'other'}"
+        finished = await run_command("doctor", "--config", config, "--wait", "2", "--json", data_dir)
+    assert finished.code == 0, finished.stderr
+    shown = json.loads(finished.stdout)
+    assert shown["canSign"] is True
+    found = {name: value for finding in shown["findings"] for name, value in finding.items()}
+    assert found["blsBackend"] == BACKEND
+    urls = [finding for finding in shown["findings"] if "setting" in finding]
+    assert [(url["setting"], url["status"], url["body"]) for url in urls] == [
+        ("info-api[0]", 200, "JSON-RPC result"),
+        ("p-chain-api[0]", 200, "JSON-RPC result"),
+    ]
+    weights = {finding["subnetId"]: finding for finding in shown["findings"] if "connectedWeight" in finding}
+    primary = weights[id_text(network.subnets[0].subnet_id)]
+    total = int(primary["totalWeight"])
+    assert int(primary["connectedWeight"]) * 8 == total * 7
+    assert int(primary["requiredWeight"]) == -(-total * 67 // 100)
+    (missing,) = [finding for finding in shown["findings"] if finding.get("reason") == "not_connected"]
+    (validator,) = missing["validators"]
+    assert validator["nodeId"] == network.validators[0].name
+    assert validator["lastError"] == "unreachable: Connection refused"
+    assert "127.0.0.1:" in validator["address"]
+
+
+async def test_doctor_reads_the_store_of_the_data_dir_flag(tmp_path: Path) -> None:
+    (tmp_path / "other" / "88888").mkdir(parents=True)
+    (tmp_path / "other" / "88888" / "store.db").write_bytes(b"no database")
+    async with run_network(PLAN) as network:
+        config = str(write_config_file(network, tmp_path))
+        arguments = ("--data-dir", str(tmp_path / "other"), "--log-level", "debug")
+        finished = await run_command("doctor", "--config", config, "--wait", "5", *arguments)
+    assert finished.code == 1
+    assert any("store.db" in finding for finding in findings(finished, "BAD "))
+
+
+async def test_doctor_says_what_a_wrong_base_url_answered_and_what_that_means(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network:
+        wrong = {"base-url": f"{network.node_uri}/ext/info"}
+        finished = await run_doctor(network, tmp_path, {"info-api": wrong})
+    assert finished.code == 1
+    (bad,) = (finding for finding in findings(finished, "BAD ") if finding.startswith("info-api[0]"))
+    assert "HTTP 404" in bad
+    assert "a path too many, such as /ext/info" in finished.stdout
+
+
+async def test_doctor_names_inactive_validators_with_balance_and_advice(tmp_path: Path) -> None:
+    plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/1:inactive"),))
+    async with run_network(plan) as network:
+        finished = await run_doctor(network, tmp_path, wait="5")
+    (warning,) = (finding for finding in findings(finished, "WARN") if "without enough balance" in finding)
+    assert network.validators[9].name in warning
+    assert "inactive: balance 0" in warning
+    assert "top up their balance, or disable" in finished.stdout
 
 
 async def test_doctor_runs_beside_a_running_daemon(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def node_with(kind: str, **more: Any) -> RecordedNode:
 
 async def test_message_decode_prints_readable_lines(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = await decoded(capsys, "0x" + fuji.SIGNED_WEIGHT.hex())
-    assert code == 0
+    assert code == 3
     lines = [line.split() for line in out.splitlines()]
     assert ["type:", "signed", "message"] in lines
     assert ["type:", "L1ValidatorWeight"] in lines
@@ -71,8 +71,28 @@ async def test_message_decode_prints_readable_lines(capsys: pytest.CaptureFixtur
 
 
 async def test_message_decode_prints_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex())
+    shown = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3)
     assert shown["payload"]["call"]["weight"] == "41"
+
+
+async def test_a_signature_is_not_checked_without_a_node_and_the_exit_code_is_3(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3)
+    assert shown["verification"] == {"result": "not checked", "reason": "it takes a node: --node URL"}
+    code, out, err = await decoded(capsys, fuji.SIGNED_WEIGHT.hex())
+    assert code == 3
+    assert "not checked" in out
+    assert "the signature is not checked: it takes a node" in err
+    # A node that does not answer checks nothing either.
+    code, out, err = await decoded(capsys, REGISTRATION, "--node", refusing_uri())
+    assert (code, "not checked" in out) == (3, True)
+
+
+async def test_a_message_without_a_signature_has_nothing_to_check(capsys: pytest.CaptureFixture[str]) -> None:
+    unsigned = (await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3))["unsignedMessage"]
+    shown = await decode_message(capsys, unsigned)
+    assert shown["type"] == "unsigned message"
     assert "verification" not in shown
 
 
@@ -80,7 +100,7 @@ async def test_a_message_may_come_on_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(fuji.SIGNED_WEIGHT.hex() + "\n"))
-    assert (await decode_message(capsys, "-"))["type"] == "signed message"
+    assert (await decode_message(capsys, "-", code=3))["type"] == "signed message"
 
 
 async def test_a_signature_is_verified_at_a_height_and_its_signers_are_listed(
@@ -112,8 +132,9 @@ async def test_a_message_without_a_signing_subnet_needs_the_subnet_flag(
 ) -> None:
     async with serve_nodes(RecordedNode()) as (uri,):
         code, out, err = await decoded(capsys, REMOVAL, "--node", uri)
-    assert code == 1
+    assert code == 3
     assert "--signing-subnet" in err
+    assert "not checked" in out
     assert "L1ValidatorRegistration" in out
 
 

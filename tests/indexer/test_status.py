@@ -56,6 +56,16 @@ def test_a_chain_that_catches_up_reports_its_first_height_its_rate_and_its_eta()
     }
 
 
+def test_a_chain_that_waits_says_why_even_if_none_of_its_blocks_is_written() -> None:
+    index = CatchingUpIndex()
+    waiting = ChainStatus(PrimaryChain.C, 0, False, waiting="no node answers")
+    statuses = {**index.chain_statuses(), PrimaryChain.C: waiting}
+    index.chain_statuses = lambda: statuses  # type: ignore[method-assign]
+    body = status_of(index).extend({})["index"]
+    assert body["c-chain"] == {"waiting": "no node answers"}
+    assert "waiting" not in body["p-chain"]
+
+
 def test_a_stopped_chain_is_named_even_if_none_of_its_blocks_is_written() -> None:
     status = status_of(CatchingUpIndex())
     assert status.stopped_chains() == [X_CHAIN_STOPPED]

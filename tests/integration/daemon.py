@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ AGGREGATE_V1_PATH = "/v1/signatureAggregator/fuji/aggregateSignatures"
 # Imported with the tests, so that the first daemon of a process starts as fast as the others.
 _LOADED = start_services
 _PACKAGE = Path(warpseal.__file__).parent
+_KEBAB_NAME = re.compile(r'"[a-z]+(?:-[a-z]+)+":')
 _daemons: set[asyncio.Task[None]] = set()
 
 
@@ -51,8 +53,8 @@ class Reply:
 
     @property
     def detail(self) -> dict[str, Any]:
-        """The machine-readable part of an error response."""
-        detail: dict[str, Any] = self.body["detail"]
+        """The machine-readable part of an error response, with the names of /v1 also if they were in kebab-case."""
+        detail: dict[str, Any] = json.loads(_KEBAB_NAME.sub(_camel_name, json.dumps(self.body["detail"])))
         return detail
 
 
@@ -202,6 +204,10 @@ def write_config_file(network: SimulatedNetwork, folder: Path, keys: Mapping[str
     file = folder / "config.json"
     file.write_text(json.dumps({**aggregator_config(network, 0, 0), **own, **(keys or {})}))
     return file
+
+
+def _camel_name(name: re.Match[str]) -> str:
+    return re.sub("-([a-z])", lambda match: match[1].upper(), name[0])
 
 
 def _leaked_tasks() -> Iterator[str]:

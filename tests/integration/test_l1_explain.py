@@ -65,7 +65,7 @@ async def test_explain_names_an_impossible_quorum(tmp_path: Path) -> None:
     async with run_l1_network(tmp_path, plan) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         assert (await running.daemon.explanation(conversion))["failing"] == "quorum_possible"
-        await running.expect_error(400, "quorum_impossible", conversion)
+        await running.expect_error(503, "quorum_not_reached", conversion)
 
 
 async def test_explain_reports_unknown_results_without_a_node(tmp_path: Path) -> None:

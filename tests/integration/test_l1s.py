@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
@@ -77,7 +79,7 @@ async def test_reluctant_validators_are_not_awaited_while_others_suffice(tmp_pat
         verify_signed_message(network, reply.signed, message.unsigned.raw, network.subnets[1].subnet_id, 70)
 
 
-async def test_weight_without_a_key_counts_and_can_make_a_quorum_impossible_for_ever(tmp_path: Path) -> None:
+async def test_weight_of_inactive_validators_counts_and_is_lost_for_good_only_at_a_named_height(tmp_path: Path) -> None:
     async with (
         run_network(a_plan("l1-0/0-2:inactive")) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
@@ -85,16 +87,64 @@ async def test_weight_without_a_key_counts_and_can_make_a_quorum_impossible_for_
         subnet_id, message = network.subnets[1].subnet_id, l1_message(network)
         reply = await daemon.aggregate(message, quorum_percentage=70)
         assert len(verify_signed_message(network, reply.signed, message.unsigned.raw, subnet_id, 70).signers) == 7
-        for never in (
-            await daemon.aggregate(message, quorum_percentage=100),
-            await daemon.aggregate_v1(message, quorumPercentage=71),
+        height = network.state.heights.proposed
+        for failed, outcome, verdict in (
+            (await daemon.aggregate(message, quorum_percentage=100), (503, "quorum_not_reached"), "wait"),
+            (await daemon.aggregate_v1(message, quorumPercentage=71), (503, "quorum_not_reached"), "wait"),
+            (
+                await daemon.aggregate_v1(message, quorumPercentage=71, pChainHeight=height),
+                (400, "quorum_impossible"),
+                "never",
+            ),
         ):
-            assert (never.status, never.body["code"]) == (400, "quorum_impossible")
-            assert never.detail["verdict"] == "never"
-            assert never.detail["totalWeight"] == "10000"
-            lost = [validator for validator in never.detail["validators"] if validator["reason"] == "no_bls_key"]
-            assert lost == [{"nodeIds": [], "weight": "3000", "reason": "no_bls_key"}]
-            assert any("BLS key" in hint for hint in never.detail["hints"])
+            assert (failed.status, failed.body["code"]) == outcome
+            assert failed.detail["verdict"] == verdict
+            assert failed.detail["totalWeight"] == "10000"
+            lost = [validator for validator in failed.detail["validators"] if validator["reason"] == "inactive"]
+            names = {validator.name for validator in network.validators[5:8]}
+            assert {name for validator in lost for name in validator["nodeIds"]} == names
+            assert {(validator["weight"], validator["balance"], validator["state"]) for validator in lost} == {
+                ("1000", "0", "inactive: balance 0")
+            }
+            assert len({validator["validationId"] for validator in lost}) == 3
+            assert any("top up their balance" in hint for hint in failed.detail["hints"])
+
+
+async def test_a_topped_up_validator_makes_a_quorum_possible_again(tmp_path: Path) -> None:
+    async with (
+        run_network(a_plan("l1-0/0-3:inactive")) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
+        message = l1_message(network)
+        assert (await daemon.aggregate(message)).body["code"] == "quorum_not_reached"
+        network.set_balance(network.subnets[1].subnet_id, 5, 10**9)
+        replies = []
+
+        async def is_signed() -> bool:
+            replies.append(await daemon.aggregate(message))
+            return replies[-1].status == 200
+
+        await until(is_signed)
+
+
+async def test_ready_names_the_inactive_validators_of_a_tracked_l1(tmp_path: Path) -> None:
+    async with run_network(a_plan("l1-0/0:inactive", "l1-0/1:balance=5")) as network:
+        subnet_id = network.subnets[1].subnet_id
+        config = build_config(network, tmp_path, validators={"tracked_subnet_ids": (subnet_id,)})
+        async with run_daemon(config) as daemon:
+            found: dict[str, Any] = {}
+
+            async def is_named() -> bool:
+                async with daemon.session.get(daemon.api_url + "/ready") as response:
+                    subnets = (await response.json())["subnets"]
+                found.update(subnets[1] if subnets else {})
+                return "underfunded" in found
+
+            await until(is_named)
+            states = {validator["nodeIds"][0]: validator["state"] for validator in found["underfunded"]}
+            inactive, drained = network.validators[5:7]
+            assert states == {inactive.name: "inactive: balance 0", drained.name: "underfunded: balance 5 nAVAX"}
+            assert "top up their balance, or disable" in found["advice"]
 
 
 async def test_keyless_stake_of_the_primary_network_counts_too(tmp_path: Path) -> None:

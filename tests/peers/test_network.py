@@ -21,6 +21,8 @@ from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
+# Of a time of the loop's clock that was made a wall-clock time.
+ROUNDING_S = 0.001
 L1 = SubnetID(b"\x07" * 32)
 
 
@@ -258,6 +260,43 @@ async def test_an_unreachable_node_has_a_reason_and_a_next_dial(tmp_path: Path) 
         later = peers.reachability(closed.node_id, PRIMARY_NETWORK, loop.time() + 100)
         assert later.state is ReachState.PENDING
         assert foreign.node_id not in peers.connected
+
+
+async def test_a_missing_connection_has_address_last_error_start_and_next_try(tmp_path: Path) -> None:
+    started_at = time.time()
+    async with world(tmp_path, plan(2, "1:closed")) as (network, peers):
+        up, closed = network.validators
+        assert closed.address is not None
+        unknown = NodeID(b"\2" * 20)
+        introduce(peers, network.validators)
+        peers.track(L1, [unknown])
+        await until(lambda: peers.is_connected(up.node_id) and peers.totals.dial_failures["unreachable"] >= 1)
+        assert peers.missing_connection(up.node_id) is None
+        assert peers.missing_connection(NodeID(b"\1" * 20)) is None
+        lost = peers.missing_connection(closed.node_id)
+        assert lost is not None
+        assert (lost.node_id, lost.address) == (closed.name, f"127.0.0.1:{closed.address.port}")
+        assert lost.last_error == "unreachable: Connection refused"
+        assert started_at <= lost.since + ROUNDING_S
+        assert lost.since < (lost.next_try_at or 0.0)
+        without_address = peers.missing_connection(unknown)
+        assert without_address is not None
+        assert (without_address.address, without_address.last_error, without_address.next_try_at) == ("", "", None)
+
+
+async def test_a_lost_connection_reports_why_it_ended_and_when(tmp_path: Path) -> None:
+    async with world(tmp_path, plan(1)) as (network, peers):
+        (validator,) = network.validators
+        introduce(peers, network.validators)
+        await all_connected(peers, network.validators)
+        connected_at = time.time()
+        network.stop_validator(0)
+        await until(lambda: peers.missing_connection(validator.node_id) is not None)
+        lost = peers.missing_connection(validator.node_id)
+        assert lost is not None
+        assert lost.last_error.startswith(("hung_up", "unreachable"))
+        assert lost.since + ROUNDING_S >= connected_at
+        assert validator.name == lost.node_id
 
 
 async def test_a_node_without_address_becomes_unreachable_after_the_address_timeout(

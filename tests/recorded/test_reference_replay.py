@@ -37,7 +37,7 @@ def _text(exchange: Exchange, body: dict[str, Any]) -> str:
 def _assert_refused(exchange: Exchange, expected: Expected, body: dict[str, Any]) -> None:
     assert body["code"] == expected.code
     if expected.text is None:
-        assert _text(exchange, body) == json.loads(exchange.body)["error"]
+        assert _text(exchange, body).startswith(json.loads(exchange.body)["error"] + ": ")
     else:
         assert expected.text in _text(exchange, body)
 
@@ -77,7 +77,7 @@ async def test_no_recorded_exchange_is_left_out() -> None:
 async def test_requests_that_the_reference_answers_500_are_never_a_500(daemon: Daemon) -> None:
     said = {entry.position: (await _replay(daemon, entry))[0] for entry in EXCHANGES if entry.status == 500}
     assert len(said) == 10
-    assert set(said.values()) == {400, 404, 504}
+    assert set(said.values()) == {400, 404, 503, 504}
 
 
 @pytest.mark.parametrize("exchange", METRICS, ids=lambda entry: str(entry.position))

@@ -104,20 +104,33 @@ async def test_a_full_quorum_is_reached_while_the_inactive_validator_has_a_key(
     assert recording.sum_of_shares(unsigned, signers) == signature
 
 
-async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_impossible(
-    daemon: Daemon,
+async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_out_of_reach_for_now(
+    network: SimulatedNetwork, daemon: Daemon
 ) -> None:
     reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"quorum-percentage": 100}))
-    assert (reply.status, reply.body["code"]) == (400, "quorum_impossible")
+    assert (reply.status, reply.body["code"]) == (503, "quorum_not_reached")
     keys, total = recording.validators(recording.L1)
     lost = total - sum(weight for _, weight in keys)
     assert lost == 49_463
-    assert reply.detail["verdict"] == "never"
+    assert reply.detail["verdict"] == "wait"
     assert (reply.detail["requiredWeight"], reply.detail["totalWeight"]) == (str(total), str(total))
     assert reply.detail["pChainHeight"] == str(recording.HEIGHT)
     assert reply.detail["signingSubnetId"] == recording.L1
-    assert reply.detail["counts"]["no_bls_key"] == 1
-    assert {"nodeIds": [], "weight": str(lost), "reason": "no_bls_key"} in reply.detail["validators"]
+    assert reply.detail["counts"]["inactive"] == 1
+    (inactive,) = [validator for validator in reply.detail["validators"] if validator["reason"] == "inactive"]
+    assert inactive["nodeIds"] == [rewritten_node_ids(network, recording.RECORDING)[recording.INACTIVE]]
+    assert (inactive["weight"], inactive["balance"]) == (str(lost), "0")
+    assert inactive["state"] == "inactive: balance 0"
+    assert "Retry-After" in reply.headers
+
+
+async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_impossible_at_a_named_height(
+    daemon: Daemon,
+) -> None:
+    fields = {"quorum-percentage": 100, "pchain-height": recording.HEIGHT}
+    reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **fields))
+    assert (reply.status, reply.body["code"]) == (400, "quorum_impossible")
+    assert reply.detail["verdict"] == "never"
     assert "Retry-After" not in reply.headers
 
 

@@ -11,7 +11,7 @@ from tests.eventually import until
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, node_id, recorded_result
 from tests.validators.world import nth_node, world
 from warpseal.node.p_chain import CurrentValidation
-from warpseal.validators.activity import inactive_nodes
+from warpseal.validators.balances import describe_underfunded, inactive_nodes
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, node_id_text
 
 METHOD = "platform.getCurrentValidators"
@@ -38,6 +38,25 @@ async def test_the_inactive_validator_of_the_recording_is_known_once_watched() -
         with here.activity.watch(L1):
             await here.activity.ready(L1)
             assert here.activity.inactive(L1) == {INACTIVE}
+
+
+async def test_underfunded_validations_are_known_once_watched_and_none_of_the_primary_network() -> None:
+    async with world() as here:
+        assert here.activity.underfunded(L1) is None
+        with here.activity.watch(L1):
+            await here.activity.ready(L1)
+            (inactive,) = here.activity.underfunded(L1) or ()
+            assert (inactive.node_id, inactive.balance) == (INACTIVE, 0)
+        with here.activity.watch(PERMISSIONED):
+            await here.activity.ready(PERMISSIONED)
+            assert here.activity.underfunded(PERMISSIONED) == ()
+        assert here.activity.underfunded(PRIMARY_NETWORK) == ()
+
+
+def test_an_underfunded_validator_is_described_by_its_balance() -> None:
+    drained, inactive = describe_underfunded(validator(1, 2_047)), describe_underfunded(validator(1, 0))
+    assert (drained.reason, drained.state) == ("underfunded", "underfunded: balance 2047 nAVAX")
+    assert (inactive.reason, inactive.state, inactive.balance) == ("inactive", "inactive: balance 0", 0)
 
 
 async def test_one_refresh_serves_all_rounds_of_a_subnet() -> None:

@@ -33,8 +33,9 @@ class QuorumGoal:
     """The quorum of one caller. quorum, buffer: percent of `total_weight`; deadline: of the caller.
 
     required_weight: without it there is no result. target_weight: with it nothing is awaited any more.
-    stored_only: no validator is asked and nothing is awaited for this caller. met_at: since when the required
-    weight has signed. was_connected, was_ready: the required weight was connected, or the result was being made.
+    stored_only: no validator is asked and nothing is awaited for this caller. is_height_fixed: the caller named the
+    height of the set, which nothing changes any more. met_at: since when the required weight has signed.
+    was_connected, was_ready: the required weight was connected, or the result was being made.
     """
 
     quorum: int
@@ -42,6 +43,7 @@ class QuorumGoal:
     deadline: float
     total_weight: int
     stored_only: bool = False
+    is_height_fixed: bool = False
     required_weight: int = field(init=False)
     target_weight: int = field(init=False)
     met_at: float | None = None
@@ -87,6 +89,11 @@ class QuorumGoals:
     def wants_more_shares(self, now: float) -> bool:
         """Return whether validators are to be asked, not only the inactive ones to be learnt."""
         target_weight = self.target_weight
+        asking = (goal for goal in self.waiting if not goal.stored_only)
+        if self._table.keyless_weight and all(
+            self._awaits_inactive(goal, now) and self._is_lost(goal) for goal in asking
+        ):
+            return False
         return target_weight > 0 and (now >= self.inactive_known_at or self._table.signed_weight < target_weight)
 
     @property
@@ -107,14 +114,19 @@ class QuorumGoals:
             can_wait = now < self._buffer_end(goal) and self._can_improve(goal)
             return GoalStatus.WAITING if can_wait else GoalStatus.READY
         goal.met_at = None
-        attainable_weight = self._table.share_weight if goal.stored_only else self._attainable_weight(goal)
-        if attainable_weight < goal.required_weight:
-            return GoalStatus.LOST
+        if self._is_lost(goal):
+            return GoalStatus.WAITING if self._awaits_inactive(goal, now) else GoalStatus.LOST
         return GoalStatus.LATE if now >= goal.deadline else GoalStatus.WAITING
 
     def verdict(self, goal: QuorumGoal) -> Verdict:
-        """Return whether waiting can help a goal: not if the weight that is lost for good makes it impossible."""
-        is_impossible = self._table.total_weight - self._table.weight[IMPOSSIBLE] < goal.required_weight
+        """Return whether waiting can help a goal: not if the weight that is lost for good makes it impossible.
+
+        Weight without a key that belongs to inactive L1 validators comes back at a later height, once they are funded.
+        """
+        lost_weight = self._table.weight[IMPOSSIBLE]
+        if not goal.is_height_fixed:
+            lost_weight -= self._table.inactive_keyless_weight
+        is_impossible = self._table.total_weight - lost_weight < goal.required_weight
         return Verdict.NEVER if is_impossible else Verdict.WAIT
 
     def next_at(self, now: float) -> float:
@@ -123,6 +135,8 @@ class QuorumGoals:
         for goal in self.waiting:
             if goal.met_at is None:
                 next_at = min(next_at, goal.deadline)
+                if self._awaits_inactive(goal, now):
+                    next_at = min(next_at, self.inactive_known_at)
                 continue
             for moment in (self._buffer_end(goal), min(self.inactive_known_at, goal.deadline)):
                 if now < moment < next_at:
@@ -138,9 +152,19 @@ class QuorumGoals:
             return []
         return [node_id for member in blockers for node_id in member.node_ids]
 
+    def _is_lost(self, goal: QuorumGoal) -> bool:
+        attainable_weight = self._table.share_weight if goal.stored_only else self._attainable_weight(goal)
+        return attainable_weight < goal.required_weight
+
     def _attainable_weight(self, goal: QuorumGoal) -> int:
         """Return the weight that has signed or may still sign before the goal's deadline."""
         return self._table.available_weight - self._table.unreachable_weight(goal.deadline)
+
+    def _awaits_inactive(self, goal: QuorumGoal, now: float) -> bool:
+        """Return whether a lost goal fails only when it is known which weight belongs to inactive validators."""
+        return (
+            self._table.keyless_weight > 0 and not goal.stored_only and now < min(self.inactive_known_at, goal.deadline)
+        )
 
     def _buffer_end(self, goal: QuorumGoal) -> float:
         assert goal.met_at is not None

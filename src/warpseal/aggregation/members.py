@@ -12,6 +12,7 @@ from typing import Final
 
 from warpseal.aggregation.refusals import RefusalKind
 from warpseal.aggregation.share_cache import CachedShare
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.warp.ids import NodeID
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -112,7 +113,8 @@ class MemberTable:
     """Records by canonical index and by node, with weight and number by status. Every change is constant work.
 
     order: members as signers are preferred: active first, then heavier, then lower index. Weight without a key is
-    IMPOSSIBLE from the start. Weight that is only out of reach is PENDING, see `unreachable_weight`.
+    IMPOSSIBLE from the start; inactive_keyless_weight of it belongs to L1 validators without a balance,
+    inactive_without_key. Weight that is only out of reach is PENDING, see `unreachable_weight`.
     """
 
     def __init__(self, validators: CanonicalValidatorSet) -> None:
@@ -128,10 +130,14 @@ class MemberTable:
                 self.nodes[node_id] = NodeRecord(node_id, member)
             self.members.append(member)
             keyed_weight += validator.weight
-        self.weight = [keyed_weight, 0, 0, 0, self.total_weight - keyed_weight]
+        self.keyless_weight: Final = self.total_weight - keyed_weight
+        self.weight = [keyed_weight, 0, 0, 0, self.keyless_weight]
         self.count = [len(self.members), 0, 0, 0, 0]
         self.connected_weight = 0
         self.inactive: tuple[MemberRecord, ...] = ()
+        self.underfunded: tuple[CurrentValidation, ...] | None = ()
+        self.inactive_without_key: tuple[CurrentValidation, ...] = ()
+        self.inactive_keyless_weight = 0
         self.order = self._sorted()
         self._inactive_nodes: frozenset[NodeID] = frozenset()
         self._retry_at: dict[MemberRecord, float] = {}
@@ -241,6 +247,20 @@ class MemberTable:
         self.inactive = tuple(sorted(inactive, key=attrgetter("index")))
         self.order = self._sorted()
         return True
+
+    def set_underfunded(self, validations: tuple[CurrentValidation, ...] | None) -> None:
+        """Take the validations without enough balance; None: they are not known, so any weight without a key may be.
+
+        The set has the weight of the inactive ones without key and node. If they weigh more than it has, their activity
+        has changed since its height, and none of them is named.
+        """
+        if validations is self.underfunded:
+            return
+        self.underfunded = validations
+        inactive = [found for found in validations or () if found.balance == 0 and found.node_id not in self.nodes]
+        weight = self.keyless_weight if validations is None else sum(found.weight for found in inactive)
+        self.inactive_without_key = tuple(inactive) if weight <= self.keyless_weight else ()
+        self.inactive_keyless_weight = min(weight, self.keyless_weight)
 
     def inactive_weight(self, status: ShareStatus) -> int:
         """Return the weight of the inactive members with this status."""

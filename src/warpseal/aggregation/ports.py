@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from warpseal.bls import PublicKey
-from warpseal.node.p_chain import Subnet
+from warpseal.errors import MissingConnection
+from warpseal.node.p_chain import CurrentValidation, Subnet
 from warpseal.peers.dial_schedule import Reachability
 from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
-from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID
+from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID, ValidationID
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -40,6 +41,12 @@ class PeerClient(Protocol):
 
     def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
         """Return whether a node can be reached before a deadline."""
+
+    def missing_connection(self, node_id: NodeID) -> MissingConnection | None:
+        """Return why a node is not connected; None if it is connected, or if nothing is known of it."""
+
+    def running_s(self) -> float:
+        """Return for how many seconds connections have been made."""
 
     def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
         """Dial nodes again as soon as the backoff rules allow; return the time of the earliest dial."""
@@ -89,6 +96,9 @@ class ChainSource(Protocol):
     async def subnet(self, subnet_id: SubnetID) -> Subnet:
         """Return a subnet as the P-Chain records it. Raises UnknownSubnet, NodeUnavailable."""
 
+    async def subnet_of_validation(self, validation_id: ValidationID) -> SubnetID | None:
+        """Return the L1 of a validation that exists, else None. Raises NodeUnavailable."""
+
     async def blockchains_of(self, subnet_id: SubnetID) -> Sequence[ChainID]:
         """Return the chains that a subnet validates. Raises NodeUnavailable."""
 
@@ -101,6 +111,9 @@ class ActivitySource(Protocol):
 
     def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
         """Return the inactive nodes as known now."""
+
+    def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
+        """Return the validations that are inactive or nearly drained; None if they are not known."""
 
     async def ready(self, subnet_id: SubnetID) -> None:
         """Return when they are known, or cannot be."""

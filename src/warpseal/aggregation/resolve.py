@@ -6,6 +6,7 @@ Source of truth: ACP-77 for the messages; avalanchego `vms/platformvm/network/wa
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,24 +23,34 @@ from warpseal.errors import (
     SubnetNotConverted,
     UnusableJustification,
     Verdict,
+    WarpsealError,
     WrongNetwork,
 )
 from warpseal.node.errors import RpcRefusal
-from warpseal.warp.ids import ID_BYTES, PRIMARY_NETWORK, SubnetID, id_text
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import ID_BYTES, P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
-from warpseal.warp.l1_messages import L1ValidatorRegistration, SubnetToL1Conversion, build_p_chain_message
-from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    SubnetToL1Conversion,
+    build_p_chain_message,
+)
+from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
-L1_MAY_VERIFY_HINT: Final = (
-    "The message is of a chain of the Primary Network and no signing subnet was given, so the Primary Network "
-    "was asked. An L1 may verify such a message with its own validators: name it as the signing subnet then."
+L1_VERIFIES_HINT: Final = (
+    "No signing subnet was given, so the Primary Network was asked. The L1 that receives this message verifies it with "
+    "its own validators: name {} as the signing subnet."
 )
 _EMPTY_SET_HINT: Final = "The signing subnet has no validators at the proposed P-Chain height yet."
 _HEIGHT_AHEAD_HINT: Final = "The P-Chain has not reached the height that was asked for yet."
 # A height that is not the epoch height of any chain is not looked up again for this long.
 _NO_EPOCH_TTL_S: Final = 30.0
 _EPOCH_TIMEOUT_S: Final = 0.25
+_ADVICE_TIMEOUT_S: Final = 0.25
+_WORD_BYTES: Final = 32
+_ADDRESS_PADDING: Final = bytes(12)
 _MAX_NO_EPOCHS: Final = 4_096
 
 
@@ -67,14 +78,14 @@ class AggregationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRequest:
-    """A message and the set that is to sign it. hints: advice for the caller if it fails."""
+    """A message and the set that is to sign it. is_default_subnet: the caller named no signing subnet."""
 
     message: UnsignedMessage
     justification: bytes
     subnet_id: SubnetID
     height: int
     validators: CanonicalValidatorSet
-    hints: tuple[str, ...]
+    is_default_subnet: bool = False
 
     @property
     def round_key(self) -> tuple[bytes, bytes, bytes]:
@@ -120,8 +131,22 @@ class Resolver:
         except TimeoutError:
             raise self._timeout_error(subnet_id, height, is_empty=is_empty) from None
         is_default = request.message is not None and request.signing_subnet_id is None
-        hints = (L1_MAY_VERIFY_HINT,) if is_default and subnet_id == PRIMARY_NETWORK else ()
-        return ResolvedRequest(message, request.justification, subnet_id, height, validators, hints)
+        return ResolvedRequest(message, request.justification, subnet_id, height, validators, is_default)
+
+    async def advise_subnet(self, request: ResolvedRequest, shortfall: QuorumShortfall) -> str | None:
+        """Return the advice to name the L1 that receives the message, if it may get the signatures there.
+
+        Validators that refused the message itself would refuse it there as well.
+        """
+        is_asked_by_default = request.is_default_subnet and request.subnet_id == PRIMARY_NETWORK
+        if not is_asked_by_default or shortfall.total_weight - shortfall.refused_weight < shortfall.required_weight:
+            return None
+        try:
+            async with asyncio.timeout(_ADVICE_TIMEOUT_S):
+                subnet_id = await find_receiving_subnet(request.message, request.justification, self.chains)
+        except (TimeoutError, WarpsealError, RpcRefusal):
+            return None
+        return None if subnet_id in (None, PRIMARY_NETWORK) else L1_VERIFIES_HINT.format(id_text(subnet_id))
 
     async def _message_and_subnet(self, request: AggregationRequest) -> tuple[UnsignedMessage, SubnetID]:
         if request.message is None:
@@ -217,6 +242,48 @@ async def derive_message(
         subnet_id = proof.subnet_id
         payload = L1ValidatorRegistration(proof.validation_id, False).encode()
     return build_p_chain_message(network_id, payload), subnet_id
+
+
+async def find_receiving_subnet(message: UnsignedMessage, justification: bytes, chains: ChainSource) -> SubnetID | None:
+    """Return the subnet whose chain is to verify a message, None if the message does not determine it.
+
+    The manager's chain of an L1 verifies the P-Chain's messages about it. Raises what `chains` raises,
+    SubnetNotConverted.
+    """
+    try:
+        call = AddressedCall.parse(message.payload)
+    except MalformedMessage:
+        return None
+    if message.source_chain_id != P_CHAIN:
+        destination = _teleporter_destination(call.payload)
+        return None if destination is None else await chains.subnet_of(destination)
+    if len(justification) == ID_BYTES:
+        return await manager_subnet(SubnetID(justification), chains)
+    for payload_type in (L1ValidatorRegistration, L1ValidatorWeight):
+        with suppress(MalformedMessage):
+            l1 = await chains.subnet_of_validation(payload_type.parse(call.payload).validation_id)
+            if l1 is None and justification:
+                l1 = _proven_subnet(justification)
+            return None if l1 is None else await manager_subnet(l1, chains)
+    return None
+
+
+def _proven_subnet(justification: bytes) -> SubnetID | None:
+    try:
+        return L1ValidatorRegistrationJustification.parse(justification).subnet_id
+    except MalformedJustification:
+        return None
+
+
+def _teleporter_destination(payload: bytes) -> ChainID | None:
+    """Return the chain that a Teleporter message names, read from the head of its ABI encoding.
+
+    The words are: offset, nonce, (version 2: the messenger's address,) the sender's address, the destination.
+    """
+    words = [payload[start : start + _WORD_BYTES] for start in range(0, 5 * _WORD_BYTES, _WORD_BYTES)]
+    if len(words[4]) < _WORD_BYTES or int.from_bytes(words[0]) != _WORD_BYTES:
+        return None
+    return ChainID(words[4] if words[3].startswith(_ADDRESS_PADDING) else words[3])
 
 
 async def manager_subnet(subnet_id: SubnetID, chains: ChainSource) -> SubnetID:

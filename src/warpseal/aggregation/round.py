@@ -28,6 +28,7 @@ from warpseal.aggregation.round_shares import (
 )
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import CachedShare
+from warpseal.node.p_chain import CurrentValidation
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
@@ -209,8 +210,17 @@ class AggregationRound:
             self.table.set_unreachable(node, reason)
             self.needs_tick = True
 
-    def set_inactive(self, node_ids: frozenset[NodeID], known_at: float) -> None:
-        """Take the inactive nodes as known now. known_at: since when they are known for certain; inf: not yet."""
+    def set_inactive(
+        self,
+        node_ids: frozenset[NodeID],
+        known_at: float,
+        underfunded: tuple[CurrentValidation, ...] | None = (),
+    ) -> None:
+        """Take the inactive nodes as known now. known_at: since when they are known for certain; inf: not yet.
+
+        underfunded: the validations without enough balance, None if they are not known.
+        """
+        self.table.set_underfunded(underfunded)
         if self.table.set_inactive(node_ids):
             self._schedule.restart()
             self.needs_tick = True

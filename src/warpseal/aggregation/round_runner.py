@@ -61,6 +61,8 @@ log = logging.getLogger("warpseal.aggregation")
 _NEVER: Final = float("inf")
 _MIN_SLEEP_S: Final = 0.002
 _MAX_LOGGED_NODES: Final = 20
+# A quorum that fails for want of connections in the first minute is probably a matter of time.
+_STARTING_S: Final = 60.0
 # Decoding this many shares takes two milliseconds; then other callbacks of the loop have their turn.
 _SHARES_PER_TURN: Final = 64
 
@@ -82,7 +84,7 @@ class RoundDeps:
 class Caller:
     """A caller that waits, and what its round reports: outcome, stages (seconds), what a failure lacked.
 
-    Height and hints of its request are its own and are part of the explanation of a failure. entered_at, loaded_at
+    The height of its request is its own and is part of the explanation of a failure. entered_at, loaded_at
     (from the archive), connected_at (the required weight), ready_at: times of `clock`, which measures what the
     event loop's clock may be too coarse for.
     """
@@ -382,11 +384,13 @@ class RoundRunner:
     def _fail(self, action: Fail, shortfalls: dict[tuple[object, ...], QuorumShortfall]) -> None:
         """Explain a failure; equal explanations are made once."""
         goal, caller = action.goal, self.callers.pop(action.goal)
-        height, hints = caller.request.height, caller.request.hints
-        key = (goal.required_weight, goal.stored_only, height, hints)
+        height, peers = caller.request.height, self._deps.ports.peers
+        key = (goal.required_weight, goal.stored_only, goal.is_height_fixed, height)
         if key not in shortfalls:
-            shortfall = explain(self._round, goal, height, self.request.subnet_id, hints)
-            next_at = self._deps.ports.peers.redial_soon(action.blockers) if action.blockers else None
+            hints = self._starting_hints(goal)
+            find_connection = peers.missing_connection
+            shortfall = explain(self._round, goal, height, self.request.subnet_id, hints, find_connection)
+            next_at = peers.redial_soon(action.blockers) if action.blockers else None
             if next_at is not None:
                 shortfall = replace(shortfall, retry_after_s=max(0.0, next_at - self._loop.time()))
             shortfalls[key] = shortfall
@@ -398,6 +402,17 @@ class RoundRunner:
             caller.settle(QuorumImpossible(shortfall))
         else:
             caller.settle(QuorumNotReached(shortfall, at_deadline=action.is_late))
+
+    def _starting_hints(self, goal: QuorumGoal) -> tuple[str, ...]:
+        """Return that the daemon has just started, if the goal fails because too little weight is connected."""
+        connected_weight, running_s = self._round.table.connected_weight, self._deps.ports.peers.running_s()
+        if goal.stored_only or connected_weight >= goal.required_weight or running_s >= _STARTING_S:
+            return ()
+        weights = f"weight {connected_weight} of {goal.required_weight} required is connected"
+        return (
+            f"The daemon started {running_s:.0f} s ago and is still connecting to the validators: {weights}. "
+            "Ask again in a few seconds.",
+        )
 
     def _close(self) -> None:
         self.is_over = True
@@ -453,7 +468,9 @@ class PeerRequests:
         now = self._loop.time()
         if now >= self.next_refresh_at:
             self.next_refresh_at = now + self._refresh_s
-            self._round.set_inactive(self._ports.activity.inactive(self._subnet_id), self._inactive_known_at)
+            activity, subnet_id = self._ports.activity, self._subnet_id
+            underfunded = activity.underfunded(subnet_id)
+            self._round.set_inactive(activity.inactive(subnet_id), self._inactive_known_at, underfunded)
             for node in self._round.table.nodes.values():
                 if not node.is_connected:
                     self._refresh_node(node.node_id, now)

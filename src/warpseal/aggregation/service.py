@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from time import perf_counter
 from typing import Final
@@ -24,7 +24,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool, ShareAuditor, stored_signature
 from warpseal.bls import SHARE_BYTES
-from warpseal.errors import InvalidTimeout, WarpsealError
+from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, WarpsealError
 from warpseal.metrics.samples import CacheSample
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
@@ -161,7 +161,14 @@ class SignatureAggregator:
         deadline = loop.time() + self._timeout_s(request)
         resolved = await self._resolver.resolve(request, deadline)
         message, validators = resolved.message, resolved.validators
-        goal = QuorumGoal(request.quorum, request.buffer, deadline, validators.total_weight, request.stored_only)
+        goal = QuorumGoal(
+            request.quorum,
+            request.buffer,
+            deadline,
+            validators.total_weight,
+            request.stored_only,
+            is_height_fixed=request.height is not None and not request.is_epoch_height,
+        )
         caller = trace.caller = Caller(resolved, goal, self._clock)
         trace.validators_s = self._clock() - trace.started_at
         if request.is_pinned:
@@ -171,6 +178,12 @@ class SignatureAggregator:
         if result is None:
             try:
                 result = await self._rounds.collect(caller)
+            except (QuorumNotReached, QuorumImpossible) as error:
+                hint = None if goal.stored_only else await self._resolver.advise_subnet(resolved, error.shortfall)
+                if hint is not None:
+                    error.shortfall = replace(error.shortfall, hints=(hint, *error.shortfall.hints))
+                    caller.shortfall = error.shortfall
+                raise
             finally:
                 if message.id in self._pinned:
                     self.auditor.notify()
@@ -277,8 +290,6 @@ class _RequestTrace:
             "height": request.height,
             "total_weight": request.validators.total_weight,
         }
-        if request.hints:
-            fields["hints"] = request.hints
         if self.result is not None:
             fields |= {"signers": self.result.signers, "signed_weight": self.result.weight}
         if shortfall is not None:
@@ -286,4 +297,6 @@ class _RequestTrace:
             fields["signed_weight"] = shortfall.signed_weight
             fields["required_weight"] = shortfall.required_weight
             fields["counts"] = dict(shortfall.counts)
+            if shortfall.hints:
+                fields["hints"] = shortfall.hints
         return fields

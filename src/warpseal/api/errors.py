@@ -1,13 +1,14 @@
 """The one table from error type to HTTP status, text and Retry-After in each dialect; see docs/errors.md.
 
 Source of truth: the specification's error table for `/v1` (its eight statuses only), the reference
-aggregator's texts for `/aggregate-signatures`. Clients retry on texts that match /threshold|no signatures|
-signature weight is insufficient/, so the text of what can never succeed matches none of these.
+aggregator's texts for `/aggregate-signatures`, each followed by the reason. Clients retry on texts that match
+/threshold|no signatures|signature weight is insufficient/, so the text of what can never succeed matches none of these.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,12 @@ MAX_RETRY_AFTER_S: Final = 60
 _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
 _DAY_S: Final = 86_400
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
+_RETRIED: Final = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
+# Reasons for which the reference says that it could not connect.
+_UNREACHED: Final = frozenset(
+    {"not_connected", "no_address", "private_address", "wrong_identity", "inactive", "no_bls_key"}
+)
 # Paths of the specification, served or not.
 _SPECIFICATION_PATHS: Final = ("/v1/", "/v2/")
 
@@ -41,7 +48,7 @@ class ErrorResponseRule:
     """The response to one type of error; the node API sends its own text with the kebab status.
 
     v1, kebab: HTTP statuses. late: the kebab status when the caller's own deadline has passed. text: what the
-    kebab dialect says in place of the error's own text (a text of the reference). retry_after_s: None means
+    kebab dialect says before the reason (a text of the reference). retry_after_s: None means
     that no Retry-After is sent; max_retry_after_s: bounds what the error itself names.
     """
 
@@ -117,8 +124,11 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
 }
 
 
-def error_response(error: errors.WarpsealError, dialect: Dialect) -> Response:
-    """Return the answer to `error` in the words of `dialect`."""
+def error_response(error: errors.WarpsealError, dialect: Dialect, *, shows_addresses: bool = True) -> Response:
+    """Return the answer to `error` in the words of `dialect`.
+
+    shows_addresses: whether the caller may see where validators listen.
+    """
     rule = find_rule(type(error))
     status = _status(error, rule, dialect)
     if dialect is Dialect.NODE:
@@ -126,9 +136,55 @@ def error_response(error: errors.WarpsealError, dialect: Dialect) -> Response:
     if dialect is Dialect.V1:
         content = {"message": error_text(error), "error": HTTPStatus(status).phrase, "statusCode": status}
     else:
-        content = {"error": rule.text or error_text(error)}
-    body = json.dumps({**content, "code": error.code, "detail": dict(error.detail())}, separators=(",", ":"))
+        content = {"error": _kebab_text(error, rule)}
+    detail = dict(error.detail())
+    if not shows_addresses and isinstance(error, errors.QuorumNotReached | errors.QuorumImpossible):
+        detail["validators"] = [without_addresses(validator) for validator in detail["validators"]]
+    if dialect is Dialect.KEBAB:
+        if "field" in detail and not isinstance(error, errors.UnknownField):
+            detail["field"] = kebab_name(detail["field"])
+        detail = _with_kebab_names(detail)
+    body = json.dumps({**content, "code": error.code, "detail": detail}, separators=(",", ":"))
     return Response(body, status, _headers(error, rule), "application/json")
+
+
+def kebab_name(name: str) -> str:
+    """Return a camelCase name in kebab-case: pChainHeight is p-chain-height."""
+    return _CAPITAL.sub(lambda match: "-" + match[0].lower(), name)
+
+
+def _kebab_text(error: errors.WarpsealError, rule: ErrorResponseRule) -> str:
+    """Return a text of the reference, followed by the reason if that does not make clients retry in vain."""
+    if isinstance(error, errors.QuorumNotReached):
+        lacking = error.shortfall
+        is_cut_off = not _UNREACHED.isdisjoint(lacking.counts)
+        fault = "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
+        weights = (
+            f"{lacking.signed_weight} of {lacking.required_weight} required weight has signed, the threshold of stake"
+        )
+        missing = "; ".join(f"{reason}: {count}" for reason, count in lacking.counts.items()) or "unknown"
+        return f"failed to aggregate signatures. error: failed to {fault}: {weights}; missing validators: {missing}"
+    if not isinstance(error, errors.InvalidRequest):
+        return rule.text or error_text(error)
+    if rule.text is None:
+        field = error.field if isinstance(error, errors.UnknownField) else kebab_name(error.field)
+        return f"{field}: {error.reason}"
+    return rule.text if _RETRIED.search(error.reason) else f"{rule.text}: {error.reason}"
+
+
+def _with_kebab_names(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {kebab_name(name): _with_kebab_names(item) for name, item in value.items()}
+    return [_with_kebab_names(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def without_addresses(validator: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a missing validator in its JSON form without the addresses of its nodes."""
+    connections = validator.get("connections")
+    if connections is None:
+        return dict(validator)
+    hidden = [{name: item for name, item in found.items() if name != "address"} for found in connections]
+    return {**validator, "connections": hidden}
 
 
 def find_rule(kind: type[errors.WarpsealError]) -> ErrorResponseRule:

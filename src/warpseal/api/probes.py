@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from heapq import nlargest
+from operator import attrgetter
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from warpseal.api.aggregator.endpoints import SigningServices
+from warpseal.api.errors import without_addresses
+from warpseal.api.middleware import is_from_this_machine
 from warpseal.api.startup_gate import StartupGate
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
 from warpseal.ops.health.nodes import STALE_HEIGHT
 from warpseal.runtime.locks import AsyncLock
+from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import id_text, node_id_text
 from warpseal.warp.validator_set import Validator
@@ -65,11 +70,48 @@ class ProbeEndpoints:
         """GET /ready: 200 if each subnet of `readiness` has enough weight connected, else 503."""
         subnets = self.readiness()
         faults = list(self.faults(subnets))
-        content: dict[str, Any] = {"ready": not faults, "subnets": [_subnet_json(subnet) for subnet in subnets]}
+        shows_addresses = is_from_this_machine(request.scope)
+        content: dict[str, Any] = {
+            "ready": not faults,
+            "subnets": [self._subnet_json(subnet, shows_addresses=shows_addresses) for subnet in subnets],
+        }
         if faults:
             content["faults"] = faults
         content.update(self.background_status())
         return JSONResponse(content, 503 if faults else 200)
+
+    def _subnet_json(self, subnet: SubnetReadiness, *, shows_addresses: bool) -> dict[str, Any]:
+        missing = [self._validator_json(validator) for validator in subnet.missing[:MAX_SHOWN]]
+        services = self._gate.services
+        underfunded = services.underfunded(subnet.subnet_id) if services is not None else ()
+        content: dict[str, Any] = {
+            "subnetId": id_text(subnet.subnet_id),
+            "ready": subnet.is_ready,
+            "connectedWeight": str(subnet.connected),
+            "requiredWeight": str(subnet.needed),
+            "totalWeight": str(subnet.total),
+            "missingValidators": len(subnet.missing),
+            "missing": missing if shows_addresses else [without_addresses(validator) for validator in missing],
+        }
+        if underfunded:
+            heaviest = nlargest(MAX_SHOWN, underfunded, key=attrgetter("weight"))
+            content["underfundedValidators"] = len(underfunded)
+            content["underfunded"] = [validator.as_json() for validator in heaviest]
+            content["advice"] = UNDERFUNDED_ADVICE
+        return content
+
+    def _validator_json(self, validator: Validator) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "nodeIds": [node_id_text(node_id) for node_id in validator.node_ids[:MAX_SHOWN]],
+            "publicKey": "0x" + validator.public_key.hex(),
+            "weight": str(validator.weight),
+        }
+        services = self._gate.services
+        if services is not None:
+            found = [services.missing_connection(node_id) for node_id in validator.node_ids[:MAX_SHOWN]]
+            connections = [connection.as_json() for connection in found if connection is not None]
+            content |= {"connections": connections} if connections else {}
+        return content
 
 
 class MetricsPage:
@@ -87,23 +129,3 @@ class MetricsPage:
         async with self._encoding:
             page = await asyncio.to_thread(await self._metrics.snapshot())
         return Response(page, headers={"content-type": CONTENT_TYPE})
-
-
-def _subnet_json(subnet: SubnetReadiness) -> dict[str, Any]:
-    return {
-        "subnetId": id_text(subnet.subnet_id),
-        "ready": subnet.is_ready,
-        "connectedWeight": str(subnet.connected),
-        "requiredWeight": str(subnet.needed),
-        "totalWeight": str(subnet.total),
-        "missingValidators": len(subnet.missing),
-        "missing": [_validator_json(validator) for validator in subnet.missing[:MAX_SHOWN]],
-    }
-
-
-def _validator_json(validator: Validator) -> dict[str, Any]:
-    return {
-        "nodeIds": [node_id_text(node_id) for node_id in validator.node_ids[:MAX_SHOWN]],
-        "publicKey": "0x" + validator.public_key.hex(),
-        "weight": str(validator.weight),
-    }

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 
+from warpseal.cli import serve
 from warpseal.cli.process import run_on_loop, set_up_logging
-from warpseal.cli.serve import add_config_arguments, load_config
+from warpseal.cli.serve import load_config
 from warpseal.daemon.doctor import Grade, run_checks
 
 MARKS = {Grade.GOOD: "ok  ", Grade.WARNING: "WARN", Grade.BAD: "BAD "}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `warpseal doctor`."""
-    add_config_arguments(parser)
+    """Declare the flags of `warpseal doctor`: those of `warpseal serve`, and its own."""
+    serve.add_arguments(parser)
     parser.add_argument(
         "--wait",
         type=float,
@@ -21,14 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time for connections to validators, seconds (default 15)",
     )
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print every finding and a verdict; the exit code is 1 when something is bad."""
     set_up_logging("fatal")
     config = load_config(args).config
-    print(f"Checking nodes and validators, for up to {args.wait:g} seconds …", flush=True)
+    if not args.json:
+        print(f"Checking nodes and validators, for up to {args.wait:g} seconds …", flush=True)
     findings = run_on_loop(run_checks(config, args.wait))
+    if args.json:
+        can_sign = all(finding.grade is not Grade.BAD for finding in findings)
+        print(json.dumps({"canSign": can_sign, "findings": [finding.as_json() for finding in findings]}, indent=2))
+        return 0 if can_sign else 1
     for finding in findings:
         print(f"  {MARKS[finding.grade]}  {finding.what}")
         if finding.advice:

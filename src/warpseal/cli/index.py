@@ -6,7 +6,6 @@ import argparse
 import gc
 import json
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from warpseal.cli.process import Command, run_on_loop, set_up_logging
@@ -18,6 +17,8 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.warp.ids import MalformedID
 
 _SAMPLED: Final = 20
+# The indexer writes a status every 15 seconds, and later if a long transaction keeps its worker busy.
+_MAX_STATUS_AGE_S: Final = 60
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,9 @@ def _status(args: argparse.Namespace) -> int:
         freshness, notes = run_on_loop(read_index_status(url, config))
     except StoreDown as error:
         raise StartupError(f"{url.redacted}: {error}") from None
-    content = [_chain_json(fresh, notes) for fresh in freshness]
+    fresh = {chain.chain: chain for chain in freshness}
+    chains = [chain for chain in PrimaryChain if chain in fresh or chain in notes or chain in config.indexer.chains]
+    content = [_chain_json(chain, fresh.get(chain), notes.get(chain)) for chain in chains]
     if args.json:
         print(json.dumps({"index": url.redacted, "chains": content}, indent=2))
     else:
@@ -60,24 +63,29 @@ def _status(args: argparse.Namespace) -> int:
     return 1 if any("stopped" in chain for chain in content) else 0
 
 
-def _chain_json(fresh: ChainFreshness, notes: Mapping[PrimaryChain, ChainStatus]) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "chain": fresh.chain.value,
-        "height": fresh.height,
-        "nodeHeight": fresh.node_height,
-        "lagSeconds": 0 if fresh.height >= fresh.node_height else max(0, int(time.time()) - fresh.time),
-    }
-    if fresh.first_height:
-        content["firstHeight"] = fresh.first_height
-    if fresh.is_node_behind:
-        content["nodeIsBehind"] = True
-    note = notes.get(fresh.chain)
-    if note is not None and note.rate_blocks_s is not None:
+def _chain_json(chain: PrimaryChain, fresh: ChainFreshness | None, note: ChainStatus | None) -> dict[str, Any]:
+    content: dict[str, Any] = {"chain": chain.value}
+    if fresh is not None:
+        content["height"] = fresh.height
+        content["nodeHeight"] = fresh.node_height
+        content["lagSeconds"] = 0 if fresh.height >= fresh.node_height else max(0, int(time.time()) - fresh.time)
+        if fresh.first_height:
+            content["firstHeight"] = fresh.first_height
+        if fresh.is_node_behind:
+            content["nodeIsBehind"] = True
+    if note is None:
+        return {**content, "waiting": "the indexer has not begun with this chain"}
+    if note.stopped:
+        return {**content, "stopped": note.stopped, "stoppedAt": note.stopped_at, "detail": note.detail}
+    age_s = int(time.time()) - note.written_at
+    if note.written_at and age_s > _MAX_STATUS_AGE_S:
+        return {**content, "waiting": f"the indexer does not run: its last report is {age_s} s old"}
+    if note.waiting:
+        content["waiting"] = note.waiting
+    if note.rate_blocks_s is not None:
         content["blocksPerSecond"] = round(note.rate_blocks_s, 1)
-    if note is not None and note.eta_s is not None:
+    if note.eta_s is not None:
         content["etaSeconds"] = round(note.eta_s)
-    if note is not None and note.stopped:
-        content |= {"stopped": note.stopped, "stoppedAt": note.stopped_at, "detail": note.detail}
     return content
 
 

@@ -58,7 +58,7 @@ GROUPS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage."""
+    """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage; 3 of some commands: not checked."""
     arguments = _with_default_command(list(sys.argv[1:] if argv is None else argv))
     args = _parser(arguments).parse_args(arguments)
     try:

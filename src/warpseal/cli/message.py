@@ -25,6 +25,8 @@ from warpseal.warp.ids import ChainID, MalformedID, parse_id
 from warpseal.warp.message import SignedMessage
 
 _MAX_INPUT_BYTES = 1024 * 1024
+NOT_CHECKED = "not checked"
+_NOT_CHECKED_EXIT_CODE = 3
 
 DESCRIPTION = """\
 Decode a Warp message: unsigned or signed, of every kind, alone, as the data of a SendWarpMessage log, or as the
@@ -32,8 +34,9 @@ storage keys that deliver it. A P-Chain transaction, by its bytes or by its hash
 the message that it yields for the contract of the L1's manager.
 
 With --node, the signature of a signed message is verified as a contract does: against the validators of the signing
-subnet at one P-Chain height. The exit code is 1 if the message cannot be decoded, or if its signature is invalid or
-has too little weight.
+subnet at one P-Chain height. The exit code is 0 if the signature is right or there is none, 1 if it is wrong or has too
+little weight, or if the input is no message, and 3 if a signature could not be checked: without a node, without an
+answer of it, or without --signing-subnet where the message does not determine the subnet.
 """
 EXAMPLES = """\
 examples:
@@ -79,17 +82,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the decoded message; return 0 if it could be decoded and its signature is valid or not checked."""
+    """Print the decoded message; return 0 if its signature is valid or it has none, 3 if that could not be checked."""
     text = sys.stdin.read(2 * _MAX_INPUT_BYTES).strip() if args.what == "-" else args.what.strip()
     try:
         decoded = run_on_loop(_decode(text, args))
     except (WarpsealError, RpcRefusal) as error:
         raise StartupError(str(error)) from error
     print(json.dumps(decoded, indent=2) if args.json else "\n".join(format_lines(decoded)))
-    fault = decoded.get("verification", {}).get("error")
-    if fault is not None:
-        print(f"warpseal: {fault}", file=sys.stderr)
-    return 0 if _is_valid(decoded) else 1
+    verification = decoded.get("verification", {})
+    if not _is_whole(decoded):
+        return 1
+    if verification.get("result") == NOT_CHECKED:
+        print(f"warpseal: the signature is not checked: {verification['reason']}", file=sys.stderr)
+        return _NOT_CHECKED_EXIT_CODE
+    return 0 if verification.get("quorumMet", True) else 1
 
 
 async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -99,7 +105,7 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.node is None:
         if tx_id is not None:
             raise StartupError("the lookup of a transaction needs a node: --node URL")
-        return _decode_bytes(_bytes_of(text))
+        return _with_verification(_decode_bytes(_bytes_of(text)), _unchecked("it takes a node: --node URL"))
     async with open_session() as session:
         platform = connect_upstream(NodeSettings((args.node,), (args.node,)), session).platform
         if tx_id is None:
@@ -127,23 +133,31 @@ async def _verify(platform: PlatformClient, raw: bytes, args: argparse.Namespace
     if "managerBlockchainId" in decoded:
         subnet_id = await platform.validated_by(ChainID(parse_id(decoded["managerBlockchainId"]["cb58"])))
         return decoded if subnet_id is None else {**decoded, "signingSubnetId": id_forms(subnet_id)}
-    if "signatureBytes" not in decoded.get("signature", {}):
+    if not _is_signed(decoded):
         return decoded
     signed = SignedMessage.parse(unwrap(raw)[0])
     try:
         verification = await verify_at(platform, signed, args.signing_subnet, args.height, args.quorum)
     except (StartupError, WarpsealError, RpcRefusal) as error:
         # The message is decoded all the same.
-        verification = {"quorumMet": False, "error": str(error)}
-    return {**decoded, "verification": verification}
+        verification = _unchecked(str(error))
+    return _with_verification(decoded, verification)
+
+
+def _unchecked(reason: str) -> dict[str, Any]:
+    return {"result": NOT_CHECKED, "reason": reason}
+
+
+def _with_verification(decoded: dict[str, Any], verification: dict[str, Any]) -> dict[str, Any]:
+    return {**decoded, "verification": verification} if _is_signed(decoded) else decoded
+
+
+def _is_signed(decoded: dict[str, Any]) -> bool:
+    return "signatureBytes" in decoded.get("signature", {})
 
 
 def _is_whole(decoded: dict[str, Any]) -> bool:
     return decoded["type"] != NO_WARP_MESSAGE and all(part["part"] != "signature" for part in decoded.get("unread", ()))
-
-
-def _is_valid(decoded: dict[str, Any]) -> bool:
-    return _is_whole(decoded) and decoded.get("verification", {"quorumMet": True})["quorumMet"] is True
 
 
 def format_lines(value: dict[str, Any], indent: str = "") -> Iterator[str]:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+from warpseal.bls import BACKEND
 from warpseal.config.keys import Config
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
-from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.errors import MissingConnection, NodeFailure, NodeUnavailable, StartupError
 from warpseal.metrics.registry import Metrics
-from warpseal.node.pool import NodeResult
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.p_chain import P_CHAIN_PATHS
+from warpseal.node.pool import INFO_PATHS, NodeResult
+from warpseal.node.probe import EndpointAnswer, probe_endpoint
+from warpseal.node.rpc import open_session
+from warpseal.node.settings import NodeSettings
 from warpseal.peers.dial_schedule import ReachState
 from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
@@ -24,8 +31,9 @@ from warpseal.store.migrate import check_version
 from warpseal.store.stats import measure
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import OFF, StoreUrl, resolve_url
+from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import READY_PERCENTAGE, SubnetReadiness
-from warpseal.warp.ids import NodeID, id_text, node_id_text
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
 
 MAX_LAGGING_BLOCKS = 5
 CLOCK_TOLERANCE_S = 30.0
@@ -51,11 +59,17 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check and the advice to the operator."""
+    """The result of one check and the advice to the operator. detail: for programs, JSON-ready."""
 
     grade: Grade
     what: str
     advice: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding with its detail."""
+        content: dict[str, Any] = {"grade": self.grade.value, "finding": self.what}
+        return {**content, **({"advice": self.advice} if self.advice else {}), **self.detail}
 
 
 async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
@@ -64,14 +78,16 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
     They use an identity of their own, so that they can run while a daemon runs.
     """
     metrics = Metrics()
+    findings = [Finding(Grade.GOOD, f"the BLS backend is {BACKEND}", detail={"blsBackend": BACKEND})]
     async with open_upstreams(config, metrics) as upstreams:
-        findings = [*_check_nodes("info-api", await upstreams.upstream.info.probe())]
-        findings += _check_heights(await upstreams.upstream.platform.probe())
+        info_answers, p_chain_answers = await _probe_endpoints(config.node)
+        findings += _check_nodes("info-api", await upstreams.upstream.info.probe(), info_answers)
+        findings += _check_heights(await upstreams.upstream.platform.probe(), p_chain_answers)
         try:
             network_id = await upstreams.upstream.info.network_id()
         except NodeUnavailable:
             return findings
-        findings.append(Finding(Grade.GOOD, f"the network id is {network_id}"))
+        findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id}))
         findings.append(await _check_store(config, network_id))
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
             return findings + await _check_peers(
@@ -107,7 +123,7 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
         async with running(services.run()):
             await _until_connected(services, timeout_s)
             found = (_check_subnets(services), _check_clock(services), _check_versions(config, services))
-            return [*chain.from_iterable(found), *_check_files(services)]
+            return [*chain.from_iterable(found), *await _check_balances(services), *_check_files(services)]
 
 
 async def _until_connected(services: Services, timeout_s: float) -> None:
@@ -119,24 +135,45 @@ async def _until_connected(services: Services, timeout_s: float) -> None:
                 await asyncio.sleep(_POLL_S)
 
 
-def _check_nodes(setting: str, answers: Sequence[NodeResult[int]]) -> Iterator[Finding]:
-    for answer in answers:
-        where = f"{setting}[{answer.position}] {answer.display}"
-        if answer.failure is not None:
-            advice = "is the node up, the URL right, and the key (if any) valid?"
-            yield Finding(Grade.BAD if len(answers) == 1 else Grade.WARNING, f"{where}: {answer.failure}", advice)
+async def _probe_endpoints(settings: NodeSettings) -> list[list[EndpointAnswer]]:
+    """Return what each base URL of info-api and of p-chain-api answers."""
+    probes = (
+        (settings.info_api, INFO_PATHS, "info.getNetworkID"),
+        (settings.p_chain_api, P_CHAIN_PATHS, "platform.getHeight"),
+    )
+    async with open_session() as session:
+        return [
+            await asyncio.gather(
+                *(probe_endpoint(session, node, paths, method, settings.call_timeout_s) for node in endpoints)
+            )
+            for endpoints, paths, method in probes
+        ]
+
+
+def _check_nodes(
+    setting: str, results: Sequence[NodeResult[int]], answers: Sequence[EndpointAnswer]
+) -> Iterator[Finding]:
+    for result, answer in zip(results, answers, strict=True):
+        where = f"{setting}[{result.position}] {result.display}"
+        detail = {"setting": f"{setting}[{result.position}]", "status": answer.status, "body": answer.body}
+        if result.failure is not None:
+            grade = Grade.BAD if len(results) == 1 else Grade.WARNING
+            advice = answer.meaning or "is the node up, the URL right, and the key (if any) valid?"
+            if result.failure is NodeFailure.WRONG_NETWORK:
+                advice = "it is of another network than the first node of info-api: name nodes of one network"
+            yield Finding(grade, f"{where}: {result.failure} ({answer})", advice, detail)
         else:
-            yield Finding(Grade.GOOD, f"{where} answers")
-    if len(answers) > 1 and all(answer.failure is not None for answer in answers):
+            yield Finding(Grade.GOOD, f"{where} answers: {answer}", detail=detail)
+    if len(results) > 1 and all(result.failure is not None for result in results):
         yield Finding(Grade.BAD, f"no node of {setting} answers", "the daemon cannot work without one")
 
 
-def _check_heights(answers: Sequence[NodeResult[int]]) -> Iterator[Finding]:
-    yield from _check_nodes("p-chain-api", answers)
-    tip = max((answer.value for answer in answers if answer.value is not None), default=0)
-    for answer in answers:
-        if answer.value is not None and tip - answer.value > MAX_LAGGING_BLOCKS:
-            behind = f"p-chain-api[{answer.position}] is {tip - answer.value} blocks behind the others"
+def _check_heights(results: Sequence[NodeResult[int]], answers: Sequence[EndpointAnswer]) -> Iterator[Finding]:
+    yield from _check_nodes("p-chain-api", results, answers)
+    tip = max((result.value for result in results if result.value is not None), default=0)
+    for result in results:
+        if result.value is not None and tip - result.value > MAX_LAGGING_BLOCKS:
+            behind = f"p-chain-api[{result.position}] is {tip - result.value} blocks behind the others"
             yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
 
 
@@ -148,24 +185,66 @@ def _check_subnets(services: Services) -> Iterator[Finding]:
             continue
         grade = Grade.BAD if subnet.connected < subnet.needed else Grade.WARNING if subnet.missing else Grade.GOOD
         share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
-        yield Finding(grade, f"{name}: {share:.1f} % of the weight is connected, {READY_PERCENTAGE} % are needed")
+        weights = f"weight {subnet.connected} of {subnet.needed} needed, total {subnet.total}"
+        detail = {
+            "subnetId": id_text(subnet.subnet_id),
+            "connectedWeight": str(subnet.connected),
+            "requiredWeight": str(subnet.needed),
+            "totalWeight": str(subnet.total),
+        }
+        what = f"{name}: {share:.1f} % of the weight is connected, {READY_PERCENTAGE} % are needed ({weights})"
+        yield Finding(grade, what, detail=detail)
         yield from _check_missing(services, subnet)
         yield from _check_keyless(name, subnet)
 
 
 def _check_missing(services: Services, subnet: SubnetReadiness) -> Iterator[Finding]:
-    by_reason: dict[str, list[NodeID]] = {}
+    by_reason: dict[str, list[tuple[NodeID, int]]] = {}
     now = asyncio.get_running_loop().time()
     for validator in subnet.missing:
         for node_id in validator.node_ids:
             reach = services.network.reachability(node_id, subnet.subnet_id, now)
             reason = reach.reason if reach.state is ReachState.UNREACHABLE else "not_connected"
-            by_reason.setdefault(reason, []).append(node_id)
+            by_reason.setdefault(reason, []).append((node_id, validator.weight))
     for reason, nodes in by_reason.items():
-        named = ", ".join(node_id_text(node_id) for node_id in nodes[:MAX_NAMED])
+        missing = [(*found, services.network.missing_connection(found[0])) for found in nodes]
+        named = ", ".join(_describe_missing(*found) for found in missing[:MAX_NAMED])
         more = f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else ""
         what = f"{_counted(len(nodes))} missing ({reason}): {named}{more}"
-        yield Finding(Grade.WARNING, what, ADVICE.get(reason, OPEN_PORT))
+        validators = [
+            {"nodeId": node_id_text(node_id), "weight": str(weight), **(connection.as_json() if connection else {})}
+            for node_id, weight, connection in missing
+        ]
+        detail = {"subnetId": id_text(subnet.subnet_id), "reason": reason, "validators": validators}
+        yield Finding(Grade.WARNING, what, ADVICE.get(reason, OPEN_PORT), detail)
+
+
+def _describe_missing(node_id: NodeID, weight: int, connection: MissingConnection | None) -> str:
+    known = [connection.address, connection.last_error] if connection is not None else []
+    return f"{node_id_text(node_id)} ({', '.join((f'weight {weight}', *filter(None, known)))})"
+
+
+async def _check_balances(services: Services) -> list[Finding]:
+    """Name the L1 validators that are inactive or nearly drained."""
+    findings = []
+    for subnet in services.followed.readiness():
+        if subnet.subnet_id == PRIMARY_NETWORK:
+            continue
+        with suppress(NodeUnavailable, RpcRefusal):
+            await services.current.of(subnet.subnet_id)
+        underfunded = services.underfunded(subnet.subnet_id)
+        if underfunded:
+            named = ", ".join(
+                f"{found.node_ids[0]} (weight {found.weight}, {found.state})" for found in underfunded[:MAX_NAMED]
+            )
+            more = f" and {len(underfunded) - MAX_NAMED} more" if len(underfunded) > MAX_NAMED else ""
+            what = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {named}{more}"
+            detail = {
+                "subnetId": id_text(subnet.subnet_id),
+                "underfunded": [validator.as_json() for validator in underfunded],
+            }
+            findings.append(Finding(Grade.WARNING, what, UNDERFUNDED_ADVICE, detail))
+    return findings
 
 
 def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:

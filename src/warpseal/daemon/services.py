@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
+from warpseal.errors import MissingValidator
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.logs import EvmLogClient
 from warpseal.history.chains import PrimaryChain
@@ -39,13 +40,15 @@ from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
 from warpseal.validators.activity import L1Activity
+from warpseal.validators.balances import describe_underfunded, underfunded_validations
+from warpseal.validators.chain_validator_list import CurrentValidations
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
-from warpseal.warp.ids import id_text, node_id_text
+from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
 
 class Service(Protocol):
@@ -64,12 +67,14 @@ class Services:
     sets: ValidatorSets
     network: PeerNetwork
     followed: SubnetTracker
+    current: CurrentValidations
     aggregator: SignatureAggregator
     store: Store
     follower: PChainFollower
     l1_messages: L1MessageService
     observed: UptimeRecorder
     background: tuple[Service, ...]
+    min_balance_navax: int
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
@@ -77,6 +82,11 @@ class Services:
             services: tuple[Service, ...] = (self.heights, self.network, self.followed, *self.background)
             for service in services:
                 tasks.create_task(service.run())
+
+    def underfunded(self, subnet_id: SubnetID) -> tuple[MissingValidator, ...]:
+        """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far as known."""
+        current = self.current.latest(subnet_id) or ()
+        return tuple(map(describe_underfunded, underfunded_validations(current, self.min_balance_navax)))
 
     def background_status(self) -> Mapping[str, Any]:
         """Return the state of the store and of the P-Chain follower, JSON-ready."""
@@ -137,6 +147,7 @@ async def build_services(
         epochs = EpochHeights(upstream.proposervm)
         network = PeerNetwork(config.peers, identity, network_id, store.addresses)
         observed = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
+        current = CurrentValidations(platform, observed.watch, ttl_s=2 * settings.current_refresh_s)
         followed = SubnetTracker(heights, sets, platform, upstream.info, network, settings)
         aggregation_deps = AggregationDeps(
             peers=network,
@@ -180,7 +191,20 @@ async def build_services(
         )
         store_services: tuple[Service, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
         background: tuple[Service, ...] = (store, observed, *store_services)
-        yield Services(heights, sets, network, followed, aggregator, store, follower, l1_messages, observed, background)
+        yield Services(
+            heights,
+            sets,
+            network,
+            followed,
+            current,
+            aggregator,
+            store,
+            follower,
+            l1_messages,
+            observed,
+            background,
+            settings.min_balance_navax,
+        )
 
 
 def _indexed_blocks(config: Config, identity: LockedIdentity, stack: AsyncExitStack) -> IndexedBlocks | None:

@@ -63,15 +63,14 @@ async def start_services(
             index_status = IndexStatus()
             sources = metric_sources(services, config)
             metrics.watch(replace(sources, health=node_api.health.results, indexed=index_status.samples))
-            validators_api = ValidatorsApi(config, node_api.interfaces)
-            status.open(StatusSources(network_id, node_id, bls.BACKEND, services, validators_api, index_status))
+            status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status))
             signing.open(_signing_services(network_id, services, index_status))
             node_api.open(services, node_id, index_status)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(services.run())
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(node_api.watch_nodes(services, upstream))
-                tasks.create_task(validators_api.run(services, upstream))
+                tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
 
                 async def data_services() -> DataServices:
                     prices = None
@@ -100,6 +99,8 @@ def _signing_services(network_id: int, services: Services, index_status: IndexSt
         services.followed.readiness,
         lambda: services.heights.is_fresh,
         lambda: index_status.extend(services.background_status()),
+        services.network.missing_connection,
+        services.underfunded,
     )
 
 

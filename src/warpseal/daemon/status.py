@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from warpseal.daemon.evm_api import EvmApi
     from warpseal.daemon.node_api import NodeApi
     from warpseal.daemon.services import Services
-    from warpseal.daemon.validators_api import ValidatorsApi
     from warpseal.evm_rpc.build import ForwardedChain
     from warpseal.indexer.status import IndexStatus
     from warpseal.metrics.samples import IndexSample
@@ -61,7 +60,6 @@ class StatusSources:
     node_id: NodeID
     bls_backend: str
     services: Services
-    validators_api: ValidatorsApi
     index_status: IndexStatus
 
 
@@ -192,7 +190,7 @@ class PeerDescriber:
     ) -> None:
         self._network = sources.services.network
         self._followed = sources.services.followed
-        self._current = sources.validators_api.current
+        self._current = sources.services.current
         self._moment = moment
         self._with_addresses = with_addresses
 
@@ -220,7 +218,7 @@ class PeerDescriber:
 
     def _paying(self, subnet_id: SubnetID) -> dict[NodeID, CurrentValidation]:
         """Return the validations of an L1. A node may have a permissioned one beside it."""
-        validations = self._current.latest(subnet_id) if self._current is not None else None
+        validations = self._current.latest(subnet_id)
         return {validation.node_id: validation for validation in validations or () if validation.is_l1}
 
     def _row(self, subnet: str, validator: Validator, paying: Mapping[NodeID, CurrentValidation]) -> ValidatorStatus:

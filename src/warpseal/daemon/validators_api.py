@@ -12,7 +12,7 @@ from warpseal.daemon.services import Services
 from warpseal.errors import CallRefused
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.upstream import Upstream
-from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations, LocalView
+from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.refresher import ValidatorRefresher
 from warpseal.warp.ids import ChainID, id_text
@@ -21,24 +21,17 @@ log = logging.getLogger(__name__)
 
 
 class ValidatorsApi:
-    """Serves the configured chains, and the chains of tracked subnets as soon as they are known.
-
-    current: the validations of these subnets, while `run` runs.
-    """
+    """Serves the configured chains, and the chains of tracked subnets as soon as they are known."""
 
     def __init__(self, config: Config, interfaces: NodeInterfaces) -> None:
         self._config = config
         self._interfaces = interfaces
         self._chains: dict[ChainID, ChainValidatorList] = {}
-        self.current: CurrentValidations | None = None
 
     async def run(self, services: Services, upstream: Upstream) -> None:
         """Mount the chains, and refresh their validators until cancelled."""
-        settings = self._config.validators
+        settings, current = self._config.validators, services.current
         chains = ChainLookup(upstream.platform)
-        current = self.current = CurrentValidations(
-            upstream.platform, services.observed.watch, ttl_s=2 * settings.current_refresh_s
-        )
         known = LocalView(chains, current, services.network.is_connected, services.observed.uptime)
 
         def appeared(chain_id: ChainID) -> None:

@@ -31,7 +31,7 @@ class ChainStatus:
     node_height: the highest that a node reported; is_node_behind: the node is not bootstrapped, or behind another one.
     reported_at: unix seconds of that report. The indexer writes it periodically, so an old one means that it is stopped
     or reaches no node. stopped, stopped_at, detail, raw: of a failure, else "" and None. rate_blocks_s, eta_s:
-    of catching up.
+    of catching up. waiting: what the chain waits for, else "". written_at: unix seconds of this status.
     """
 
     chain: PrimaryChain
@@ -44,6 +44,8 @@ class ChainStatus:
     rate_blocks_s: float | None = None
     eta_s: float | None = None
     reported_at: int = 0
+    waiting: str = ""
+    written_at: int = 0
 
 
 def decode_status(raw: bytes) -> ChainStatus:

@@ -33,6 +33,8 @@ _MAX_BLOCKS_PER_WRITE: Final = 8_192
 _MIN_STATUS_INTERVAL_S: Final = 2.0
 # An unchanged status is written as well, because readers do not trust an old one.
 _MAX_STATUS_INTERVAL_S: Final = 15.0
+# While a chain catches up, its height, rate and ETA change all the time.
+_CATCHING_UP_STATUS_INTERVAL_S: Final = 5.0
 _BOOTSTRAP_CHECK_INTERVAL_S: Final = 15.0
 # Of two nodes that follow the same chain one may have a block a moment earlier.
 _TOLERATED_LAG_BLOCKS: Final = 1
@@ -93,6 +95,18 @@ class ChainIndexer(Generic[T]):
 
     async def run(self) -> None:
         """Index until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_status_fresh())
+            tasks.create_task(self._keep_indexing())
+
+    async def _keep_status_fresh(self) -> None:
+        """Write the status also while a call waits for a node."""
+        while True:
+            await asyncio.sleep(_MIN_STATUS_INTERVAL_S)
+            with suppress(StoreDown):
+                await self._update_status(force=False)
+
+    async def _keep_indexing(self) -> None:
         delays = RetryDelays(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s))
         while True:
             try:
@@ -211,19 +225,38 @@ class ChainIndexer(Generic[T]):
     async def _update_status(self, *, force: bool) -> None:
         """Write the chain's status if it has changed or is old, but not too often."""
         stopped = self._stopped
-        status = (self._tips, self._is_bootstrapped, None if stopped is None else (stopped.reason, stopped.height))
+        stop = None if stopped is None else (stopped.reason, stopped.height)
+        status = (self._tips, self._is_bootstrapped, stop, self._waiting())
+        longest_s = _MAX_STATUS_INTERVAL_S if self.is_caught_up else _CATCHING_UP_STATUS_INTERVAL_S
         is_soon = _now() - self._status_written_at < _MIN_STATUS_INTERVAL_S and not self.is_caught_up
-        is_old = _now() - self._status_written_at >= _MAX_STATUS_INTERVAL_S
+        is_old = _now() - self._status_written_at >= longest_s
         if not force and (is_soon or (status == self._written_status and not is_old)):
             return
         await self._write_status(self._status())
         self._written_status, self._status_written_at = status, _now()
 
+    def _waiting(self) -> str:
+        """Return what the chain waits for; empty if for nothing."""
+        if self._stopped is not None:
+            return ""
+        if self._retrier.blocked_on is not None:
+            return "no node answers"
+        if not self._is_bootstrapped:
+            return "the node is not bootstrapped yet"
+        return "the first block is being looked for" if self._next is None else ""
+
     def _status(self) -> ChainStatus:
         newest = max(self._tips, default=0)
         is_lagging = bool(self._tips) and self._tips[0] + _TOLERATED_LAG_BLOCKS < newest
         is_behind = is_lagging or not self._is_bootstrapped
-        status = ChainStatus(self._sync.chain, newest, is_behind, reported_at=self._tips_reported_at)
+        status = ChainStatus(
+            self._sync.chain,
+            newest,
+            is_behind,
+            reported_at=self._tips_reported_at,
+            waiting=self._waiting(),
+            written_at=int(time.time()),
+        )
         stop = self._stopped
         if stop is not None:
             reason, height = stop.reason.value, stop.height
@@ -234,7 +267,7 @@ class ChainIndexer(Generic[T]):
     def _rate_and_eta(self) -> tuple[float | None, float | None]:
         if self._next is None or not self._tips or self.is_caught_up:
             return None, None
-        rate = self._rate_meter.rate()
+        rate = self._rate_meter.rate(_now())
         return rate, (max(self._tips) + 1 - self._next) / rate if rate else None
 
 

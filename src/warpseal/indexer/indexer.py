@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -90,7 +91,7 @@ class Indexer:
     async def _rebuild(self) -> None:
         """Rebuild rows from stored blocks, before any block is read from a node."""
         clock, settings = asyncio.get_running_loop().time, self._settings
-        logged_at = clock()
+        logged_at, is_reported = clock(), False
         while True:
             try:
                 progress = await self._worker.rebuild()
@@ -104,9 +105,21 @@ class Indexer:
                 continue
             if progress is None:
                 return
+            if not is_reported or clock() - logged_at >= settings.log_every_s:
+                is_reported = True
+                await self._report_rebuild(*progress)
             if clock() - logged_at >= settings.log_every_s:
                 logged_at = clock()
                 log.info("rebuilding index rows", extra={"chain": progress[0].value, "height": progress[1]})
+
+    async def _report_rebuild(self, chain: PrimaryChain, height: int) -> None:
+        """Say in the status of each chain that it waits for the rebuild."""
+        waiting = f"rows of the {chain} are being rebuilt from stored blocks, now at height {height}"
+        for name in self.chains:
+            with suppress(StoreDown):
+                # No node has been asked, so nothing proves that the index is not behind.
+                status = ChainStatus(name, 0, True, waiting=waiting, written_at=int(time.time()))
+                await self._worker.write_status(status)
 
     async def _report_failed_rebuild(self, error: RebuildFailed) -> None:
         reason = StopReason.CONTRADICTION.value

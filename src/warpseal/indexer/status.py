@@ -27,8 +27,11 @@ class IndexStatus:
         if self.index is None:
             return extended
         statuses = self.index.chain_statuses()
+        freshness = {chain.chain: chain for chain in self.index.freshness()}
         extended["index"] = {
-            chain.chain.value: _as_json(chain, statuses.get(chain.chain)) for chain in self.index.freshness()
+            chain.value: _as_json(freshness.get(chain), statuses.get(chain))
+            for chain in PrimaryChain
+            if chain in freshness or (chain in statuses and statuses[chain].waiting)
         }
         stopped = self.stopped_chains()
         if stopped:
@@ -76,14 +79,16 @@ def _sample(
     )
 
 
-def _as_json(freshness: ChainFreshness, status: ChainStatus | None) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "height": str(freshness.height),
-        "nodeHeight": str(freshness.node_height),
-        "lagBlocks": max(0, freshness.node_height - freshness.height),
-    }
-    if freshness.first_height:
-        body["firstHeight"] = str(freshness.first_height)
+def _as_json(freshness: ChainFreshness | None, status: ChainStatus | None) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    if freshness is not None:
+        body["height"] = str(freshness.height)
+        body["nodeHeight"] = str(freshness.node_height)
+        body["lagBlocks"] = max(0, freshness.node_height - freshness.height)
+        if freshness.first_height:
+            body["firstHeight"] = str(freshness.first_height)
+    if status is not None and status.waiting:
+        body["waiting"] = status.waiting
     if status is not None and status.rate_blocks_s is not None:
         body["blocksPerSecond"] = round(status.rate_blocks_s, 1)
     if status is not None and status.eta_s is not None:

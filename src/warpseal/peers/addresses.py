@@ -157,6 +157,10 @@ class AddressBook:
         allowed = self._allow_private
         return tuple(e for e in self._ordered(node_id) if allowed or is_public(e.ip))
 
+    def first_known(self, node_id: NodeID) -> Endpoint | None:
+        """Return the best known address, although it may be one that must not be dialed."""
+        return next(iter((*self.candidates(node_id), *self._ordered(node_id))), None)
+
     def other_node_at(self, node_id: NodeID, endpoint: Endpoint) -> NodeID | None:
         """Return the other node that answered last at this address of `node_id`; None if there is none."""
         entry = self._entries.get(node_id)

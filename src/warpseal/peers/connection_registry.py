@@ -120,7 +120,13 @@ class ConnectionRegistry:
         if connection.failure == ConnectionFailure.WRONG_IDENTITY and connection.actual_node_id is not None:
             self._on_wrong_identity(connection, connection.actual_node_id, now)
         self._schedule.record_failure(
-            node_id, connection.failure, now, tcp_accepted=tcp_accepted, is_loopback=is_loopback
+            node_id,
+            connection.failure,
+            now,
+            tcp_accepted=tcp_accepted,
+            is_loopback=is_loopback,
+            address=str(connection.endpoint),
+            detail=connection.detail,
         )
         self.notify(node_id, False)
 
@@ -184,7 +190,13 @@ class ConnectionRegistry:
                 connection.failure,
                 connection.detail,
             )
-            self._schedule.record_disconnect(node_id, now)
+            self._schedule.record_disconnect(
+                node_id,
+                now,
+                reason=connection.failure,
+                address=str(connection.endpoint),
+                detail=connection.detail,
+            )
             self.notify(node_id, False)
         self.wake_dialer.set()
 

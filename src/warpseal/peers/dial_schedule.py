@@ -45,7 +45,7 @@ class DialState:
     """The dial state of one tracked node. due_at: when the next dial may start (WAITING only).
 
     failures: in a row. failed_handshakes: attempts in a row that failed after the TCP connection was accepted.
-    reason: of the last failure.
+    reason, detail, address: of the last dial or connection that failed. disconnected_at: since when there is none.
     """
 
     stage: DialStage = DialStage.WAITING
@@ -56,6 +56,9 @@ class DialState:
     failures: int = 0
     failed_handshakes: int = 0
     reason: str = ""
+    detail: str = ""
+    address: str = ""
+    disconnected_at: float = float("-inf")
     gap_s: float = 0.0
     ticket: int = -1  # Identifies the valid entry in the queue.
 
@@ -92,10 +95,12 @@ class DialSchedule:
             if node_id not in self._states:
                 started_at = self._recent_attempts.pop(node_id, None)
                 if started_at is None:
-                    self._states[node_id] = DialState()
+                    self._states[node_id] = DialState(disconnected_at=now)
                     self._enqueue(node_id, now)
                 else:
-                    self._states[node_id] = DialState(started_at=started_at, gap_s=self._limits.gap_s)
+                    self._states[node_id] = DialState(
+                        started_at=started_at, disconnected_at=now, gap_s=self._limits.gap_s
+                    )
                     self._enqueue(node_id, max(now, started_at + self._limits.gap_s))
 
     def untrack(self, node_ids: Iterable[NodeID], now: float) -> None:
@@ -172,15 +177,26 @@ class DialSchedule:
             state.gap_s = self._limits.backoff.first_s if is_loopback else self._limits.gap_s
 
     def record_failure(
-        self, node_id: NodeID, reason: str, now: float, *, tcp_accepted: bool, is_loopback: bool
+        self,
+        node_id: NodeID,
+        reason: str,
+        now: float,
+        *,
+        tcp_accepted: bool,
+        is_loopback: bool,
+        address: str = "",
+        detail: str = "",
     ) -> None:
-        """Record a failed attempt. tcp_accepted: whether the TCP connection was accepted before."""
+        """Record a failed attempt. tcp_accepted: whether the TCP connection was accepted before.
+
+        address: the last one that was dialed; detail: why it failed, for people.
+        """
         state = self._states.get(node_id)
         if state is None or state.stage is not DialStage.DIALING:
             return
         state.failures += 1
         state.failed_handshakes += tcp_accepted
-        state.reason = reason
+        state.reason, state.detail, state.address = reason, detail, address or state.address
         state.gap_s = 0.0 if is_loopback else self._limits.gap_s
         self._back_off(state)
         self._enqueue(node_id, max(now + state.delay_s, state.started_at + state.gap_s))
@@ -192,10 +208,12 @@ class DialSchedule:
             return
         state.stage, state.connected_at = DialStage.CONNECTED, now
         state.failures = state.failed_handshakes = 0
-        state.reason = ""
+        state.reason = state.detail = ""
         state.gap_s = 0.0 if is_loopback else self._limits.gap_s
 
-    def record_disconnect(self, node_id: NodeID, now: float) -> None:
+    def record_disconnect(
+        self, node_id: NodeID, now: float, *, reason: str = "", address: str = "", detail: str = ""
+    ) -> None:
         """Record the end of a connection with a completed handshake, which resets the delay to 0.
 
         A loopback connection shorter than the gap keeps its delay, to prevent a tight loop.
@@ -203,6 +221,8 @@ class DialSchedule:
         state = self._states.get(node_id)
         if state is None or state.stage is not DialStage.CONNECTED:
             return
+        state.disconnected_at = now
+        state.reason, state.detail, state.address = reason, detail, address
         if state.gap_s or now - state.connected_at >= self._limits.gap_s:
             state.delay_s = 0.0
         due_at = max(now + state.delay_s, state.started_at + state.gap_s)

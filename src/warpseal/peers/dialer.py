@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterable
 
 from warpseal.peers.addresses import AddressBook, Endpoint
@@ -124,7 +125,9 @@ class Dialer:
             connection.failure = ConnectionFailure.CONNECT_TIMEOUT
             return False
         except OSError as error:
-            connection.failure, connection.detail = ConnectionFailure.UNREACHABLE, error.strerror or str(error)
+            # The system's own text: that of asyncio repeats the address.
+            connection.failure = ConnectionFailure.UNREACHABLE
+            connection.detail = os.strerror(error.errno) if error.errno else str(error)
             return False
         return True
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from warpseal import bls
+from warpseal.errors import MissingConnection
 from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
@@ -45,13 +46,14 @@ from warpseal.protocol.peer import ProtocolSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandler
 from warpseal.runtime.retry import Backoff
 from warpseal.store.addresses import Addresses
-from warpseal.warp.ids import ChainID, NodeID, SubnetID
+from warpseal.warp.ids import ChainID, NodeID, SubnetID, node_id_text
 
 _REQUEST_ID_MASK: Final = 0xFFFF_FFFF
 # As a fraction of the ping interval, which is about the same for nodes and for this daemon.
 _LATE_PONG: Final = 0.25
 _MAX_TICK_INTERVAL_S: Final = 1.0
 _TICKS_PER_TIMEOUT: Final = 8
+_MAX_ERROR_TEXT: Final = 200
 
 
 class PeerNetwork:
@@ -147,6 +149,27 @@ class PeerNetwork:
         if self._book.only_private(node_id):
             return PRIVATE_ADDRESS
         return NO_ADDRESS if self._now() >= self._address_deadline(subnet_id) else PENDING
+
+    def missing_connection(self, node_id: NodeID) -> MissingConnection | None:
+        """Return why a tracked node is not connected; None for a connected node and for this daemon itself."""
+        state = self._schedule.get(node_id)
+        if state is None or node_id in self._registry.connected:
+            return None
+        now = self._now()
+        next_try_at = {DialStage.WAITING: max(state.due_at, now), DialStage.DIALING: now}.get(state.stage)
+        unix_minus_now = self._unix_clock() - now
+        last_error = f"{state.reason}: {state.detail}" if state.detail else state.reason
+        return MissingConnection(
+            node_id=node_id_text(node_id),
+            address=state.address or str(self._book.first_known(node_id) or ""),
+            last_error=last_error[:_MAX_ERROR_TEXT],
+            since=unix_minus_now + state.disconnected_at,
+            next_try_at=None if next_try_at is None else unix_minus_now + next_try_at,
+        )
+
+    def running_s(self) -> float:
+        """Return for how many seconds the network has been running."""
+        return 0.0 if self._started_at is None else self._now() - self._started_at
 
     def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
         """Move redials forward, to 10 s after the last attempt; return the time of the earliest one, if any."""

@@ -10,7 +10,7 @@ _MAX_SAMPLES: Final = 1_000
 
 
 class RateMeter:
-    """Items per second over the last minute of work; `now` in seconds."""
+    """Items per second over the last minute; `now` in seconds."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque(maxlen=_MAX_SAMPLES)
@@ -23,14 +23,21 @@ class RateMeter:
     def add(self, now: float, count: int) -> None:
         """Record that so many items have been processed."""
         self._samples.append((now, count))
-        while len(self._samples) > 2 and now - self._samples[0][0] > _WINDOW_S:
-            self._samples.popleft()
+        self._drop_old(now)
 
-    def rate(self) -> float | None:
-        """Return items per second, None before there were any."""
+    def rate(self, now: float) -> float | None:
+        """Return items per second, None if there were none in the last minute."""
+        self._drop_old(now)
         if len(self._samples) < 2:
             return None
-        (started_at, first_count), (ended_at, _) = self._samples[0], self._samples[-1]
+        started_at, first_count = self._samples[0]
         # The first sample was processed before the window begins.
         count = sum(count for _, count in self._samples) - first_count
-        return count / (ended_at - started_at) if ended_at > started_at and count else None
+        return count / (now - started_at) if now > started_at and count else None
+
+    def _drop_old(self, now: float) -> None:
+        """Keep the last sample before the window: it says when the first one in the window began."""
+        while len(self._samples) > 1 and now - self._samples[1][0] > _WINDOW_S:
+            self._samples.popleft()
+        if len(self._samples) == 1 and now - self._samples[0][0] > _WINDOW_S:
+            self.start(now - _WINDOW_S)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,6 +19,7 @@ from warpseal.node.errors import RpcRefusal
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
+from warpseal.validators.balances import inactive_nodes, underfunded_validations
 from warpseal.validators.chains import ChainLookup
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text
 
@@ -38,6 +39,7 @@ class _Watch:
 
     watchers: int = 0
     inactive: frozenset[NodeID] = _NO_NODES
+    underfunded: tuple[CurrentValidation, ...] | None = None
     fetched_at: float = float("-inf")
     is_fetching: bool = False
     task: asyncio.Task[None] | None = None
@@ -83,6 +85,13 @@ class L1Activity:
         watch = self._watches.get(subnet_id)
         return watch.inactive if watch else _NO_NODES
 
+    def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
+        """Return the validations that are inactive or nearly drained; None if they are not known."""
+        if subnet_id == PRIMARY_NETWORK:
+            return ()
+        watch = self._watches.get(subnet_id)
+        return watch.underfunded if watch else None
+
     async def ready(self, subnet_id: SubnetID) -> None:
         """Wait for the first answer about a watched subnet, or the first failure."""
         watch = self._watches.get(subnet_id)
@@ -113,8 +122,10 @@ class L1Activity:
                 await asyncio.sleep(max(0.0, due_at - loop.time()))
                 watch.is_fetching = True
                 try:
-                    inactive = await self._fetch(subnet_id)
-                    watch.inactive = watch.inactive if inactive is None else inactive
+                    current = await self._fetch(subnet_id)
+                    if current is not None:
+                        watch.inactive = inactive_nodes(current, self._min_balance_navax)
+                        watch.underfunded = underfunded_validations(current, self._min_balance_navax)
                 finally:
                     watch.is_fetching = False
                     watch.fetched_at = loop.time()
@@ -124,24 +135,13 @@ class L1Activity:
             if watch.task is asyncio.current_task():
                 watch.task = None
 
-    async def _fetch(self, subnet_id: SubnetID) -> frozenset[NodeID] | None:
-        """Return the inactive nodes, or None if no node answered: the last answer then stays."""
+    async def _fetch(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
+        """Return the validations of an L1, or None if no node answered: the last answer then stays."""
         try:
             if not (await self._chains.subnet(subnet_id)).is_l1:
-                return _NO_NODES
-            current = await self._platform.current_validations(subnet_id, origin=CallOrigin.CALLER)
+                return ()
+            return await self._platform.current_validations(subnet_id, origin=CallOrigin.CALLER)
         except (NodeUnavailable, UnknownSubnet, RpcRefusal) as error:
             extra = {"subnet_id": id_text(subnet_id), "reason": str(error)}
             log.warning("L1 activity refresh failed", extra=extra)
             return None
-        return inactive_nodes(current, self._min_balance_navax)
-
-
-def inactive_nodes(current: Iterable[CurrentValidation], min_balance_navax: int) -> frozenset[NodeID]:
-    """Return the nodes without a validation that has the balance, or pays no fee."""
-    low: set[NodeID] = set()
-    sound: set[NodeID] = set()
-    for validation in current:
-        is_low = validation.balance is not None and validation.balance < min_balance_navax
-        (low if is_low else sound).add(validation.node_id)
-    return frozenset(low - sound)

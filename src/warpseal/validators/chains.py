@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 from warpseal.errors import UnknownChain, UnknownSubnet
+from warpseal.node.errors import RpcRefusal
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import Subnet
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text
 
 _MAX_CHAINS: Final = 16_384
 _MAX_SUBNETS: Final = 16_384
@@ -57,6 +58,14 @@ class ChainLookup:
         if self._unknown_subnets.get(subnet_id) is not None:
             raise UnknownSubnet(id_text(subnet_id))
         return await self._subnet_flights.run(subnet_id, lambda: self._fetch_subnet(subnet_id))
+
+    async def subnet_of_validation(self, validation_id: ValidationID) -> SubnetID | None:
+        """Return the L1 of a validation that exists, else None. Raises NodeUnavailable."""
+        try:
+            found = await self._platform.l1_validator(validation_id)
+        except RpcRefusal:
+            return None
+        return None if found is None or found.state is None else found.state.subnet_id
 
     async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates, at most a minute old. Raises NodeUnavailable."""

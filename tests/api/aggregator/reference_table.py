@@ -39,7 +39,7 @@ class Exchange:
 class Expected:
     """What Warpseal answers.
 
-    code: of its error. text: what its error text contains; None means exactly the reference's text.
+    code: of its error. text: what its error text contains; None means the reference's text, then the reason.
     deviation: why status or text differ from the reference's on purpose; empty where they are equal.
     """
 
@@ -66,17 +66,16 @@ def _bad_request(code: str) -> Expected:
     return Expected(400, code)
 
 
-_IMPOSSIBLE: Final = Expected(
-    400,
-    "quorum_impossible",
-    "cannot be reached",
-    "The reference waits and says 500, on which clients retry; one validator is inactive, so that 100 % can "
-    "never be reached: the reply says so at once, with a text on which no client retries.",
+_INACTIVE: Final = Expected(
+    503,
+    "quorum_not_reached",
+    deviation="The reference waits and says 500; one validator is inactive, so that 100 % cannot be reached until its "
+    "balance is topped up: the reply says so at once and names the validator.",
 )
 _NOT_THERE_YET: Final = Expected(
     504,
     "quorum_not_reached",
-    "threshold of stake",
+    "failed to aggregate signatures. error: failed to collect a threshold of signatures: ",
     "The reference says 500; the validators of the named subnet do not run the chain and stay silent, which may "
     "change: Warpseal asks until the caller's deadline and answers 504 with the weights and who is missing.",
 )
@@ -113,7 +112,7 @@ _METRICS: Final = Expected(
 
 EXPECTED: Final[dict[int, Expected]] = {
     **_each(range(38), SAME),
-    **_each((1, 4, 7, 28, 31, 34), _IMPOSSIBLE),
+    **_each((1, 4, 7, 28, 31, 34), _INACTIVE),
     38: _NOT_THERE_YET,
     **_each((39, 40), _bad_request("nothing_to_sign")),
     41: _bad_request("undecodable_message"),

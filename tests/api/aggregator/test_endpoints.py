@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -27,9 +28,11 @@ from tests.api.world import (
 )
 from tests.eventually import finish
 from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.errors import kebab_name
 from warpseal.errors import (
     HeightTooNew,
     InternalError,
+    MissingConnection,
     NodeAttempt,
     NodeFailure,
     NodeUnavailable,
@@ -98,7 +101,7 @@ async def test_a_probe_of_the_kebab_path_gets_the_400_of_the_reference(method: s
         assert answer.status == 400
         assert answer.headers["content-type"] == "application/json"
         if method != "HEAD":
-            assert (await answer.json())["error"] == "Could not decode request body"
+            assert (await answer.json())["error"].startswith("Could not decode request body: ")
     assert world.aggregator.requests == []
 
 
@@ -163,7 +166,8 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
             )
         async with client.post(KEBAB, json=BODY) as answer:
             reply = await answer.json()
-            assert (answer.status, reply["code"], reply["detail"]) == (kebab, code, error.detail())
+            assert (answer.status, reply["code"]) == (kebab, code)
+            assert set(reply["detail"]) == {kebab_name(name) for name in error.detail()}
             assert set(reply) == {"error", "code", "detail"}
             assert answer.headers["content-type"] == "application/json"
 
@@ -175,6 +179,18 @@ async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None,
         for path in (V1, KEBAB):
             async with client.post(path, json=BODY) as answer:
                 assert answer.headers["Retry-After"] == sent
+
+
+async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:
+    lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "", 0.0, None)
+    missing = replace(shortfall(Verdict.WAIT).missing[0], connections=(lost,))
+    lacking = replace(shortfall(Verdict.WAIT), missing=(missing,))
+    world = World(aggregator=failing(QuorumNotReached(lacking, at_deadline=False)))
+    async with client_of(world) as client:
+        for path in (V1, KEBAB):
+            assert "10.0.0.1" in await (await client.post(path, json=BODY)).text()
+            for name in ("X-Forwarded-For", "Forwarded", "X_Forwarded_Host"):
+                assert "10.0.0.1" not in await (await client.post(path, json=BODY, headers={name: "a"})).text()
 
 
 async def test_an_internal_error_is_json_without_its_text_and_is_logged(

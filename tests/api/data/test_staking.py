@@ -19,6 +19,7 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.history.outputs import Asset
 from warpseal.history.ports import ObservedUptime
 from warpseal.history.resources import RewardType
+from warpseal.history.staking import Validation
 from warpseal.warp.ids import id_text, node_id_text
 
 REWARDS = NETWORK + "/rewards"
@@ -247,3 +248,69 @@ async def test_validators_come_from_the_node_if_the_p_chain_is_not_indexed() -> 
     assert world.index is not None
     world.index.chains = [freshness for freshness in s.FRESH if freshness.chain is not PrimaryChain.P]
     assert [item["validationStatus"] for item in (await get(world, NODE))["validators"]] == ["active"]
+
+
+# Validations that the index does not have yet.
+
+
+def several_validations(*starts: int) -> list[Validation]:
+    """Return active validations of the node, by when they began."""
+    return [
+        msgspec.structs.replace(s.ACTIVE, tx_id=s.tx_id(number), start=start) for number, start in enumerate(starts, 1)
+    ]
+
+
+def partial_world(indexed_numbers: tuple[int, ...], validations: list[Validation], **freshness: Any) -> World:
+    """Return a world whose P-Chain has only some of the node's active validations."""
+    in_index = [validations[number - 1] for number in indexed_numbers]
+    world = replace(indexed(all_validations=in_index), node=MemoryNode(active=validations))
+    assert world.index is not None
+    world.index.chains = [replace(chain, **freshness) if chain.chain is PrimaryChain.P else chain for chain in s.FRESH]
+    return world
+
+
+async def listed_hashes(world: World, **params: Any) -> list[str]:
+    """Return the hashes of all pages."""
+    found: list[str] = []
+    while params:
+        page = await get(world, NODE, **params)
+        assert len(page["validators"]) <= 2
+        found += [item["txHash"] for item in page["validators"]]
+        params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
+    return found
+
+
+async def test_an_active_validator_that_the_index_does_not_have_yet_comes_from_the_node() -> None:
+    # Complete or not: an empty list is never the answer while the node knows an active validation.
+    for freshness in ({}, {"first_height": 50}):
+        world = partial_world((), [s.ACTIVE], **freshness)
+        (validator,) = (await get(world, NODE))["validators"]
+        assert (validator["txHash"], validator["validationStatus"]) == (id_text(s.ACTIVE.tx_id), "active")
+        (validator,) = (await get(world, NODE, validationStatus="active"))["validators"]
+        assert await get(world, NODE, validationStatus="completed") == {"validators": []}
+
+
+async def test_the_node_s_validations_are_merged_in_order_and_paged() -> None:
+    # Validations 1 and 2 began before the first block of the index, 6 and 7 after its last one.
+    validations = several_validations(100, 200, 300, 400, 400, 600, 700)
+    world = partial_world((3, 4, 5), validations, first_height=50, time=500, height=70, node_height=100)
+    newest_first = [id_text(s.tx_id(number)) for number in (7, 6, 5, 4, 3, 2, 1)]
+    assert await listed_hashes(world, pageSize=2, sortOrder="desc") == newest_first
+    assert await listed_hashes(world, pageSize=2, sortOrder="asc") == newest_first[::-1]
+    assert await listed_hashes(world, pageSize=1, sortOrder="desc") == newest_first
+    assert await listed_hashes(world, pageSize=1, sortOrder="asc") == newest_first[::-1]
+
+
+async def test_a_complete_index_does_not_ask_the_node_for_validations() -> None:
+    validations = several_validations(100, 200)
+    world = partial_world((1,), validations)
+    assert len((await get(world, NODE))["validators"]) == 1
+
+
+async def test_without_the_node_an_incomplete_index_answers_what_it_has_and_never_nothing() -> None:
+    world = partial_world((1,), several_validations(100, 200), first_height=50)
+    world.node.error = NodeUnavailable("validations")
+    assert (await get(world, NODE, 502))["code"] == "node_unavailable"  # The connectivity comes from the node.
+    world = partial_world((), several_validations(100), first_height=50)
+    world.node.error = NodeUnavailable("validations")
+    assert (await get(world, NODE, 502))["code"] == "node_unavailable"

@@ -26,11 +26,11 @@ from warpseal.api.middleware import client_address, log_fields
 from warpseal.api.request_body import ClientDisconnected, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
-from warpseal.errors import TooManyRequests, UndecodableBody, WarpsealError
+from warpseal.errors import MissingConnection, MissingValidator, TooManyRequests, UndecodableBody, WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import NodeID, SubnetID, id_text
 
 HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
 HEIGHT_SOURCE_HEADER: Final = "X-Warpseal-P-Chain-Height-Source"
@@ -47,7 +47,8 @@ class SigningServices:
 
     aggregate, l1_message, explain_l1_message raise a WarpsealError. readiness: of the Primary Network and each tracked
     subnet. is_height_fresh: whether the proposed height is recent. background_status: state of what signing does not
-    need, JSON-ready.
+    need, JSON-ready. missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked
+    subnet without enough balance.
     """
 
     network_id: int
@@ -57,6 +58,8 @@ class SigningServices:
     readiness: Callable[[], Sequence[SubnetReadiness]]
     is_height_fresh: Callable[[], bool]
     background_status: Callable[[], Mapping[str, Any]]
+    missing_connection: Callable[[NodeID], MissingConnection | None] = lambda node_id: None
+    underfunded: Callable[[SubnetID], Sequence[MissingValidator]] = lambda subnet_id: ()
 
 
 class AggregatorEndpoints:

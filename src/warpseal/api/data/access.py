@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 from cachetools import TTLCache
@@ -19,7 +17,7 @@ from warpseal.api.data.rate_limit import ComputeUnitLimits, RateLimiter, RateLim
 from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.middleware import client_address, log_fields
+from warpseal.api.middleware import client_address, client_network, log_fields
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
 from warpseal.store.api_key import ApiKey, digest_key
@@ -28,7 +26,6 @@ KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
 KEY_TTL_S: Final = 10.0
 MAX_CACHED_KEYS: Final = 10_000
-_IPV6_NETWORK_BITS: Final = 64
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -116,20 +113,6 @@ class ApiAccess:
             services = await self._gate.wait()
         key = self._keys[digest] = await services.key_store.find_key(digest)
         return key
-
-
-@lru_cache(MAX_CACHED_KEYS)
-def client_network(address: str) -> tuple[str, bool]:
-    """Return the network of a client address, and whether it is loopback; of IPv6, 64 bits are one network."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address, False
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    if isinstance(parsed, IPv6Address):
-        return str(ip_network((parsed, _IPV6_NETWORK_BITS), strict=False)), parsed.is_loopback
-    return str(parsed), parsed.is_loopback
 
 
 def _key_text(request: Request) -> str | None:

@@ -12,16 +12,21 @@ from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.parameters import addresses_in, order_in, read_node_id
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.data.staking_resources import reward_resource, validation_resource
-from warpseal.errors import IndexNotEnabled, InvalidRequest
+from warpseal.errors import IndexNotEnabled, InvalidRequest, NodeUnavailable
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.outputs import HistoricalPrice
-from warpseal.history.ports import Connectivity
-from warpseal.history.queries import Page, PageRequest, RewardQuery, ValidationQuery
+from warpseal.history.ports import Connectivity, PrimaryNetworkIndex
+from warpseal.history.queries import Page, PageRequest, Position, RewardQuery, ValidationQuery
 from warpseal.history.resources import CurrencyCode, SortOrder, ValidationStatusType
 from warpseal.history.staking import ActiveState, Reward, Validation
 from warpseal.warp.ids import NodeID
 
 PRICED_AFTER_S: Final = 24 * 3600
+# More validations of one node are known of no network.
+_MAX_KNOWN: Final = 1_000
+_NODE_POSITION_LENGTH: Final = 3
+# Behind all validations of the index, and before those of the node that follow.
+_BEHIND_INDEX: Final[Position] = (b"", 1)
 _PAST_STATUSES: Final = (ValidationStatusType.COMPLETED, ValidationStatusType.REMOVED)
 
 
@@ -88,11 +93,15 @@ def _start_and_id(validation: Validation) -> tuple[int, bytes]:
 
 
 async def _find_validations(context: RequestContext, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
-    """Ask the index if it has the P-Chain, else the node, which knows only the active ones."""
+    """Ask the index if it has the P-Chain, else the node, which knows only the active ones.
+
+    The node adds the active ones that the index does not have yet: it is without the genesis, has begun later, or is
+    still catching up.
+    """
     index = context.services.index
     if index is not None and context.is_indexed(PrimaryChain.P):
         context.require_fresh([PrimaryChain.P])
-        return await index.validations(query, page)
+        return await _find_in_index_and_node(context, index, query, page)
     if query.status in _PAST_STATUSES:
         if index is not None:
             context.require_indexed(PrimaryChain.P)
@@ -100,6 +109,73 @@ async def _find_validations(context: RequestContext, query: ValidationQuery, pag
     if query.status is ValidationStatusType.PENDING:
         return Page(())
     return node_page(await context.services.node.validations(query.node_id), query, page)
+
+
+async def _find_in_index_and_node(
+    context: RequestContext, index: PrimaryNetworkIndex, query: ValidationQuery, page: PageRequest
+) -> Page[Validation]:
+    chain = next(freshness for freshness in context.freshness if freshness.chain is PrimaryChain.P)
+    is_complete = not chain.first_height and chain.height >= chain.node_height and not chain.is_node_behind
+    has_active = query.status in (None, ValidationStatusType.ACTIVE)
+    if not has_active or (is_complete and page.after is not None and not _is_of_node(page.after)):
+        return await index.validations(query, page)
+    if is_complete and page.after is None:
+        found = await index.validations(query, page)
+        if found.items:
+            return found
+    try:
+        listed = await context.services.node.validations(query.node_id)
+    except NodeUnavailable:
+        if page.after is not None and _is_of_node(page.after):
+            raise
+        found = await index.validations(query, page)
+        if not found.items and page.after is None:
+            raise
+        return found
+    known = await index.validations(ValidationQuery(query.node_id), PageRequest(_MAX_KNOWN)) if listed else Page(())
+    known_ids = {validation.tx_id for validation in known.items}
+    return await merge_validations(
+        [validation for validation in listed if validation.tx_id not in known_ids], index, query, page, chain.time
+    )
+
+
+async def merge_validations(
+    unindexed: Sequence[Validation],
+    index: PrimaryNetworkIndex,
+    query: ValidationQuery,
+    page: PageRequest,
+    indexed_until: int,
+) -> Page[Validation]:
+    """Return a page of validations that only the node has, of those in the index, and of the node's others, in order.
+
+    indexed_until: unix seconds of the last indexed block. What began later is newer than the index, the rest is older.
+    A position behind one of the node's is (start, id, 0 before or 1 behind the index).
+    """
+    newer = [validation for validation in unindexed if validation.start > indexed_until]
+    older = [validation for validation in unindexed if validation.start <= indexed_until]
+    before, behind = (newer, older) if query.order is SortOrder.DESC else (older, newer)
+    after = page.after
+    is_of_node = after is not None and _is_of_node(after)
+    side = None if after is None or not is_of_node else after[-1]
+    last_shown = after[:-1] if after is not None and is_of_node and after != _BEHIND_INDEX else None
+    items: list[Validation] = []
+    if after is None or side == 0:
+        found = node_page(before, query, PageRequest(page.size, last_shown))
+        items += found.items
+        if len(items) == page.size:
+            return Page(tuple(items), (*_start_and_id(items[-1]), 0))
+    if side != 1:
+        indexed = await index.validations(query, PageRequest(page.size - len(items), None if is_of_node else after))
+        items += indexed.items
+        if indexed.next is not None or len(items) == page.size:
+            return Page(tuple(items), indexed.next or (_BEHIND_INDEX if behind else None))
+    found = node_page(behind, query, PageRequest(page.size - len(items), last_shown if side == 1 else None))
+    return Page((*items, *found.items), None if found.next is None else (*found.next, 1))
+
+
+def _is_of_node(position: Position) -> bool:
+    """Return whether a position is one of `merge_validations` and not of the index."""
+    return position == _BEHIND_INDEX or len(position) == _NODE_POSITION_LENGTH
 
 
 async def _price(context: RequestContext, reward: Reward, currency: str) -> HistoricalPrice | None:

@@ -14,14 +14,11 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warpseal.api.data.access import client_network
-from warpseal.api.middleware import client_address
+from warpseal.api.middleware import is_from_this_machine
 from warpseal.api.node.router import not_found_response, text_response
 
 ANY_HOST: Final = "*"
 _MAX_CACHED_HOSTS: Final = 256
-_FORWARDED: Final = b"forwarded"
-_X_FORWARDED: Final = b"x-forwarded-"
 _SCHEME: Final = "bearer "
 
 
@@ -38,7 +35,7 @@ class AdminGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._token is None:
-            app = self._app if is_local(scope) else not_found_response()
+            app = self._app if is_from_this_machine(scope) else not_found_response()
         elif _has_token(scope, self._token):
             app = self._app
         else:
@@ -57,13 +54,6 @@ class AllowedHosts:
         """Return whether a request with this Host header is allowed."""
         name = _without_port(host)
         return not name or ANY_HOST in self._names or name.lower() in self._names or _is_address(name)
-
-
-def is_local(scope: Scope) -> bool:
-    """Return whether a request comes from this machine, and no proxy forwarded it."""
-    names = (name.replace(b"_", b"-") for name, _ in scope["headers"])
-    is_forwarded = any(name == _FORWARDED or name.startswith(_X_FORWARDED) for name in names)
-    return not is_forwarded and client_network(client_address(scope))[1]
 
 
 def _has_token(scope: Scope, token: str) -> bool:

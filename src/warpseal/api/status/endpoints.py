@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 from warpseal.api.aggregator.endpoints import InFlight
 from warpseal.api.data.responses import JSON, accepts_gzip
 from warpseal.api.http_protocol import ABORT
-from warpseal.api.middleware import client_address
-from warpseal.api.node.access import AllowedHosts, is_local
+from warpseal.api.middleware import client_address, is_from_this_machine
+from warpseal.api.node.access import AllowedHosts
 from warpseal.api.settings import ApiSettings
 from warpseal.api.status.feed import EncodedBody, StatusFeed, StatusSource
 from warpseal.api.status.page import POLICY
@@ -117,7 +117,7 @@ class StatusEndpoints:
         """
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         has_origin = any(name == b"origin" for name, _ in scope["headers"])
-        is_operator = is_local(scope) and not has_origin and all(map(self._hosts.allow, hosts))
+        is_operator = is_from_this_machine(scope) and not has_origin and all(map(self._hosts.allow, hosts))
         if not is_operator and not self._is_public:
             raise NotFound("no such path")
         return is_operator

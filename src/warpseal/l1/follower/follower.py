@@ -109,7 +109,7 @@ class PChainFollower:
         newest, tip = self._known.newest, self._tip
         height = newest.high if newest else None
         remaining, backfilled = self._backfill()
-        rate = self._rate_meter.rate() if remaining else None
+        rate = self._rate_meter.rate(_now()) if remaining else None
         reason, stopped_at = self._stopped or (None, None)
         return FollowerStatus(
             height=height,

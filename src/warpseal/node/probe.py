@@ -1,0 +1,111 @@
+"""The answer of a base URL to one JSON-RPC call, for the operator: status, class of the body, and its usual meaning.
+
+No part of the URL beyond host and port and no part of a body is returned: both may hold keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.runtime.http_session import read_body
+
+_MAX_BODY_BYTES: Final = 64 * 1024
+_OK: Final = 200
+_NOT_FOUND: Final = 404
+_RESULT: Final = "JSON-RPC result"
+_ERROR: Final = "JSON-RPC error"
+_MEANINGS: Final = {
+    401: "the node or its gateway wants a key: set query-parameters or http-headers, or correct the key",
+    403: "the key is refused, or the node does not allow this host name (http-allowed-hosts of the node)",
+    _NOT_FOUND: "the base URL has a path too many, such as /ext/info, or this gateway does not serve the API",
+    405: "a web server answers, not a node: check host and port",
+    429: "the gateway limits the calls: use another node, a key, or lower upstream-per-second",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointAnswer:
+    """The answer of one base URL. status: None without an HTTP response; body: its class.
+
+    meaning: what that usually means and what to do, empty if all is well.
+    """
+
+    status: int | None
+    body: str
+    meaning: str = ""
+
+    def __str__(self) -> str:
+        return self.body if self.status is None else f"HTTP {self.status}, {self.body}"
+
+
+async def probe_endpoint(
+    session: aiohttp.ClientSession, endpoint: NodeEndpoint, paths: Sequence[str], method: str, timeout_s: float
+) -> EndpointAnswer:
+    """Call a method without parameters below a base URL, at the first path that exists. Never raises."""
+    for path in paths:
+        answer = await _probe_path(session, endpoint, path, method, timeout_s)
+        if answer.status != _NOT_FOUND:
+            break
+    return answer
+
+
+async def _probe_path(
+    session: aiohttp.ClientSession, endpoint: NodeEndpoint, path: str, method: str, timeout_s: float
+) -> EndpointAnswer:
+    call = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}})
+    headers = {"Content-Type": "application/json", **endpoint.http_headers}
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            session.post(endpoint.url(path), data=call, headers=headers, allow_redirects=False) as response,
+        ):
+            body = _body_class(await read_body(response, _MAX_BODY_BYTES))
+            return EndpointAnswer(response.status, body, _meaning(response.status, body))
+    except TimeoutError:
+        return EndpointAnswer(None, "no answer in time", "a firewall drops the packets, or the node is overloaded")
+    except aiohttp.ClientConnectorDNSError:
+        return EndpointAnswer(None, "unknown host name", "check the host of the base URL, and the name server")
+    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError):
+        meaning = "the port speaks no TLS (use http://), or its certificate is not valid for this host"
+        return EndpointAnswer(None, "TLS failed", meaning)
+    except aiohttp.ClientConnectorError:
+        return EndpointAnswer(None, "connection refused", "no process listens there: is the node up, the port right?")
+    except (aiohttp.ClientError, OSError, ValueError):
+        return EndpointAnswer(None, "no HTTP response", "the port speaks TLS (use https://), or is not that of the API")
+
+
+def _body_class(content: bytes | None) -> str:
+    if content is None:
+        return "a large body"
+    if not content.strip():
+        return "an empty body"
+    if content.lstrip()[:1] == b"<":
+        return "HTML"
+    try:
+        decoded: Any = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        return "text"
+    if isinstance(decoded, dict) and decoded.get("error") is not None:
+        return _ERROR
+    return _RESULT if isinstance(decoded, dict) and "result" in decoded else "JSON"
+
+
+def _meaning(status: int, body: str) -> str:
+    if status == _OK:
+        return {
+            _RESULT: "",
+            _ERROR: "the node has the API disabled, or is still starting",
+            "HTML": "a web page answers, not a node: check the base URL",
+        }.get(body, "something else than a node answers: check the base URL")
+    if 300 <= status < 400:
+        return "the base URL is redirected, which is not followed: use the address that it leads to"
+    if status >= 500:
+        return "the gateway does not reach the node, or the node is starting: wait, or look at its log"
+    return _MEANINGS.get(status, "something else than a node answers: check the base URL")

@@ -1,0 +1,112 @@
+"""What a base URL answers, and what that usually means, against servers that are no nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from tests.node.recorded_node import RecordedNode, refusing_uri, serve_nodes
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.pool import INFO_PATHS
+from warpseal.node.probe import EndpointAnswer, probe_endpoint
+from warpseal.node.rpc import open_session
+
+METHOD = "info.getNetworkID"
+
+
+@asynccontextmanager
+async def serving(status: int, body: str = "", path: str = "/{path:.*}") -> AsyncIterator[str]:
+    """Serve one answer to every call on a free port of loopback."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status, text=body, headers={"Location": "http://127.0.0.1:1/"})
+
+    app = web.Application()
+    app.router.add_post(path, answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float = 10.0) -> EndpointAnswer:
+    async with open_session() as session:
+        return await probe_endpoint(session, NodeEndpoint(uri), paths, METHOD, timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "shown", "meaning"),
+    [
+        (200, '{"jsonrpc":"2.0","result":{"networkID":"5"},"id":1}', "HTTP 200, JSON-RPC result", ""),
+        (200, '{"jsonrpc":"2.0","error":{"code":-32000},"id":1}', "HTTP 200, JSON-RPC error", "API disabled"),
+        (200, "<!DOCTYPE html><title>Welcome</title>", "HTTP 200, HTML", "a web page"),
+        (200, '{"hello":1}', "HTTP 200, JSON", "something else"),
+        (200, "", "HTTP 200, an empty body", "something else"),
+        (200, "x" * 70_000, "HTTP 200, a large body", "something else"),
+        (301, "", "HTTP 301, an empty body", "redirected"),
+        (401, "no", "HTTP 401, text", "wants a key"),
+        (403, "no", "HTTP 403, text", "the key is refused"),
+        (404, "404 page not found", "HTTP 404, text", "a path too many"),
+        (405, "<html>", "HTTP 405, HTML", "a web server"),
+        (429, "", "HTTP 429, an empty body", "limits the calls"),
+        (503, "<html>", "HTTP 503, HTML", "does not reach the node"),
+        (418, "", "HTTP 418, an empty body", "something else"),
+    ],
+)
+async def test_an_answer_has_status_class_of_body_and_meaning(status: int, body: str, shown: str, meaning: str) -> None:
+    async with serving(status, body) as uri:
+        answer = await probe(uri)
+    assert str(answer) == shown
+    assert meaning in answer.meaning
+    assert bool(meaning) == bool(answer.meaning)
+
+
+async def test_a_node_answers_with_a_result() -> None:
+    async with serve_nodes(RecordedNode()) as (uri,):
+        assert str(await probe(uri)) == "HTTP 200, JSON-RPC result"
+
+
+async def test_the_next_path_is_tried_if_the_first_does_not_exist() -> None:
+    async with serving(200, '{"result":1}', "/second") as uri:
+        assert (await probe(uri, ("/first", "/second"))).status == 200
+
+
+async def test_a_port_without_a_process_refuses_the_connection() -> None:
+    answer = await probe(refusing_uri())
+    assert (answer.status, str(answer)) == (None, "connection refused")
+    assert "no process listens" in answer.meaning
+
+
+async def test_a_port_that_speaks_another_protocol_gives_no_http_response() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"\x15\x03\x03\x00\x02\x02\x0a")
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        plain = await probe(f"http://127.0.0.1:{port}")
+        over_tls = await probe(f"https://127.0.0.1:{port}")
+    assert (plain.status, str(plain)) == (None, "no HTTP response")
+    assert (over_tls.status, str(over_tls)) == (None, "TLS failed")
+
+
+async def test_a_node_that_hangs_does_not_answer_in_time() -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        answer = await probe(f"http://127.0.0.1:{port}", timeout_s=0.05)
+    assert (answer.status, str(answer)) == (None, "no answer in time")
