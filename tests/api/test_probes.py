@@ -34,10 +34,10 @@ async def test_health_speaks_the_words_of_the_reference() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", check["timestamp"])
 
 
-async def test_health_is_200_also_while_the_daemon_is_not_ready() -> None:
+async def test_health_is_503_while_the_daemon_cannot_sign_as_the_reference_has_it() -> None:
     status, body = await ask(ScriptedReadiness((READY, SHORT)), "/health")
     check = body["details"]["signature-aggregator-health"]
-    assert (status, body["status"], check["status"]) == (200, "down", "down")
+    assert (status, body["status"], check["status"]) == (503, "down", "down")
     assert "connected weight 66 of 67" in check["error"]
 
 
@@ -110,11 +110,43 @@ async def test_a_subnet_whose_validators_are_unknown_or_none_is_not_ready() -> N
         assert (status, body["ready"], len(body["faults"])) == (503, False, 1)
 
 
-async def test_a_stale_proposed_height_fails_ready_and_not_health() -> None:
+async def test_a_stale_proposed_height_fails_ready_and_health() -> None:
     stale = ScriptedReadiness((READY,), is_fresh=False)
     status, body = await ask(stale, "/ready")
     assert (status, body["faults"]) == (503, ["the proposed P-Chain height is not known, or stale"])
-    assert (await ask(stale, "/health"))[0] == 200
+    assert (await ask(stale, "/health"))[0] == 503
+
+
+async def test_health_is_503_while_nothing_is_known_yet() -> None:
+    async with client_of(World(network_id=None)) as client:
+        answer = await client.get("/health")
+        assert (answer.status, (await answer.json())["status"]) == (503, "down")
+
+
+async def test_ready_answers_for_one_subnet() -> None:
+    readiness = ScriptedReadiness((READY, SHORT))
+    status, body = await ask(readiness, f"/ready?subnetId={id_text(PRIMARY_NETWORK)}")
+    assert (status, [subnet["subnetId"] for subnet in body["subnets"]]) == (200, [id_text(PRIMARY_NETWORK)])
+    status, body = await ask(readiness, f"/ready?subnetId=0x{SUBNET.hex()}")
+    assert (status, [subnet["subnetId"] for subnet in body["subnets"]]) == (503, [id_text(SUBNET)])
+
+
+async def test_ready_refuses_an_unreadable_subnet_and_one_that_is_not_followed() -> None:
+    for text in ("nonsense", id_text(bytes(31) + b"\x09")):
+        status, body = await ask(ScriptedReadiness((READY,)), f"/ready?subnetId={text}")
+        assert (status, body["code"]) == (400, "invalid_request")
+        assert body["error"].startswith("subnetId: ")
+
+
+async def test_only_the_subnets_of_ready_subnets_count() -> None:
+    async with client_of(World(readiness=ScriptedReadiness((READY, SHORT)), counted=(PRIMARY_NETWORK,))) as client:
+        answer = await client.get("/ready")
+        assert (answer.status, len((await answer.json())["subnets"])) == (200, 2)
+        assert (await client.get("/health")).status == 200
+    async with client_of(World(readiness=ScriptedReadiness((READY,)), counted=(SUBNET,))) as client:
+        answer = await client.get("/ready")
+        assert answer.status == 503
+        assert id_text(SUBNET) in (await answer.json())["faults"][0]
 
 
 async def test_probes_may_use_head() -> None:

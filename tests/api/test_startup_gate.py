@@ -61,9 +61,9 @@ async def test_wrong_requests_are_refused_before_the_network_is_known() -> None:
         assert (await client.get("/nope")).status == 404
 
 
-async def test_a_daemon_that_starts_is_alive_and_not_ready() -> None:
+async def test_a_daemon_that_starts_is_down_and_not_ready() -> None:
     async with client_of(World(network_id=None)) as client:
         answer = await client.get("/health")
-        assert (answer.status, (await answer.json())["status"]) == (200, "down")
+        assert (answer.status, (await answer.json())["status"]) == (503, "down")
         answer = await client.get("/ready")
         assert (answer.status, (await answer.json())["ready"]) == (503, False)

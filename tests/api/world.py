@@ -141,6 +141,7 @@ class World:
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
     background: dict[str, Any] = field(default_factory=dict)
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
+    counted: tuple[SubnetID, ...] = ()
     status: ScriptedStatus = field(default_factory=ScriptedStatus)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     interval_s: float = 2.0
@@ -152,7 +153,7 @@ class World:
         if self.network_id is not None:
             self.open(self.network_id)
         aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
-        probes = ProbeEndpoints(self.gate)
+        probes = ProbeEndpoints(self.gate, self.counted)
         data = DataApi(StartupGate[DataServices](), self.settings, DataApiSettings())
         status = StatusEndpoints(
             self.status,

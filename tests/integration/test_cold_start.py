@@ -33,7 +33,8 @@ async def test_a_request_that_comes_before_the_nodes_are_up_waits_for_them(tmp_p
             asking = asyncio.create_task(daemon.aggregate_v1(message))
             await asyncio.sleep(0.4)
             assert not asking.done()
-            assert (await daemon.get("/health")).status == 200
+            assert (await daemon.get("/ext/health/liveness")).status == 200
+            assert (await daemon.get("/health")).status == 503
             assert (await daemon.get("/ready")).status == 503
             network.nodes[0].rpc.outages = {}
             reply = await asking

@@ -201,7 +201,8 @@ async def test_health_before_and_after_and_while_a_part_fails(tmp_path: Path) ->
         assert (await asked.call(HEALTH, "health.health", {}))["healthy"] is False
         assert (await asked.send("GET", HEALTH + "/readiness"))[0] == 200, "it never falls back"
         assert (await asked.daemon.get("/ready")).status == 503, "it does"
-        assert (await asked.daemon.get("/health")).status == 200
+        assert (await asked.daemon.get("/health")).status == 503
+        assert (await asked.daemon.get("/ext/health/liveness")).status == 200
 
 
 async def test_tags_keep_their_checks_and_the_global_ones(tmp_path: Path) -> None:

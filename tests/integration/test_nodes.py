@@ -109,7 +109,7 @@ async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_
         verify_signed_message(network, reply.signed, other.unsigned.raw, PRIMARY_NETWORK, 67, 19)
         assert (await daemon.aggregate(third, pchain_height=18)).status == 502
         health = await daemon.get("/health")
-        assert (health.status, health.body["status"]) == (200, "down")
+        assert (health.status, health.body["status"]) == (503, "down")
         for node in network.nodes:
             node.rpc.outages = {}
         await daemon.until_ready()

@@ -66,4 +66,4 @@ async def test_a_plugin_that_never_calls_back_fails_after_five_seconds_and_the_d
         began = time.monotonic()
         assert await load(daemon) == {"newVMs": {}, "failedVMs": {vm_id(1): NOT_FOUND}}
         assert time.monotonic() - began >= 5
-        assert (await daemon.get("/health")).status == 200
+        assert (await daemon.get("/ext/health/liveness")).status == 200

@@ -1,13 +1,13 @@
 """The pages that monitoring polls: GET /health, GET /ready and GET /metrics.
 
-/health reports whether the daemon is alive, in the form of the reference; /ready whether it can sign. /metrics is on
-the metrics port only.
+/health and /ready report whether the daemon can sign: /health in the form and with the statuses of the reference,
+/ready with what is missing. /metrics is on the metrics port only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from heapq import nlargest
 from operator import attrgetter
@@ -17,15 +17,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from warpseal.api.aggregator.endpoints import SigningServices
+from warpseal.api.aggregator.request_fields import decode_id
 from warpseal.api.errors import without_addresses
 from warpseal.api.middleware import is_from_this_machine
 from warpseal.api.startup_gate import StartupGate
+from warpseal.errors import InvalidRequest
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
 from warpseal.ops.health.nodes import STALE_HEIGHT
 from warpseal.runtime.locks import AsyncLock
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import id_text, node_id_text
+from warpseal.warp.ids import SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
 
 CHECK: Final = "signature-aggregator-health"
@@ -33,12 +35,19 @@ MAX_SHOWN: Final = 50
 
 
 class ProbeEndpoints:
-    """Reports the state of the daemon at the time of each request; a starting daemon is not ready."""
+    """Reports the state of the daemon at the time of each request; a starting daemon is not ready.
+
+    counted: the subnets that decide; empty: the Primary Network and all tracked ones.
+    """
 
     def __init__(
-        self, gate: StartupGate[SigningServices], now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        gate: StartupGate[SigningServices],
+        counted: Collection[SubnetID] = (),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._gate = gate
+        self._counted = counted
         self._now = now
 
     def readiness(self) -> Sequence[SubnetReadiness]:
@@ -58,22 +67,29 @@ class ProbeEndpoints:
         return services.background_status() if services is not None else {}
 
     async def health(self, request: Request) -> Response:
-        """GET /health: 200 while the daemon is alive; its body says whether it is ready."""
-        faults = list(self.faults(self.readiness()))
+        """GET /health: 200 while the daemon can sign, 503 while it cannot or does not know yet."""
+        faults = list(self.faults(self._counting()))
         status = "down" if faults else "up"
         check = {"status": status, "timestamp": self._now().isoformat().replace("+00:00", "Z")}
         if faults:
             check["error"] = "; ".join(faults)
-        return JSONResponse({"status": status, "details": {CHECK: check}})
+        return JSONResponse({"status": status, "details": {CHECK: check}}, 503 if faults else 200)
 
     async def ready(self, request: Request) -> Response:
-        """GET /ready: 200 if each subnet of `readiness` has enough weight connected, else 503."""
-        subnets = self.readiness()
-        faults = list(self.faults(subnets))
+        """GET /ready: 200 if each subnet that counts has enough weight connected, else 503.
+
+        ?subnetId=ID: that subnet alone counts and is shown. Raises InvalidRequest.
+        """
+        named = request.query_params.get("subnetId")
+        if named is None:
+            shown, counting = self.readiness(), self._counting()
+        else:
+            shown = counting = self._named(decode_id("subnetId", named, InvalidRequest))
+        faults = list(self.faults(counting))
         shows_addresses = is_from_this_machine(request.scope)
         content: dict[str, Any] = {
             "ready": not faults,
-            "subnets": [self._subnet_json(subnet, shows_addresses=shows_addresses) for subnet in subnets],
+            "subnets": [self._subnet_json(subnet, shows_addresses=shows_addresses) for subnet in shown],
         }
         if faults:
             content["faults"] = faults
@@ -112,6 +128,22 @@ class ProbeEndpoints:
             connections = [connection.as_json() for connection in found if connection is not None]
             content |= {"connections": connections} if connections else {}
         return content
+
+    def _counting(self) -> Sequence[SubnetReadiness]:
+        """Return the readiness of the subnets that decide; one that is not tracked is not ready."""
+        subnets = self.readiness()
+        if not self._counted or not subnets:
+            return subnets
+        known = {subnet.subnet_id: subnet for subnet in subnets}
+        return [known.get(subnet_id, SubnetReadiness(subnet_id, False, 0, 0, ())) for subnet_id in self._counted]
+
+    def _named(self, subnet_id: bytes) -> Sequence[SubnetReadiness]:
+        """Return the readiness of one subnet; empty while the daemon starts."""
+        subnets = self.readiness()
+        found = [subnet for subnet in subnets if subnet.subnet_id == subnet_id]
+        if subnets and not found:
+            raise InvalidRequest("subnetId", "the daemon does not follow this subnet; add it to tracked-subnet-ids")
+        return found
 
 
 class MetricsPage:

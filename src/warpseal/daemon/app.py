@@ -69,7 +69,7 @@ async def _serve(
 ) -> None:
     metrics, timeout_s = Metrics(), config.aggregation.default_timeout_s
     signing, data = StartupGate[SigningServices](timeout_s), StartupGate[DataServices](timeout_s)
-    probes = ProbeEndpoints(signing)
+    probes = ProbeEndpoints(signing, config.validators.ready_subnet_ids)
     node_api = NodeApi(config, probes.readiness, loggers, metrics)
     node_api.mount()
     data_api = DataApi(data, config.api, config.data_api)

@@ -34,6 +34,13 @@ class ValidatorSettings:
         "IDS",
         is_reference=True,
     )
+    ready_subnet_ids: tuple[SubnetID, ...] = setting(
+        (),
+        "ready-subnets",
+        list_of(subnet_id),
+        "subnets that count for /ready and /health; none: the Primary Network and the tracked ones",
+        "IDS",
+    )
     validator_refresh_period_s: float = setting(
         60.0,
         "validator-refresh-period-seconds",

@@ -107,15 +107,17 @@ def _other_paths() -> dict[str, dict[str, Any]]:
         _SIGNING,
         {200: KebabSignedMessage, **_KEBAB_ERRORS},
     )
-    health = _endpoint("/health", "health", "Whether the daemon lives.", _SERVICE, {200: Health})
+    health = _endpoint("/health", "health", "Whether the daemon can sign.", _SERVICE, {200: Health, 503: Health})
     status_summary = "The state of the daemon: subnets, validators, recent aggregations, nodes and chains."
     ready_summary = "Whether enough weight is connected to sign."
+    subnet = _query("subnetId", "The only subnet that counts; without it, those of ready-subnets.")
+    ready = _endpoint("/ready", "ready", ready_summary, _SERVICE, {200: Readiness, 503: Readiness}, (subnet,))
     return {
         v1: {"post": {**aggregate, "requestBody": body}},
         v1_l1: {"get": l1_message},
         kebab: {"post": {**as_reference, "requestBody": body}},
         "/health": {"get": health},
-        "/ready": {"get": _endpoint("/ready", "ready", ready_summary, _SERVICE, {200: Readiness, 503: Readiness})},
+        "/ready": {"get": ready},
         "/status.json": {"get": _endpoint("/status.json", "status", status_summary, _SERVICE, {200: StatusDocument})},
     }
 
