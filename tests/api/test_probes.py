@@ -135,7 +135,7 @@ async def test_ready_refuses_an_unreadable_subnet_and_one_that_is_not_followed()
     for text in ("nonsense", id_text(bytes(31) + b"\x09")):
         status, body = await ask(ScriptedReadiness((READY,)), f"/ready?subnetId={text}")
         assert (status, body["code"]) == (400, "invalid_request")
-        assert body["error"].startswith("subnetId: ")
+        assert body["error"].startswith("subnet-id: ")
 
 
 async def test_only_the_subnets_of_ready_subnets_count() -> None:
