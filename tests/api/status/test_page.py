@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -12,6 +13,7 @@ import msgspec
 
 from tests.api.world import METRICS_PORT, World, client_of
 from warpseal.api.status.document import (
+    MAX_VALIDATORS,
     AggregationStatus,
     ChainSummary,
     MissingStatus,
@@ -20,6 +22,7 @@ from warpseal.api.status.document import (
     SubnetStatus,
     ValidatorStatus,
 )
+from warpseal.api.status.page import render_rows
 
 HOSTILE = "<script>alert('1')</script>&\"'"
 SUBNET = SubnetStatus(
@@ -172,3 +175,25 @@ async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_a
         ):
             async with client.get("/status/metrics", headers={"host": host}, allow_redirects=False) as reply:
                 assert (reply.status, reply.headers["location"]) == (307, location)
+
+
+async def test_other_callbacks_run_while_thousands_of_rows_are_rendered() -> None:
+    rows = [ValidatorStatus("sub", [f"NodeID-{number}"], "1", "connected") for number in range(MAX_VALIDATORS)]
+    document = msgspec.structs.replace(DOCUMENT, validators=rows)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    rendered = await render_rows(document, None, {})
+    counting.cancel()
+    assert len(rendered) == MAX_VALIDATORS
+    assert turns >= MAX_VALIDATORS // 100
+    # Rows of validators that did not change are the same objects.
+    changed = msgspec.structs.replace(document, validators=[*rows[:-1], msgspec.structs.replace(rows[-1], weight="2")])
+    again = await render_rows(changed, document, rendered)
+    assert sum(again[key] is not rendered[key] for key in again) == 1
