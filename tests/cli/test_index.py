@@ -8,9 +8,12 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -18,6 +21,9 @@ from tests.chains.p_vectors import genesis_bytes
 from tests.eventually import finish, until
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query
+from warpseal.cli.index import describe_chain
+from warpseal.history.chains import ChainFreshness, PrimaryChain
+from warpseal.index.checkpoint import ChainStatus
 
 
 def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
@@ -96,6 +102,44 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
         assert await finish(second.wait()) == 0
         code, output = await run_index("verify", "--config", config, "--sample", "4")
         assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong")
+
+
+async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
+    node = ReplayNode(tips={"P": 9, "C": 7}, answers={"avm.getHeight": "nonsense"})
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(node))
+        config = config_file(tmp_path, node)
+        process = await start_index("run", "--config", config)
+        stack.push_async_callback(kill_process, process)
+        await until_indexed(config, [9, 7])
+        chains: dict[str, dict[str, Any]] = {}
+
+        async def is_waiting() -> bool:
+            _, output = await run_index("status", "--config", config, "--json")
+            chains.update({chain["chain"]: chain for chain in json.loads(output)["chains"]})
+            return chains["x-chain"].get("waiting") == "no node answers"
+
+        await until(is_waiting)
+        assert chains["p-chain"]["height"] == 9
+        assert "waiting" not in chains["p-chain"]
+        node.answers.clear()
+        await until_indexed(config, [9, 13, 7])
+        _, output = await run_index("status", "--config", config)
+        assert "chain x-chain, height 13" in output
+
+
+def test_the_pace_of_an_indexer_that_no_longer_reports_is_not_shown() -> None:
+    fresh = ChainFreshness(PrimaryChain.P, 50, 100, 1_000)
+    running = ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=5.0, eta_s=10.0, written_at=int(time.time()))
+    shown = describe_chain(PrimaryChain.P, fresh, running)
+    assert (shown["blocksPerSecond"], shown["etaSeconds"]) == (5.0, 10)
+    stopped = describe_chain(PrimaryChain.P, fresh, replace(running, written_at=int(time.time()) - 120))
+    assert "blocksPerSecond" not in stopped
+    assert stopped["waiting"].startswith("the indexer does not run: its last report is 12")
+    assert describe_chain(PrimaryChain.X, None, None) == {
+        "chain": "x-chain",
+        "waiting": "the indexer has not begun with this chain",
+    }
 
 
 async def test_verify_fails_at_once_if_no_node_answers(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def _status(args: argparse.Namespace) -> int:
         raise StartupError(f"{url.redacted}: {error}") from None
     fresh = {chain.chain: chain for chain in freshness}
     chains = [chain for chain in PrimaryChain if chain in fresh or chain in notes or chain in config.indexer.chains]
-    content = [_chain_json(chain, fresh.get(chain), notes.get(chain)) for chain in chains]
+    content = [describe_chain(chain, fresh.get(chain), notes.get(chain)) for chain in chains]
     if args.json:
         print(json.dumps({"index": url.redacted, "chains": content}, indent=2))
     else:
@@ -63,7 +63,8 @@ def _status(args: argparse.Namespace) -> int:
     return 1 if any("stopped" in chain for chain in content) else 0
 
 
-def _chain_json(chain: PrimaryChain, fresh: ChainFreshness | None, note: ChainStatus | None) -> dict[str, Any]:
+def describe_chain(chain: PrimaryChain, fresh: ChainFreshness | None, note: ChainStatus | None) -> dict[str, Any]:
+    """Return the line of a chain: how far it is indexed, its pace, and what it waits for or why it stopped."""
     content: dict[str, Any] = {"chain": chain.value}
     if fresh is not None:
         content["height"] = fresh.height
