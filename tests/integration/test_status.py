@@ -130,6 +130,16 @@ async def test_a_starting_daemon_has_a_status(tmp_path: Path) -> None:
             assert document["networkId"] == network.network_id
 
 
+async def test_only_the_subnets_that_count_decide_whether_the_status_is_ready(tmp_path: Path) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=3),), rules=(parse_rule("l1-0/0-1:closed"),))
+    keys = {"ready-subnets": [id_text(PRIMARY_NETWORK)]}
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, keys)) as daemon:
+        await daemon.until_connected(5)
+        document = await status_when(daemon, lambda found: found["ready"])
+        assert [subnet["ready"] for subnet in document["subnets"]] == [True, False]
+        assert ((await daemon.ready()).body["ready"], document.get("faults")) == (True, None)
+
+
 async def test_indexed_chains_are_listed_with_their_heights(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         document = await status_when(daemon, lambda found: len(found.get("chains", ())) >= 3)

@@ -68,7 +68,7 @@ class ProbeEndpoints:
 
     async def health(self, request: Request) -> Response:
         """GET /health: 200 while the daemon can sign, 503 while it cannot or does not know yet."""
-        faults = list(self.faults(self._counting()))
+        faults = list(self.faults(self.counting(self.readiness())))
         status = "down" if faults else "up"
         check = {"status": status, "timestamp": self._now().isoformat().replace("+00:00", "Z")}
         if faults:
@@ -82,7 +82,8 @@ class ProbeEndpoints:
         """
         named = request.query_params.get("subnetId")
         if named is None:
-            shown, counting = self.readiness(), self._counting()
+            shown = self.readiness()
+            counting = self.counting(shown)
         else:
             shown = counting = self._named(decode_id("subnetId", named, InvalidRequest))
         faults = list(self.faults(counting))
@@ -129,9 +130,8 @@ class ProbeEndpoints:
             content |= {"connections": connections} if connections else {}
         return content
 
-    def _counting(self) -> Sequence[SubnetReadiness]:
-        """Return the readiness of the subnets that decide; one that is not tracked is not ready."""
-        subnets = self.readiness()
+    def counting(self, subnets: Sequence[SubnetReadiness]) -> Sequence[SubnetReadiness]:
+        """Return the readiness of the subnets that decide; one that is not among `subnets` is not ready."""
         if not self._counted or not subnets:
             return subnets
         known = {subnet.subnet_id: subnet for subnet in subnets}

@@ -114,7 +114,8 @@ class DaemonStatus:
                 named = subnet.missing[: MAX_MISSING if is_pinned else MAX_MISSING_UNPINNED]
                 missing = await describe.rows(subnet.subnet_id, named)
                 subnets.append(_subnet(subnet, missing, is_pinned=is_pinned))
-        faults = list(self._probes.faults([subnet for subnet in readiness if subnet.subnet_id in self._pinned]))
+        pinned = [subnet for subnet in readiness if subnet.subnet_id in self._pinned]
+        faults = list(self._probes.faults(self._probes.counting(pinned)))
         height = None if sources is None else sources.services.heights.last
         recent = () if sources is None else tuple(sources.services.aggregator.recent)
         return StatusDocument(
