@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from tests.api.status.test_page import DOCUMENT
+from tests.api.world import World, serving
 from tests.integration.browser import BrowserTab, needs_chromium, open_tab
 from tests.integration.daemon import build_config, run_daemon, run_network
+from warpseal.api.status.document import MAX_VALIDATORS, ValidatorStatus
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
@@ -98,6 +103,28 @@ async def test_validators_can_be_searched_filtered_and_sorted(tmp_path: Path) ->
         assert set(await enter("state-filter", "missing")) == {names[6], names[7]}
         assert await enter("state-filter", "") != []
         assert set(await enter("subnet", id_text(network.subnets[1].subnet_id))) == set(names[6:])
+        assert tab.log == []
+
+
+@needs_chromium
+async def test_thousands_of_validators_can_be_searched_and_sorted() -> None:
+    world = World()
+    rows = [
+        ValidatorStatus(
+            "sub", [f"NodeID-{number}"], str(MAX_VALIDATORS - number), "connected", latency_ms=float(number)
+        )
+        for number in range(MAX_VALIDATORS)
+    ]
+    world.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
+    async with serving(world.app()) as server, open_tab() as tab:
+        await tab.load(server.url + "/")
+        await tab.until("document.getElementById('count').textContent === '5000 of 5000, the first 500 are shown'")
+        assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(500)]
+        await tab.evaluate("document.querySelectorAll('#validators th button')[6].click()")
+        assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(4_999, 4_499, -1)]
+        search = "document.getElementById('search')"
+        await tab.evaluate(f"{search}.value = 'NodeID-1234'; {search}.dispatchEvent(new Event('input'))")
+        assert await tab.evaluate(NAMES) == ["NodeID-1234"]
         assert tab.log == []
 
 

@@ -20,17 +20,21 @@
       time.title = time.dateTime;
     }
   };
-  const isShown = (row) =>
+  // A browser lays out more rows too slowly.
+  const MAX_SHOWN = 500;
+  const matches = (row) =>
     (!subnet.value || row.dataset.subnet === subnet.value) &&
     (!state.value || (state.value === "missing") === (row.dataset.state !== "connected")) &&
     (!search.value || row.textContent.toLowerCase().includes(search.value.trim().toLowerCase()));
   const filter = () => {
     let count = 0;
     for (const row of rows.rows) {
-      row.hidden = !isShown(row);
-      count += !row.hidden;
+      const isMatch = matches(row);
+      row.hidden = !isMatch || count >= MAX_SHOWN;
+      count += isMatch;
     }
-    byId("count").textContent = `${count} of ${rows.rows.length}`;
+    const note = count > MAX_SHOWN ? `, the first ${MAX_SHOWN} are shown` : "";
+    byId("count").textContent = `${count} of ${rows.rows.length}${note}`;
   };
   const valueOf = (row) => {
     const cell = row.cells[column], value = cell.dataset.value;
@@ -107,6 +111,7 @@
       for (const other of document.querySelectorAll("#validators th")) other.removeAttribute("aria-sort");
       button.parentElement.setAttribute("aria-sort", isDescending ? "descending" : "ascending");
       sort();
+      filter();
     });
   }
   for (const control of [search, subnet, state]) control.addEventListener("input", filter);
