@@ -91,6 +91,8 @@ async def test_validators_are_listed_by_weight_with_their_state_and_balance(tmp_
         assert [row["balance"] for row in rows[4:]] == ["2000", "0"]
         assert all(row["address"].startswith("127.0.0.1:") for row in rows[:3])
         assert all(row["version"] == "avalanchego/1.15.0" or row["version"] == "1.15.0" for row in rows[:3])
+        assert document["startedAt"] <= rows[3]["disconnectedSince"] <= document["time"]
+        assert "disconnectedSince" not in rows[0]
         assert all(row["connectedSince"] >= document["startedAt"] for row in rows[:3])
         subnet = document["subnets"][1]
         assert [(missing["nodeIds"], missing["weight"]) for missing in subnet["missing"]] == [([names[3]], "3000")]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from warpseal import __version__
@@ -145,7 +146,7 @@ class DaemonStatus:
             self._offset_s = offset_s
 
     def _moment(self, loop_time: float | None) -> str | None:
-        return None if loop_time is None else utc_text(loop_time + self._offset_s)
+        return utc_text(loop_time + self._offset_s) if loop_time is not None and isfinite(loop_time) else None
 
     def _nodes(self, *, with_addresses: bool) -> Iterator[NodeStatus]:
         monitor = self._node_api.node_monitor
@@ -234,6 +235,7 @@ class PeerDescriber:
             reason=None if peer is None else peer.failure,
             address=peer.address if peer is not None and self._with_addresses else None,
             connected_since=None if peer is None else self._moment(peer.connected_at),
+            disconnected_since=None if peer is None else self._moment(peer.disconnected_at),
             next_dial=None if peer is None else self._moment(peer.next_dial_at),
             version=None if peer is None else peer.version,
             latency_ms=None if peer is None or peer.latency_s is None else round(peer.latency_s * 1_000, 1),

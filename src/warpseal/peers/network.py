@@ -244,6 +244,7 @@ class PeerNetwork:
             state.stage.value,
             None if address is None else str(address),
             failure=UnreachableReason.PRIVATE_ADDRESS.value if is_private else state.reason or None,
+            disconnected_at=state.disconnected_at,
             next_dial_at=state.due_at if state.stage is DialStage.WAITING else None,
             latency_s=latency_s,
             responded_at=responded_at,

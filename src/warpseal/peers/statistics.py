@@ -89,6 +89,7 @@ class PeerStatus:
     address: str | None = None
     connected_at: float | None = None
     failure: str | None = None
+    disconnected_at: float | None = None
     next_dial_at: float | None = None
     version: str | None = None
     latency_s: float | None = None

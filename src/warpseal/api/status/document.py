@@ -67,6 +67,7 @@ class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     reason: str | None = None
     address: str | None = None
     connected_since: str | None = None
+    disconnected_since: str | None = None
     next_dial: str | None = None
     version: str | None = None
     latency_ms: float | None = None

@@ -284,12 +284,13 @@ def _validator_row(row: ValidatorStatus, total: int) -> str:
     address = escape(row.address or "")
     version = f" ({escape(row.version)})" if row.version else ""
     latency = ("", "") if row.latency_ms is None else (f"{row.latency_ms:g}", f"{row.latency_ms:g} ms")
+    since = f", since {_time(row.disconnected_since)}" if row.disconnected_since is not None else ""
     balance = ("", "") if row.balance is None else (row.balance, f"{int(row.balance) / _NAVAX:.4f} AVAX")
     return (
         f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}" data-state="{state}">'
         f"<td><code>{names}</code></td><td>{_short(row.subnet_id)}</td>"
         f'<td class="n" data-value="{weight}">{weight:,} ({_percent(weight, total)})</td>'
-        f'<td class="{kind}">{_with_reason(row.state, row.reason)}</td>'
+        f'<td class="{kind}"><span>{_with_reason(row.state, row.reason)}{since}</span></td>'
         f"<td>{address}{version}</td><td{_time_value(row.connected_since)}>{_time(row.connected_since)}</td>"
         f'<td class="n" data-value="{latency[0]}">{latency[1]}</td>'
         f"<td{_time_value(row.last_reply)}>{_time(row.last_reply)}</td>"
