@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -113,6 +116,8 @@ def test_a_second_daemon_on_the_same_folder_is_refused_with_the_path(tmp_path: P
         lock(settings)
     assert isinstance(refusal.value, StartupError)
     assert str(tmp_path / str(NETWORK_ID)) in str(refusal.value)
+    assert refusal.value.pid is not None
+    assert f"another daemon (pid {refusal.value.pid})" in str(refusal.value)
     assert lock(settings).identity.node_id.hex() == node_id
 
 
@@ -225,6 +230,22 @@ def test_a_read_only_folder_without_tls_paths_warns_and_gives_a_temporary_identi
     assert first.identity.temporary
     assert first.folder is None
     assert first.identity.node_id != second.identity.node_id
+    assert "temporary identity" in caplog.text
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("fails", ["mkstemp", "mkdir"])
+def test_a_first_start_on_a_full_disk_warns_and_gives_a_temporary_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str, number: int
+) -> None:
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile if fails == "mkstemp" else Path, fails, full)
+    with caplog.at_level(logging.WARNING):
+        held = lock(PeerSettings(tmp_path / "state"))
+    assert held.identity.temporary
+    assert held.folder is None
     assert "temporary identity" in caplog.text
 
 

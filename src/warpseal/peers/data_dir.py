@@ -11,17 +11,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from warpseal.errors import StartupError
+from warpseal.runtime.process import read_pid, write_pid
 
 LOCK_NAME = "lock"
-_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM}) | _DISK_FULL
 
 
 class InUse(StartupError):
     """Another process holds the folder or the key. Nodes refuse two connections of the same node ID."""
 
-    def __init__(self, path: Path, setting: str) -> None:
-        super().__init__(f"{path} is in use by another daemon: stop it, or give this one its own {setting}")
+    def __init__(self, path: Path, setting: str, pid: int | None = None) -> None:
+        holder = f"another daemon (pid {pid})" if pid else "another daemon"
+        super().__init__(f"{path} is in use by {holder}: stop it, or give this one its own {setting}")
         self.path = path
+        self.pid = pid
 
 
 class UnusableFolder(StartupError):
@@ -32,9 +36,14 @@ class UnusableFolder(StartupError):
         self.path = path
 
 
+def is_disk_full(error: OSError) -> bool:
+    """Return whether a file could not be written because there is no room for it."""
+    return error.errno in _DISK_FULL
+
+
 @contextmanager
 def locked_folder(path: Path) -> Iterator[bool]:
-    """Create `path` (0700) and hold its lock; yield False, without a lock, if the folder is read-only.
+    """Create `path` (0700) and hold its lock; yield False, without a lock, if it is read-only or the disk is full.
 
     Raises InUse if another process holds the lock, and UnusableFolder for every other failure.
     """
@@ -42,6 +51,7 @@ def locked_folder(path: Path) -> Iterator[bool]:
     try:
         if descriptor is not None:
             lock_descriptor(descriptor, path, "data-dir")
+            write_pid(descriptor)
         yield descriptor is not None
     finally:
         if descriptor is not None:
@@ -56,7 +66,7 @@ def lock_descriptor(descriptor: int, path: Path, setting: str) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InUse(path, setting) from None
+        raise InUse(path, setting, read_pid(descriptor)) from None
     except OSError:
         return False
     return True

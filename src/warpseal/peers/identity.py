@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from warpseal.errors import StartupError
-from warpseal.peers.data_dir import create_atomically, lock_descriptor, locked_folder, write_atomically
+from warpseal.peers.data_dir import create_atomically, is_disk_full, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
 from warpseal.warp.ids import NodeID, node_id_text
@@ -94,7 +94,7 @@ def lock_identity(settings: PeerSettings, network_id: int) -> Iterator[LockedIde
             identity = _load_configured(settings, held)
         else:
             identity = _load_stored(folder / IDENTITY_NAME, held, writable=writable)
-        yield LockedIdentity(identity, folder if writable else None)
+        yield LockedIdentity(identity, folder if writable and not identity.temporary else None)
 
 
 def _load_configured(settings: PeerSettings, held: ExitStack) -> Identity:
@@ -126,24 +126,28 @@ def _create_pair(certificate_path: Path, key_path: Path) -> None:
 
 
 def _load_stored(path: Path, held: ExitStack, *, writable: bool) -> Identity:
-    if path.exists() or writable:
-        if not path.exists():
-            _create_stored(path)
+    if path.exists() or (writable and _create_stored(path)):
         pem = _read_locked(path, held, "data-dir")
         return _load(path, pem, pem)
     log.warning(
-        "data-dir is read-only and no TLS paths are given: running with a temporary identity, data_dir=%s",
+        "data-dir %s and no TLS paths are given: running with a temporary identity and without a store in data-dir,"
+        " data_dir=%s",
+        "is on a full disk" if writable else "is read-only",
         path.parent,
     )
     certificate, key = issue_certificate()
     return _load(path, key, certificate, temporary=True)
 
 
-def _create_stored(path: Path) -> None:
+def _create_stored(path: Path) -> bool:
+    """Create the stored identity; return False if the disk is full."""
     certificate, key = issue_certificate()
     try:
         write_atomically(path, key + certificate)
+        return True
     except OSError as error:
+        if is_disk_full(error):
+            return False
         raise UnusableIdentity(path, f"cannot be created: {error.strerror or error}") from error
 
 

@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+_MAX_PID_DIGITS: Final = 20
 
 E = TypeVar("E", bound=Exception)
 
@@ -45,3 +47,18 @@ def first_error(errors: BaseExceptionGroup[E]) -> E:
 def os_error_text(error: OSError) -> str:
     """Return the error text of the operating system, without the file names that Python adds."""
     return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def write_pid(descriptor: int) -> None:
+    """Write the pid of this process into its lock file, unless the disk is full."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+
+
+def read_pid(descriptor: int) -> int | None:
+    """Return the pid in a lock file; None if the file has none."""
+    with suppress(OSError):
+        text = os.pread(descriptor, _MAX_PID_DIGITS, 0).strip()
+        return int(text) if text.isdigit() else None
+    return None

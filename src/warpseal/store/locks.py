@@ -19,6 +19,7 @@ from zlib import crc32
 
 import psycopg
 
+from warpseal.runtime.process import read_pid, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.engine import server_parameters
 from warpseal.store.errors import StoreInUse, StoreUnusable
@@ -44,7 +45,6 @@ ORDER BY a.backend_start
 """
 _LOCK_SUFFIX: Final = ".lock"
 _PID: Final = re.compile(r"\bpid (\d+)\b")
-_MAX_PID_DIGITS: Final = 20
 
 
 class AdvisoryLock:
@@ -155,12 +155,11 @@ def locked_file(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = _read_pid(descriptor)
+            pid = read_pid(descriptor)
             raise StoreInUse(str(path), (f"process {pid}",) if pid else (), pid) from None
         except OSError:
             log.warning("file system has no locks: make sure that no second daemon uses %s", path)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        write_pid(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -172,10 +171,5 @@ def find_holder(path: Path) -> int | None:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _read_pid(file.fileno())
+            return read_pid(file.fileno())
     return None
-
-
-def _read_pid(descriptor: int) -> int | None:
-    text = os.pread(descriptor, _MAX_PID_DIGITS, 0).strip()
-    return int(text) if text.isdigit() else None
