@@ -62,16 +62,26 @@ class StoreDown(WarpsealError):
     """The database cannot be read or written now."""
 
     code = "store_down"
+    _text: ClassVar[str] = "the store is not available: {}"
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the store is not available: {reason}")
+        super().__init__(self._text.format(reason))
         self.reason = reason
+
+    def __reduce__(self) -> tuple[type[StoreDown], tuple[str]]:
+        """Pickle the reason: the worker process of the index raises these errors."""
+        return StoreDown, (self.reason,)
 
 
 class IndexDamaged(StoreDown):
-    """The content of the index contradicts itself or the blocks in it: its rows must be rebuilt from them."""
+    """The index cannot be read, or its content contradicts itself or the blocks in it: it must be made again."""
 
     code = "index_damaged"
+    _text = "the index is damaged: {}"
+
+    def __reduce__(self) -> tuple[type[StoreDown], tuple[str]]:
+        """Pickle the reason."""
+        return IndexDamaged, (self.reason,)
 
 
 class IndexMoved(StoreDown):

@@ -90,7 +90,7 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
         assert second.stdout is not None
         assert (await second.stdout.readline()).startswith(b"warpseal is indexing: network=88888 index=sqlite:///")
         code, output = await run_index("run", "--config", config)
-        assert (code, output.startswith("warpseal: another process fills the index")) == (1, True)
+        assert (code, output.startswith(f"warpseal: process {second.pid} fills the index")) == (1, True)
         await until_indexed(config, [19, 13, 10])
         code, output = await run_index("status", "--config", config, "--json")
         chains = json.loads(output)["chains"]
@@ -140,6 +140,63 @@ def test_the_pace_of_an_indexer_that_no_longer_reports_is_not_shown() -> None:
         "chain": "x-chain",
         "waiting": "the indexer has not begun with this chain",
     }
+
+
+def damage(config: Path, pages: slice) -> Path:
+    """Overwrite pages of the index; return its path."""
+    path = Path(json.loads(config.read_text())["data-dir"]) / "88888" / "index.db"
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(path.read_bytes())
+    for page in range(len(content) // 4096)[pages]:
+        content[page * 4096 : (page + 1) * 4096] = b"x" * 4096
+    path.write_bytes(content)
+    return path
+
+
+async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_again(tmp_path: Path) -> None:
+    node = ReplayNode()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(node))
+        config = config_file(tmp_path, node)
+        first = await start_index("run", "--config", config)
+        stack.push_async_callback(kill_process, first)
+        await until_indexed(config, [19, 13, 10])
+        first.send_signal(signal.SIGTERM)
+        await finish(first.wait())
+        path = damage(config, slice(None))
+        for command in ("verify", "status"):
+            code, output = await run_index(command, "--config", config)
+            (sentence,) = [line for line in output.splitlines() if line.startswith("warpseal: ")]
+            assert (code, sentence.startswith("warpseal: index_damaged: sqlite://")) == (1, True), sentence
+            assert f"delete {path}, {path}-wal and {path}-shm" in sentence
+            assert "Traceback" not in output
+        second = await start_index("run", "--config", config)
+        stack.push_async_callback(kill_process, second)
+        assert second.stderr is not None
+        while b"index is damaged" not in (line := await finish(second.stderr.readline())):
+            assert line
+        for name in ("index.db", "index.db-wal", "index.db-shm"):
+            path.with_name(name).unlink(missing_ok=True)
+        await until_indexed(config, [19, 13, 10])
+        second.send_signal(signal.SIGTERM)
+        _, errors = await finish(second.communicate())
+        assert (second.returncode, b"index is damaged" in errors, b"Traceback" in errors) == (0, False, False)
+
+
+async def test_verify_finds_damaged_pages(tmp_path: Path) -> None:
+    node = ReplayNode()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(node))
+        config = config_file(tmp_path, node)
+        indexer = await start_index("run", "--config", config)
+        stack.push_async_callback(kill_process, indexer)
+        await until_indexed(config, [19, 13, 10])
+        indexer.send_signal(signal.SIGTERM)
+        await finish(indexer.wait())
+        damage(config, slice(20, None))
+        code, output = await run_index("verify", "--config", config)
+        assert (code, output.splitlines()[-1].startswith("warpseal: index_damaged: ")) == (1, True)
 
 
 async def test_verify_fails_at_once_if_no_node_answers(tmp_path: Path) -> None:

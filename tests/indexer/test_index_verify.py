@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.indexer.indexed import GENESIS, index_all, upstream_of
+from tests.indexer.indexed import GENESIS, index_all, indexing, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
 from tests.ledger.recorded import answers, replayed
 from warpseal.index.schema import ALL_UNSPENT
@@ -63,6 +63,19 @@ async def test_verify_finds_a_changed_row(tmp_path: Path, change: str, subject: 
             assert database.execute(change).rowcount == 1
         found = await verify_recorded(tmp_path, node)
     assert any(finding.fault and name.startswith(subject) for name, finding in found.items())
+
+
+async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_nothing_wrong(tmp_path: Path) -> None:
+    async with serving(ReplayNode()) as node:
+        async with indexing(tmp_path, node, with_genesis=False) as indexer:
+            await until_caught_up(indexer)
+        node.answers["platform.getCurrentSupply"] = SUPPLY
+        found = await verify_recorded(tmp_path, node)
+    assert [finding for finding in found.values() if finding.fault] == []
+    skipped = {subject: finding.reason for subject, finding in found.items() if not finding.is_compared}
+    assert "genesis-file" in skipped["supply"]
+    for address in ADDRESSES:
+        assert "genesis-file" in skipped[f"balance of {address}"]
 
 
 async def test_verify_compares_nothing_with_a_node_at_another_height(

@@ -21,6 +21,9 @@ class CatchingUpIndex:
     def freshness(self) -> Sequence[ChainFreshness]:
         return (ChainFreshness(PrimaryChain.P, 70, 100, 1_000, first_height=5),)
 
+    def damage(self) -> str | None:
+        return None
+
     def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
         return {
             PrimaryChain.P: ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0),

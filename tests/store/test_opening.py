@@ -146,6 +146,30 @@ async def test_a_file_that_is_no_store_is_named(tmp_path: Path, content: bytes |
     assert content is None or path.read_bytes() == content
 
 
+async def test_a_stopped_store_is_one_whole_file(tmp_path: Path) -> None:
+    async with store_at(sqlite_url(tmp_path)) as store:
+        await store.archive.store_signature(message(1), signature(1))
+        assert (await store.archive.load(message(1).id)).signatures
+        assert (tmp_path / "store.db-wal").stat().st_size
+    assert sorted(os.listdir(tmp_path)) == ["store.db", "store.db.lock"]
+    async with store_at(sqlite_url(tmp_path)) as store:
+        assert set((await store.archive.load(message(1).id)).signatures) == {signature(1)}
+
+
+@pytest.mark.parametrize("content", [None, b""])
+async def test_a_log_without_its_store_is_refused_and_stays(tmp_path: Path, content: bytes | None) -> None:
+    store_file, log_file = tmp_path / "store.db", tmp_path / "store.db-wal"
+    log_file.write_bytes(b"log")
+    if content is not None:
+        store_file.write_bytes(content)
+    with pytest.raises(StoreUnusable, match=r"store.db-wal has data") as refused:
+        async with store_at(sqlite_url(tmp_path)):
+            pass
+    assert ("is missing" if content is None else "is empty") in str(refused.value)
+    assert log_file.read_bytes() == b"log"
+    assert store_file.exists() is (content is not None)
+
+
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreUnusable, match=r"file/store\.db"):

@@ -10,8 +10,15 @@ from typing import Any, Final
 
 from warpseal.cli.process import Command, run_on_loop, set_up_logging
 from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
-from warpseal.daemon.index_process import SUFFIX, find_index, read_index_status, run_index, verify_index
-from warpseal.errors import NodeUnavailable, StartupError, StoreDown
+from warpseal.daemon.index_process import (
+    SUFFIX,
+    describe_damage,
+    find_index,
+    read_index_status,
+    run_index,
+    verify_index,
+)
+from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.warp.ids import MalformedID
@@ -49,6 +56,8 @@ def _status(args: argparse.Namespace) -> int:
     url = find_index(config, args.network)
     try:
         freshness, notes = run_on_loop(read_index_status(url, config))
+    except IndexDamaged as error:
+        raise StartupError(describe_damage(error, url)) from None
     except StoreDown as error:
         raise StartupError(f"{url.redacted}: {error}") from None
     fresh = {chain.chain: chain for chain in freshness}
@@ -117,7 +126,7 @@ def _verify(args: argparse.Namespace) -> int:
         if finding.fault:
             print(f"WRONG  {finding.subject}: {finding.fault}")
         elif not finding.is_compared:
-            print(f"       {finding.subject}: not compared: the node does not report it, or is at another height")
+            print(f"       {finding.subject}: not compared: {finding.reason}")
     wrong = sum(bool(finding.fault) for finding in findings)
     compared = sum(finding.is_compared for finding in findings)
     print(f"{compared} of {len(findings)} compared, {wrong} wrong")

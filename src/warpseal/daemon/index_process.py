@@ -11,17 +11,18 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
-from warpseal.errors import CallRefused, NodeUnavailable, StartupError
+from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError
 from warpseal.history.aliases import PRIMARY_NAMES
 from warpseal.history.chains import ChainFreshness, PrimaryChain, PrimaryChains
 from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import INDEX_NAME, index_url
+from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint
 from warpseal.index.index import Index
 from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
@@ -37,7 +38,7 @@ from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, lock_descriptor
 from warpseal.runtime.locks import WorkerThreads
-from warpseal.runtime.process import first_error, running, stop_signals
+from warpseal.runtime.process import first_error, running, stop_signals, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import P_CHAIN
@@ -53,6 +54,7 @@ SUFFIX: Final = "-indexer"
 WRITER_SUFFIX: Final = "-indexer-writer"
 """Suffix of the profiles of the worker process."""
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
+_DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _NICENESS: Final = 19
 
 
@@ -123,7 +125,15 @@ async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -
         network_id = await upstream.info.network_id()
         network = await fetch_network(upstream, network_id, _load_genesis(config, network_id))
         url = index_url(config.index, _network_folder(config, network_id))
-        return await IndexVerifier(upstream, network.params, url, config.index).run(count, addresses)
+        try:
+            return await IndexVerifier(upstream, network.params, url, config.index).run(count, addresses)
+        except IndexDamaged as error:
+            raise StartupError(describe_damage(error, url)) from None
+
+
+def describe_damage(error: IndexDamaged, url: StoreUrl) -> str:
+    """Return the state of a damaged index as one sentence for its operator, and how to make it again."""
+    return f"{error.code}: {url.redacted}: {error}; {rebuild_hint(url)}"
 
 
 def find_index(config: Config, network: int | None) -> StoreUrl:
@@ -161,9 +171,23 @@ async def _index(config: Config, on_opened: OnOpened, on_worker_exit: Callable[[
         url = index_url(config.index, folder)
         raw_genesis = None if genesis is None else genesis.raw
         opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
-        worker = await stack.enter_async_context(open_worker_process(opener, on_worker_exit))
+        worker = await stack.enter_async_context(open_worker_process(on_worker_exit))
+        await _open_index(worker, opener, url)
         await on_opened(worker, f"warpseal is indexing: network={network_id} index={url.redacted}")
         await Indexer(upstream, worker, config.indexer).run()
+
+
+async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> None:
+    """Open the index in the worker, a damaged one as soon as the operator has replaced it. Raises StartupError."""
+    logged = set[str]()
+
+    def on_damage(error: Exception, delay_s: float) -> None:
+        assert isinstance(error, IndexDamaged)
+        if error.reason not in logged:
+            logged.add(error.reason)
+            log.error("index is damaged", extra={"reason": error.reason, "hint": rebuild_hint(url)})
+
+    await Retrier(_DAMAGED_RETRY, {IndexDamaged: "index"}, on_damage).call(partial(worker.start, opener))
 
 
 def _network_folder(config: Config, network_id: int) -> Path:
@@ -193,14 +217,16 @@ def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock of the index in a folder. Raises StartupError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = (folder / LOCK_NAME).open("ab")
+        opened = (folder / LOCK_NAME).open("ab+")
     except OSError as error:
         raise StartupError(f"data-dir {folder} cannot be used: {error.strerror or error}") from error
     with opened:
         try:
             lock_descriptor(opened.fileno(), folder / LOCK_NAME, "data-dir")
-        except InUse:
-            raise StartupError(f"another process fills the index in {folder} already: stop it first") from None
+        except InUse as error:
+            holder = f"process {error.pid}" if error.pid else "another process"
+            raise StartupError(f"{holder} fills the index in {folder} already: stop it first") from None
+        write_pid(opened.fileno())
         yield
 
 

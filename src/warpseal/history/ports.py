@@ -25,6 +25,9 @@ class PrimaryNetworkIndex(Protocol):
     def freshness(self) -> Sequence[ChainFreshness]:
         """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
 
+    def damage(self) -> str | None:
+        """Return why the index is damaged; None if it is not, as far as is known."""
+
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         """Return transactions in order; a page ends early when its outputs reach 1,000."""
 

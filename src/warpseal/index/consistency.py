@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
+from warpseal.errors import IndexDamaged
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, type_codes
 from warpseal.index.details import decode_tx
@@ -102,6 +103,20 @@ def l1_balance(connection: Connection, validation_id: ValidationID) -> int | Non
     then = session.rows("SELECT fees FROM blocks WHERE key = ?", block)[0][0]
     now = session.rows("SELECT fees FROM blocks WHERE chain = ? ORDER BY key DESC LIMIT 1", P)[0][0]
     return int(max(0, balance - (now - then)))
+
+
+def incomplete_chains(connection: Connection) -> frozenset[PrimaryChain]:
+    """Return the chains of which the index lacks something before the first block, such as the genesis."""
+    session = ReadSession(connection, ReadCache())
+    return frozenset(CHAINS[row[0]] for row in session.rows("SELECT chain FROM chain_origin WHERE is_complete = 0"))
+
+
+def check_file(connection: Connection) -> None:
+    """Check the pages of a SQLite file. Raises IndexDamaged."""
+    if connection.dialect.name == "sqlite":
+        result = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+        if result != "ok":
+            raise IndexDamaged(" ".join(str(result).split()))
 
 
 def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:

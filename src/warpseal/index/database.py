@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from warpseal.errors import StoreDown
+from warpseal.errors import IndexDamaged, StoreDown
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
@@ -29,6 +29,7 @@ SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
 
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _PAGE_BYTES: Final = 4_096
 # A page that is written repeatedly between two WAL checkpoints goes into the file once. The log takes half as much
 # of the system's memory as the page cache.
@@ -46,7 +47,7 @@ def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
 
 
 def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
-    """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, DBAPIError."""
+    """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown."""
     if url.path is not None:
         try:
             create_private(url.path)
@@ -63,10 +64,15 @@ def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
             "secure_delete = OFF",
         )
         run_pragmas(engine, pragmas)
-    else:
-        with engine.begin() as connection:
-            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-    upgrade_at_start(engine, url.redacted, MIGRATIONS)
+    try:
+        with translate_errors(engine):
+            if url.kind is not StoreKind.SQLITE:
+                with engine.begin() as connection:
+                    connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            upgrade_at_start(engine, url.redacted, MIGRATIONS)
+    except BaseException:
+        engine.dispose()
+        raise
     return engine
 
 
@@ -87,14 +93,27 @@ def run_pragmas(engine: Engine, pragmas: Sequence[str]) -> None:
 
 @contextmanager
 def translate_errors(engine: Engine) -> Iterator[None]:
-    """Raise StoreDown for an error of the database, without the password of its URL."""
+    """Raise StoreDown or IndexDamaged for an error of the database, without the password of its URL."""
     try:
         yield
     except (DBAPIError, sqlite3.Error, psycopg.Error, PoolTimeout) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         reason = str(cause).strip() or type(cause).__name__
         password = engine.url.password
-        raise StoreDown(reason.replace(str(password), "***") if password else reason) from None
+        kind = IndexDamaged if is_damage(error) else StoreDown
+        raise kind(reason.replace(str(password), "***") if password else reason) from None
+
+
+def rebuild_hint(url: StoreUrl) -> str:
+    """Return what an operator does about a damaged index."""
+    files = "its schema" if url.path is None else f"{url.path}, {url.path}-wal and {url.path}-shm"
+    return f"stop the daemon and the indexer, delete {files}, and start them: all blocks are indexed again"
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether an error says that the file is no database any more, or that a part of it is damaged."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
 def _in_schema(address: str) -> str:

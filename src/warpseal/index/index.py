@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.chains.ids import Address
-from warpseal.errors import StoreDown
+from warpseal.errors import IndexDamaged, StoreDown
 from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
@@ -27,12 +27,13 @@ from warpseal.history.text import NetworkText
 from warpseal.history.transactions import Transaction
 from warpseal.index import block_reader, staking_reader, tx_reader
 from warpseal.index.checkpoint import ChainStatus, decode_status
-from warpseal.index.database import MIGRATIONS, reading_index, run_pragmas
+from warpseal.index.database import MIGRATIONS, is_damage, reading_index, rebuild_hint, run_pragmas
 from warpseal.index.keys import CHAINS
 from warpseal.index.read_session import MAX_CACHED, ReadCache, ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.access import read_snapshot
+from warpseal.store.engine import redacted_reason
 from warpseal.store.migrate import read_version
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
@@ -64,13 +65,15 @@ class Index:
             most_bytes = min(_READ_CACHE_BYTES, settings.cache_bytes // settings.readers)
             run_pragmas(self._engine, [f"cache_size = -{most_bytes // 1024}"])
         bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
-        self._reader = StoreReader(self._engine, bounds, lambda error: url.redact(str(error)))
+        self._reader = StoreReader(self._engine, bounds, self._translate)
         self._cache = ReadCache()
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._statuses: dict[PrimaryChain, ChainStatus] = {}
         self._page_counts: dict[PrimaryChain, Counter[str]] = {}
         self._is_checked = False
         self._is_empty = False
+        # The reason, and the number of the file.
+        self._damage: tuple[str, int] | None = None
 
     async def __aenter__(self) -> Index:
         with suppress(StoreDown):
@@ -90,6 +93,8 @@ class Index:
             exists = self._url.path is None or self._url.path.exists()
             try:
                 await self.refresh()
+            except IndexDamaged:
+                pass  # It is logged already.
             except StoreDown as error:
                 failures = failures + 1 if exists and not self._is_empty else 0
                 if failures == _FAILURES_UNTIL_WARNING:
@@ -101,6 +106,8 @@ class Index:
     async def refresh(self) -> None:
         """Load the freshness of the chains. Raises StoreDown."""
         before, (chains, statuses) = self._freshness, await self._read(_read_chains)
+        if self._damage is not None and self._damage[1] != self._file_number():
+            self._damage = None
         self._statuses = {status.chain: status for status in statuses}
         # An old status means that the indexer is stopped, or reaches no node.
         oldest = self._now() - self._settings.node_height_ttl_s
@@ -116,6 +123,10 @@ class Index:
     def freshness(self) -> Sequence[ChainFreshness]:
         """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
         return self._freshness
+
+    def damage(self) -> str | None:
+        """Return why the index is damaged; None if it is not, as far as is known."""
+        return None if self._damage is None else self._damage[0]
 
     def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
         """Return the status of each chain that the indexer wrote last."""
@@ -171,7 +182,24 @@ class Index:
                 return query(ReadSession(connection, self._cache))
         except (sqlite3.Error, psycopg.Error, SQLAlchemyError) as error:
             self._is_checked = False
-            raise StoreDown(self._url.redact(str(error)).partition("\n")[0]) from None
+            raise self._translate(error) from None
+
+    def _translate(self, error: BaseException) -> StoreDown:
+        """Return the error for a caller, and remember damage. Later reads open the file again: it may be a new one."""
+        reason = redacted_reason(self._url, error)
+        if not is_damage(error):
+            return StoreDown(reason)
+        if self._damage is None:
+            log.error("index is damaged", extra={"reason": reason, "hint": rebuild_hint(self._url)})
+        self._damage = reason, self._file_number()
+        self._engine.dispose()
+        return IndexDamaged(reason)
+
+    def _file_number(self) -> int:
+        try:
+            return self._url.path.stat().st_ino if self._url.path is not None else 0
+        except OSError:
+            return 0
 
     def _check(self, connection: Connection) -> None:
         version = read_version(connection)

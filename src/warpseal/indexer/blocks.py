@@ -27,6 +27,7 @@ class StopReason(StrEnum):
     CONTRADICTION = "contradiction"
     WRONG_GENESIS = "wrong_genesis"
     INTERNAL_ERROR = "internal_error"
+    INDEX_DAMAGED = "index_damaged"
 
 
 class IndexingStopped(Exception):

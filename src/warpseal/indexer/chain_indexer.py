@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
-from warpseal.errors import NodeUnavailable, StoreDown
+from warpseal.errors import IndexDamaged, NodeUnavailable, StoreDown
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.chain_sync import ChainSync
@@ -111,6 +111,9 @@ class ChainIndexer(Generic[T]):
         while True:
             try:
                 await self._index()
+            except IndexDamaged as error:
+                await self._report_stop(IndexingStopped(StopReason.INDEX_DAMAGED, self._next or 0, str(error)))
+                await asyncio.sleep(self._settings.retry_stopped_s)
             except StoreDown as error:
                 log.warning("index write failed", extra={"chain": self._sync.chain.value, "reason": str(error)})
                 await asyncio.sleep(delays.next())

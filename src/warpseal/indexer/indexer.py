@@ -33,7 +33,7 @@ from warpseal.indexer.x_processor import XChainOrigin, XChainProcessor
 from warpseal.ledger.params import Parameters
 from warpseal.node.blocks import Stream
 from warpseal.node.upstream import Upstream
-from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.store.url import StoreUrl
 
 log = logging.getLogger(__name__)
@@ -91,13 +91,16 @@ class Indexer:
     async def _rebuild(self) -> None:
         """Rebuild rows from stored blocks, before any block is read from a node."""
         clock, settings = asyncio.get_running_loop().time, self._settings
-        logged_at, is_reported = clock(), False
+        logged_at, is_reported, failure = clock(), False, ""
+        delays = RetryDelays(Backoff(settings.retry_first_s, settings.retry_stopped_s))
         while True:
             try:
                 progress = await self._worker.rebuild()
             except StoreDown as error:
-                log.warning("index write failed", extra={"reason": str(error)})
-                await asyncio.sleep(settings.retry_cap_s)
+                if str(error) != failure:
+                    log.warning("index write failed", extra={"reason": str(error)})
+                failure = str(error)
+                await asyncio.sleep(delays.next())
                 continue
             except RebuildFailed as error:
                 await self._report_failed_rebuild(error)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from warpseal.errors import IndexDamaged
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.metrics.samples import IndexSample
@@ -39,9 +40,11 @@ class IndexStatus:
         return extended
 
     def stopped_chains(self) -> list[str]:
-        """Return one sentence for each chain that stopped: where and why."""
+        """Return one sentence for each chain that stopped: where and why; before them, whether the index is damaged."""
         statuses = self.index.chain_statuses().values() if self.index is not None else ()
-        return [
+        damage = self.index.damage() if self.index is not None else None
+        damaged = [] if damage is None else [f"{IndexDamaged.code}: {IndexDamaged(damage)}"]
+        return damaged + [
             f"indexing the {status.chain} stopped at block {status.stopped_at}: {status.stopped}"
             for status in statuses
             if status.stopped

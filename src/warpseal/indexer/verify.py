@@ -21,7 +21,7 @@ from warpseal.chains.ids import Address, address_text, parse_address
 from warpseal.errors import NodeUnavailable
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import consistency
-from warpseal.index.database import reading_index
+from warpseal.index.database import reading_index, translate_errors
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.network import first_available_node
 from warpseal.ledger.params import Parameters
@@ -35,15 +35,17 @@ T = TypeVar("T")
 
 MAX_ATTEMPTS: Final = 5
 RETRY_DELAY_S: Final = 1.0
+_INCOMPLETE: Final = "without a genesis-file, or because of index-from, the index lacks the beginning of the"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFinding:
-    """The result of one check. fault: "" if it passed; is_compared: False if it could not be made."""
+    """The result of one check. fault: "" if it passed; is_compared: False if it could not be made, for this reason."""
 
     subject: str
     fault: str = ""
     is_compared: bool = True
+    reason: str = "the node does not report it, or is at another height"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class IndexVerifier:
         self._upstream = upstream
         self._params = params
         self._engine = reading_index(url, settings)
+        self._incomplete: frozenset[PrimaryChain] = frozenset()
 
     async def run(self, count: int, addresses: Iterable[str] = (), seed: int | None = None) -> tuple[IndexFinding, ...]:
         """Return the result of every check. count: number of sampled addresses, and of sampled validations.
@@ -71,6 +74,8 @@ class IndexVerifier:
         requested = [parse_address(text)[1] for text in addresses]
         random = Random(seed)
         try:
+            await self._read(consistency.check_file)
+            self._incomplete = await self._read(consistency.incomplete_chains)
             inconsistencies = await self._read(lambda connection: list(consistency.find_inconsistencies(connection)))
             findings = [IndexFinding(row.subject, row.reason) for row in inconsistencies]
             findings = findings or [IndexFinding("the rows of the index against each other")]
@@ -99,6 +104,8 @@ class IndexVerifier:
 
     async def _compare(self, node: NodeState, check: _Check) -> IndexFinding:
         """Compare while the node and the index stay at one height; the check is not made if they never do."""
+        if check.chain in self._incomplete:
+            return IndexFinding(check.subject, is_compared=False, reason=f"{_INCOMPLETE} {check.chain.value}")
         tip = node.p_height if check.chain is PrimaryChain.P else node.x_height
         height = partial(consistency.indexed_height, chain=check.chain)
         if await self._read(height) is None:
@@ -142,7 +149,7 @@ class IndexVerifier:
         return await asyncio.to_thread(self._query, query)
 
     def _query(self, query: Callable[[Connection], T]) -> T:
-        with self._engine.connect() as connection, read_snapshot(connection):
+        with translate_errors(self._engine), self._engine.connect() as connection, read_snapshot(connection):
             return query(connection)
 
 

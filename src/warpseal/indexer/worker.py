@@ -22,7 +22,7 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from warpseal.errors import StartupError, StoreDown
+from warpseal.errors import IndexDamaged, StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.rebuild import RebuildFailed, RebuildProgress, RowRebuilder
@@ -56,7 +56,7 @@ class Worker:
         self._on_exit = on_exit
 
     async def start(self, open_index: OpenIndex) -> None:
-        """Open the index. Raises StartupError."""
+        """Open the index. Raises StartupError, IndexDamaged."""
         refusal = await self.call(_open, open_index)
         if refusal:
             raise StartupError(refusal)
@@ -89,13 +89,11 @@ class Worker:
 
 
 @asynccontextmanager
-async def open_worker_process(open_index: OpenIndex, on_exit: Callable[[], None]) -> AsyncIterator[Worker]:
-    """Run a worker in a process of its own, which ends with this one. Raises StartupError."""
+async def open_worker_process(on_exit: Callable[[], None]) -> AsyncIterator[Worker]:
+    """Run a worker in a process of its own, which ends with this one; it is to be started."""
     with ProcessPoolExecutor(1, get_context("spawn"), initializer=_initialize_process) as executor:
-        worker = Worker(executor, on_exit)
-        await worker.start(open_index)
         try:
-            yield worker
+            yield Worker(executor, on_exit)
         finally:
             shutdown = partial(executor.shutdown, cancel_futures=True)
             await asyncio.get_running_loop().run_in_executor(None, shutdown)
@@ -139,9 +137,14 @@ def _exit_with_parent() -> None:
 
 
 def _open(open_index: OpenIndex) -> str:
-    """Open the index; return the error as text, since not every error can be pickled. "": no error."""
+    """Open the index; return the error as text, since not every error can be pickled. "": no error.
+
+    Raises IndexDamaged, which can.
+    """
     try:
         _state.index, _state.processors, _state.rebuilder = open_index()
+    except IndexDamaged:
+        raise
     except (StartupError, StoreDown) as error:
         return str(error)
     return ""
@@ -165,6 +168,8 @@ def _with_picklable_errors(call: Callable[[], T]) -> T:
         with gc_disabled():
             return call()
     except (IndexingStopped, RebuildFailed):
+        raise
+    except IndexDamaged:
         raise
     except StoreDown as error:
         failure = StoreDown(error.reason)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.store.bloom import MessageFilter
-from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
+from warpseal.store.engine import create_private, reading_engine, redacted_reason, refuse_lone_log, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
 from warpseal.store.leadership import Leadership, ServerLeadership
@@ -138,7 +138,10 @@ class ReadWriteDatabase(Database):
         self._engine = writing_engine(url)
         self._writer = StoreWriter(self._engine, settings, prepare, self._eviction, on_commit, describe)
         self._reader: StoreReader = StoreReader(
-            reading_engine(url, settings.readers), settings, describe, self._writer.check
+            reading_engine(url, settings.readers),
+            settings,
+            lambda error: StoreDown(describe(error)),
+            self._writer.check,
         )
         super().__init__(settings, "", self._reader, self._writer)
         self._stack = AsyncExitStack()
@@ -154,10 +157,11 @@ class ReadWriteDatabase(Database):
                 stack.push_async_callback(self._lock.close)
                 with suppress(*NO_ANSWER):
                     await self._lock.acquire()
-            stack.callback(self._reader.close)
             await asyncio.to_thread(self._open)
             self._writer.start()
             stack.push_async_callback(asyncio.to_thread, self._writer.stop)
+            # The readers are closed first: the last connection to a file merges its log.
+            stack.callback(self._reader.close)
             self._stack = stack.pop_all()
 
     async def run(self) -> None:
@@ -192,6 +196,7 @@ class ReadWriteDatabase(Database):
     def _open(self) -> None:
         try:
             if self._url.path is not None:
+                refuse_lone_log(self._url.path)
                 create_private(self._url.path)
             self._writer.connect()
             if self._message_filter is not None:

@@ -72,6 +72,16 @@ def create_private(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
+def refuse_lone_log(path: Path) -> None:
+    """Raise StoreUnusable if a database file is missing or empty beside its log: SQLite would drop the log."""
+    log_path = path.with_name(path.name + "-wal")
+    has_log = log_path.exists() and log_path.stat().st_size > 0
+    if has_log and not (path.exists() and path.stat().st_size > 0):
+        state = "is empty" if path.exists() else "is missing"
+        reason = f"it {state}, but its log {log_path.name} has data: put the file back beside it, or move the log away"
+        raise StoreUnusable(str(path), reason)
+
+
 def redacted_reason(url: StoreUrl, error: BaseException) -> str:
     """Return a library's error as one line without secrets."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

@@ -18,18 +18,18 @@ T = TypeVar("T")
 
 
 class StoreReader:
-    """Runs functions that read. on_failure: called if the database fails; describe: an error's text without secrets."""
+    """Runs functions that read. on_failure: called if the database fails; translate: returns the error for a caller."""
 
     def __init__(
         self,
         engine: Engine,
         settings: StoreSettings,
-        describe: Callable[[BaseException], str],
+        translate: Callable[[BaseException], StoreDown],
         on_failure: Callable[[], object] = lambda: None,
     ) -> None:
         self._engine = engine
         self._on_failure = on_failure
-        self._describe = describe
+        self._translate = translate
         # Reads whose callers have left.
         self._abandoned: list[Future[Any]] = []
         self._threads = WorkerThreads(settings.readers, "store-reader")
@@ -56,7 +56,7 @@ class StoreReader:
             raise StoreDown(f"no answer within {wait_s:g} s") from None
         except SQLAlchemyError as error:
             self._on_failure()
-            raise StoreDown(self._describe(error)) from None
+            raise self._translate(error) from None
 
     def close(self) -> None:
         """Cancel the waiting reads, and close the idle connections."""

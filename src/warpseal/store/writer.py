@@ -138,9 +138,20 @@ class StoreWriter:
             self._try_to_connect()
         while self.is_up and not self.queue.is_empty and time.monotonic() < self._give_up_at:
             self._write(self.queue.take(0.0))
+        if self.is_up and self._engine.dialect.name == "sqlite":
+            self._merge_log()
         self._failure = self._failure or "closed"
         self._disconnect()
         self._release()
+
+    def _merge_log(self) -> None:
+        """Write the log of a SQLite file into it, so that the file is complete without the log."""
+        with suppress(DBAPIError):
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            cursor = self._connection.connection.cursor()
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            cursor.close()
 
     def _work(self) -> None:
         maintain_at = time.monotonic() + self._settings.first_prune_s

@@ -50,10 +50,14 @@ class MemoryIndex:
     all_rewards: list[Reward] = field(default_factory=list)
     all_validations: list[Validation] = field(default_factory=list)
     error: Exception | None = None
+    damaged: str | None = None
     text: NetworkText = FUJI
 
     def freshness(self) -> Sequence[ChainFreshness]:
         return self.chains
+
+    def damage(self) -> str | None:
+        return self.damaged
 
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[resources.Transaction]:
         def matches(tx: Transaction) -> bool:

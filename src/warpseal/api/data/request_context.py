@@ -30,7 +30,7 @@ from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
-from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
+from warpseal.errors import IndexDamaged, IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.history.ports import PrimaryNetworkIndex
 from warpseal.history.queries import Position
@@ -96,8 +96,11 @@ class RequestContext:
         return chain
 
     def require_indexed(self, chain: PrimaryChain) -> None:
-        """Raise IndexNotEnabled if a chain is not in the index, IndexNotReady if it is going to be."""
+        """Raise IndexNotEnabled if a chain is not in the index, IndexNotReady if it is going to be, or IndexDamaged."""
         if not self.is_indexed(chain):
+            damage = self.services.index.damage() if self.services.index is not None else None
+            if damage is not None:
+                raise IndexDamaged(damage)
             raise IndexNotReady(chain) if chain in self.services.indexed else IndexNotEnabled(f"the {chain}")
 
     def require_fresh(self, chains: Iterable[PrimaryChain]) -> None:
