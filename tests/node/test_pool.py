@@ -134,6 +134,22 @@ async def test_a_node_of_another_network_is_never_used() -> None:
     assert foreign.calls["platform.getHeight"] == 0
 
 
+async def test_a_node_that_named_another_network_is_used_by_callers_within_ten_seconds_once_it_is_right() -> None:
+    foreign, ours = RecordedNode({"info.getNetworkID": {"networkID": "5"}}), RecordedNode()
+    async with serve_nodes(foreign, ours) as uris, open_session() as session:
+        settings = build_settings(uris[1], p_chain_api=build_settings(*uris).p_chain_api)
+        upstream = connect(session, settings)
+        with stopped_clock() as clock:
+            assert await upstream.platform.height(origin=CallOrigin.CALLER) == 19
+            del foreign.answers["info.getNetworkID"]
+            clock.advance(4.0)
+            assert await upstream.platform.height(origin=CallOrigin.CALLER) == 19
+            assert foreign.calls["platform.getHeight"] == 0
+            clock.advance(2.0)
+            assert await upstream.platform.height(origin=CallOrigin.CALLER) == 19
+            assert foreign.calls["platform.getHeight"] == 1
+
+
 async def test_concurrent_calls_never_use_a_node_of_another_network() -> None:
     foreign = RecordedNode({"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}})
     ours = RecordedNode()

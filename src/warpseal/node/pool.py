@@ -31,6 +31,8 @@ _CALLER_RETRY_FACTOR = 3
 _WARN_AGAIN_AFTER_S = 60.0
 _CHECK_TIMEOUT_S = 2.0
 _RECHECK_UNKNOWN_AFTER_S = 600.0
+# A call is not sent to a node of another network: to ask it again for its network costs the caller little.
+_RECHECK_WRONG_AFTER_S = 5.0
 
 INFO_PATHS = ("/ext/info",)
 NETWORK_ID = NodeCall("info.getNetworkID", {}, INFO_PATHS, field_decoder("networkID", NUMBER, u32), CallOrigin.DAEMON)
@@ -66,6 +68,7 @@ class PoolNode:
         self._node = node
         self._served = served
         self._failed_at: float | None = None
+        self._is_wrong_network = False
         self._warned: tuple[NodeFailure, float] | None = None
         self._network_id: int | None = None
         self._network_valid_until = float("-inf")
@@ -93,7 +96,9 @@ class PoolNode:
         return result
 
     def failed_within(self, seconds: float) -> bool:
-        """Return whether its last call failed, that long ago at most."""
+        """Return whether its last call failed, that long ago at most; less long if it was of another network."""
+        if self._is_wrong_network:
+            seconds = min(seconds, _RECHECK_WRONG_AFTER_S)
         return self._failed_at is not None and _now() - self._failed_at < seconds
 
     async def _check_network(self) -> None:
@@ -118,6 +123,7 @@ class PoolNode:
     def _record_failure(self, method: str, error: CallFailure) -> None:
         now = _now()
         self._failed_at = now
+        self._is_wrong_network = error.failure is NodeFailure.WRONG_NETWORK
         # Another node may answer at this address by the next call.
         self._network_valid_until = float("-inf")
         last = self._warned
