@@ -255,6 +255,27 @@ async def test_a_request_without_any_available_node_raises_node_unavailable(tmp_
             await running.messages.get(build_request(b"\x05" * 32, timeout_s=2.0))
 
 
+async def test_stored_signatures_are_served_while_no_node_answers(tmp_path: Path) -> None:
+    async with world(tmp_path, settings=QUICK) as running:
+        p_chain = running.network.p_chain
+        transactions = p_chain.conversion_of(running.l1), p_chain.register(running.l1)
+        for transaction in transactions:
+            await deliver(running, transaction)
+        unsigned = p_chain.set_weight(validation_id_of(transactions[1]), 2_000)
+        await running.network.nodes[0].down()
+        # The proposed height was last learned long ago.
+        running.messages._heights._succeeded_at = float("-inf")
+        before = running.count_signature_requests()
+        answers = [await running.messages.get(build_request(transaction.tx_id)) for transaction in transactions]
+        for answer in answers:
+            assert running.network.manager(running.l1).deliver(answer.signed_message).accepted
+        # A conversion stays true; a registration may have been ended meanwhile.
+        assert [answer.is_unchecked for answer in answers] == [False, True]
+        assert running.count_signature_requests() == before
+        with pytest.raises(NodeUnavailable):
+            await running.messages.get(build_request(unsigned.tx_id))
+
+
 async def test_the_removal_of_an_initial_validator_needs_no_index(tmp_path: Path) -> None:
     async with world(tmp_path, settings=QUICK) as running:
         seat = initial_validation(running)

@@ -33,7 +33,8 @@ class L1Request:
 class L1SignedMessage:
     """A signed message, verified against the set at `height`.
 
-    superseded: None, or what replaces the message's statement by now, JSON-ready.
+    superseded: None, or what replaces the message's statement by now, JSON-ready. is_unchecked: no node answered
+    whether the statement still holds.
     """
 
     signed_message: bytes
@@ -42,3 +43,4 @@ class L1SignedMessage:
     signing_subnet_id: SubnetID
     cached: bool
     superseded: Mapping[str, Any] | None = None
+    is_unchecked: bool = False

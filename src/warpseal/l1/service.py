@@ -24,14 +24,15 @@ from warpseal.errors import (
     QuorumImpossible,
     QuorumNotReached,
     StoreDown,
+    WarpsealError,
 )
 from warpseal.l1.context import L1Components, L1Deps, SigningContext
 from warpseal.l1.explain import Explainer
-from warpseal.l1.heights import PROPOSED
+from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.validity import Superseded, cancel_when_superseded
+from warpseal.l1.validity import NO_NODE_ANSWERED, Superseded, cancel_when_superseded
 from warpseal.warp.ids import id_text
 
 # Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is not as stated.
@@ -55,6 +56,7 @@ class L1MessageService:
     ) -> None:
         self._components = L1Components(deps, network_id, settings, executor)
         self._aggregator = deps.aggregator
+        self._heights = deps.heights
         self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.store.archive)
         self._settings = settings
         self._limits = limits
@@ -67,6 +69,15 @@ class L1MessageService:
         """
         deadline = asyncio.get_running_loop().time() + self._timeout_s(request)
         try:
+            return await self._get(request, deadline)
+        except NodeUnavailable:
+            stored = await self._stored_without_node(request)
+            if stored is None:
+                raise
+            return stored
+
+    async def _get(self, request: L1Request, deadline: float) -> L1SignedMessage:
+        try:
             async with asyncio.timeout_at(deadline):
                 context = await self._components.resolve(request)
                 validity = await self._components.validity.current(context.attestation, context.at_least)
@@ -74,7 +85,8 @@ class L1MessageService:
             raise NodeUnavailable("the transaction, its manager's subnet and the epoch") from None
         if isinstance(validity, Superseded):
             return await self._superseded(request, context, validity)
-        return await self._current(request, context, deadline)
+        current = await self._current(request, context, deadline)
+        return replace(current, is_unchecked=validity == NO_NODE_ANSWERED)
 
     async def explain(self, request: L1Request) -> dict[str, Any]:
         """Return how the message would be signed and which check would fail, JSON-ready; asks no validator.
@@ -145,6 +157,30 @@ class L1MessageService:
         if stored is None:
             raise MessageSuperseded(id_text(request.tx_id), superseded)
         return _result(stored, context, superseded)
+
+    async def _stored_without_node(self, request: L1Request) -> L1SignedMessage | None:
+        """Return a stored signed message for the last known height while no node answers; None: it is not known."""
+        height, components = self._heights.last if request.height is None else request.height, self._components
+        if not height:
+            return None
+        try:
+            async with asyncio.timeout(_STORED_TIMEOUT_S):
+                located = await components.transactions.find(request.tx_id)
+                attestation = located.message()
+                subnet_id = await components.find_subnet(attestation.manager_chain_id)
+                at_least = located.height or 0
+                validity = await components.validity.current(attestation, at_least)
+                # The set at this height is in memory, if it is anywhere.
+                context = SigningContext(located, attestation, at_least, subnet_id, HeightChoice(height, "epoch"))
+                stored = await self._aggregate_stored(request, context)
+        except (WarpsealError, TimeoutError):
+            return None
+        if stored is None:
+            return None
+        superseded = validity.as_json() if isinstance(validity, Superseded) else None
+        source = PROPOSED if request.height is None else HeightChoice(height, "request")
+        result = _result(stored, replace(context, choice=source), superseded)
+        return replace(result, is_unchecked=validity == NO_NODE_ANSWERED)
 
     async def _aggregate_stored(self, request: L1Request, context: SigningContext) -> Aggregation | None:
         """Return the message signed by stored signatures, or None if they do not suffice. Raises StoreDown."""

@@ -87,6 +87,7 @@ class Unknown:
 
 
 Validity: TypeAlias = Valid | Superseded | Unknown
+NO_NODE_ANSWERED: Final = Unknown("no node answered in time")
 _ALL_NODES_LAG: Final = Unknown("every node that answered is below the height at which the transaction was reported")
 
 
@@ -153,7 +154,7 @@ class ValidityLookup:
                     response = await self._platform.l1_validator(validation_id, at_least)
                     responses = () if response is None else (response,)
         except (NodeUnavailable, TimeoutError):
-            return Unknown("no node answered in time")
+            return NO_NODE_ANSWERED
         return _combine_responses(attestation, responses, at_least)
 
 

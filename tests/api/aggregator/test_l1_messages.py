@@ -39,6 +39,16 @@ async def test_a_hash_is_cb58_or_hex(text: str) -> None:
     assert world.l1_messages.requests == [L1Request(TX_ID, 67, 0)]
 
 
+async def test_a_header_marks_a_message_that_no_node_has_checked() -> None:
+    world = World()
+    async with client_of(world) as client:
+        async with client.get(PATH) as response:
+            assert "X-Warpseal-Unchecked" not in response.headers
+        world.l1_messages.answer = replace(world.l1_messages.answer, is_unchecked=True)
+        async with client.get(PATH) as response:
+            assert (response.status, response.headers["X-Warpseal-Unchecked"]) == (201, "node_unavailable")
+
+
 async def test_every_parameter_reaches_the_service() -> None:
     world = World()
     query = {

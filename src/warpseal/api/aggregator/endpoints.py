@@ -26,7 +26,14 @@ from warpseal.api.middleware import client_address, log_fields
 from warpseal.api.request_body import ClientDisconnected, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
-from warpseal.errors import MissingConnection, MissingValidator, TooManyRequests, UndecodableBody, WarpsealError
+from warpseal.errors import (
+    MissingConnection,
+    MissingValidator,
+    NodeUnavailable,
+    TooManyRequests,
+    UndecodableBody,
+    WarpsealError,
+)
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -35,6 +42,7 @@ from warpseal.warp.ids import NodeID, SubnetID, id_text
 HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
 HEIGHT_SOURCE_HEADER: Final = "X-Warpseal-P-Chain-Height-Source"
 SUBNET_HEADER: Final = "X-Warpseal-Signing-Subnet-Id"
+UNCHECKED_HEADER: Final = "X-Warpseal-Unchecked"
 _KEBAB_METHODS: Final = ("POST", "PUT")
 
 T = TypeVar("T")
@@ -123,6 +131,8 @@ class AggregatorEndpoints:
             HEIGHT_SOURCE_HEADER: signed.height_source,
             SUBNET_HEADER: id_text(signed.signing_subnet_id),
         }
+        if signed.is_unchecked:
+            headers[UNCHECKED_HEADER] = NodeUnavailable.code
         return JSONResponse(content, 201, headers)
 
     async def _admit(self, wanted: R, network: str | None) -> tuple[SigningServices, R]:
