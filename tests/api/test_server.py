@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 
 import aiohttp
 import pytest
@@ -221,7 +222,10 @@ async def test_a_flood_of_pipelined_requests_is_bounded() -> None:
 async def test_connections_are_limited() -> None:
     async with quick_server(replace(QUICK, max_connections=3, receive_timeout_s=1000.0)) as server:
         connections = server._state.connections
-        clients = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+        clients = [
+            await asyncio.open_connection("127.0.0.1", server.port, local_addr=(f"127.0.0.{number}", 0))
+            for number in (2, 3, 4)
+        ]
         await until(lambda: len(connections) == 3)
         (reply,) = replies(await exchange(server.port, b""))
         assert (reply.status, reply.json["code"]) == (429, "too_many_connections")
@@ -230,6 +234,47 @@ async def test_connections_are_limited() -> None:
         (reply,) = replies(await exchange(server.port, post(BODY, KEBAB, "Connection: close")))
         assert reply.status == 200
         for _, writer in clients[1:]:
+            writer.close()
+
+
+async def test_one_client_address_may_hold_a_quarter_of_the_connections_without_a_request() -> None:
+    settings = replace(QUICK, max_connections=8, receive_timeout_s=1000.0, keep_alive_s=1000.0)
+    async with quick_server(settings) as server:
+        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        await until(lambda: len(server._state.connections) == 2)
+        (reply,) = replies(await exchange(server.port, b""))
+        assert (reply.status, reply.json["code"]) == (429, "too_many_connections")
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
+        writer.write(post())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        for _, client in (*idle, (reader, writer)):
+            client.close()
+
+
+def has_requests(world: World, count: int) -> bool:
+    return len(world.aggregator.requests) == count
+
+
+async def test_connections_with_a_request_do_not_count_as_idle() -> None:
+    world, answering = World(replace(QUICK, max_connections=8, keep_alive_s=1000.0)), asyncio.Event()
+
+    async def act(_: object) -> Aggregation:
+        await answering.wait()
+        return aggregation()
+
+    world.aggregator.act = act
+    async with quick_server(world.settings, world) as server:
+        clients = []
+        for number in range(1, 4):
+            clients.append(await asyncio.open_connection("127.0.0.1", server.port))
+            clients[-1][1].write(post())
+            await until(partial(has_requests, world, number))
+        answering.set()
+        for reader, _ in clients:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        # Each has its answer; the last of them may not stay open without a request.
+        await until(lambda: len(server._state.connections) == 2)
+        for _, writer in clients:
             writer.close()
 
 

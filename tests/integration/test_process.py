@@ -11,12 +11,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.api.world import MESSAGE
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration import indexed_daemon
 from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, run_network, write_config_file
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import run_command, start_command
+from tests.node.recorded_node import RecordedNode, serve_nodes
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.values import SimMessage
@@ -91,6 +93,38 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
         async with open_store(StoreSettings(), tmp_path / "data" / "88888") as store:
             assert len({row.node_id for row in await store.addresses.load()}) == len(network.validators)
         await until(lambda: not any(validator.counts.open_connections for validator in network.validators))
+
+
+async def test_a_request_in_flight_while_the_start_fails_gets_a_503(tmp_path: Path) -> None:
+    released, identity = asyncio.Event(), tmp_path / "data" / "88888" / "identity.pem"
+
+    async def network_id(_: object) -> dict[str, str]:
+        await released.wait()
+        return {"networkID": "88888"}
+
+    identity.parent.mkdir(parents=True)
+    identity.write_bytes(b"damaged")
+    async with serve_nodes(RecordedNode({"info.getNetworkID": network_id})) as (uri,):
+        api = {"base-url": uri}
+        keys = {"p-chain-api": api, "info-api": api, "data-dir": str(tmp_path / "data")}
+        file = tmp_path / "config.json"
+        file.write_text(json.dumps({**keys, "api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}))
+        async with start_command("serve", "--config", str(file)) as daemon, aiohttp.ClientSession() as session:
+            api_url, _ = await daemon.listening()
+            host, _, port = api_url.removeprefix("http://").rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            body = json.dumps({"message": MESSAGE.raw.hex()}).encode()
+            head = f"POST {AGGREGATE_PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            # The daemon has read it once it answers a later request.
+            async with session.get(api_url + "/health") as response:
+                assert response.status == 200
+            released.set()
+            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+            assert b"shutting_down" in await reader.read()
+            writer.close()
+            assert await daemon.ended() == 1
+            assert "identity.pem" in await daemon.until_logged("warpseal: ")
 
 
 async def test_a_request_beyond_the_grace_period_gets_shutting_down(tmp_path: Path) -> None:

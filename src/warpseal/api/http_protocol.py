@@ -17,6 +17,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from warpseal.api.client_network import IdleConnections
 from warpseal.api.errors import Dialect, dialect_of, error_response
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import HeaderTooLarge, MalformedHTTP, ReceiveTimeout, TooManyConnections, WarpsealError
@@ -40,6 +41,8 @@ MAX_MESSAGE_BODIES: Final = 8
 MAX_NODE_MESSAGE_BYTES: Final = 2 * 5_242_880
 MAX_SOCKET_MESSAGE_BYTES: Final = 5_242_880
 LINGER_S: Final = 1.0
+# A header field counts as at least this many bytes: many small ones take more time than few large ones.
+_MIN_FIELD_BYTES: Final = 64
 _SOCKET_START: Final = b"/ext/"
 _SOCKET_END: Final = b"/ws"
 _BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
@@ -48,8 +51,17 @@ _BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
 class LimitedHttp(HttpToolsProtocol):
     """Serves one connection within the limits of ApiSettings."""
 
-    def __init__(self, settings: ApiSettings, config: Config, state: ServerState, app_state: dict[str, Any]):
+    def __init__(
+        self,
+        settings: ApiSettings,
+        config: Config,
+        state: ServerState,
+        app_state: dict[str, Any],
+        idle_connections: IdleConnections,
+    ) -> None:
         super().__init__(config, state, app_state, asyncio.get_running_loop())
+        self._idle_connections = idle_connections
+        self._is_idle = False
         self.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
         self._settings = settings
         self._max_message_bytes = settings.max_header_bytes + MAX_MESSAGE_BODIES * settings.max_body_bytes
@@ -71,13 +83,14 @@ class LimitedHttp(HttpToolsProtocol):
         self.app_state = {**self.app_state, ABORT: transport.abort}
         # Header and body leave in two writes; without this the second may wait for the client's delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > self._settings.max_connections:
+        if not self._set_idle() or len(self.connections) > self._settings.max_connections:
             self._refuse(TooManyConnections())
         else:
             self._start_receiving()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        self._set_busy()
         self._stop_receiving()
         self._unset_keepalive_if_required()
         self.pipeline.clear()
@@ -100,6 +113,7 @@ class LimitedHttp(HttpToolsProtocol):
             if self._should_upgrade():
                 # The WebSocket protocol has limits of its own.
                 self._closing = True
+                self._set_busy()
                 self._stop_receiving()
                 self.handle_websocket_upgrade()
             else:
@@ -150,7 +164,7 @@ class LimitedHttp(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._resuming:
             return
-        self._count_header(len(name) + len(value))
+        self._count_header(max(_MIN_FIELD_BYTES, len(name) + len(value)))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -174,7 +188,23 @@ class LimitedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        self._set_busy()
         super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._answering is None and not self.transport.is_closing() and not self._set_idle():
+            self.transport.close()
+
+    def _set_idle(self) -> bool:
+        """Count the connection as idle; return whether its client may keep it."""
+        self._is_idle = True
+        return self._idle_connections.add(self.client[0] if self.client else "")
+
+    def _set_busy(self) -> None:
+        if self._is_idle:
+            self._is_idle = False
+            self._idle_connections.remove(self.client[0] if self.client else "")
 
     def _count_header(self, size: int) -> None:
         """Count a part of the header, or of the trailer; raising makes the parser stop."""

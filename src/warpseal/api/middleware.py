@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from functools import lru_cache
-from ipaddress import IPv6Address, ip_address, ip_network
 from time import perf_counter
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from warpseal.api.client_network import client_network
 from warpseal.api.errors import dialect_of, error_response
 from warpseal.api.request_body import ClientDisconnected
 from warpseal.api.server import SHUTDOWN_EVENT
@@ -29,8 +28,6 @@ _FIELDS: Final = "warpseal.log"
 _NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/liveness", "/ext/health/readiness")
 _PROBES: Final = frozenset({"/health", "/ready", "/metrics", "/status.json", *_NODE_PROBES})
 _SHOWN_CHARACTERS: Final = 200
-_MAX_CACHED_NETWORKS: Final = 10_000
-_IPV6_NETWORK_BITS: Final = 64
 _FORWARDED: Final = b"forwarded"
 _X_FORWARDED: Final = b"x-forwarded-"
 
@@ -45,20 +42,6 @@ def client_address(scope: Scope) -> str:
     """Return the address that a request came from, without its port."""
     client = scope.get("client")
     return client[0] if client else ""
-
-
-@lru_cache(_MAX_CACHED_NETWORKS)
-def client_network(address: str) -> tuple[str, bool]:
-    """Return the network of a client address, and whether it is loopback; of IPv6, 64 bits are one network."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address, False
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    if isinstance(parsed, IPv6Address):
-        return str(ip_network((parsed, _IPV6_NETWORK_BITS), strict=False)), parsed.is_loopback
-    return str(parsed), parsed.is_loopback
 
 
 def is_from_this_machine(scope: Scope) -> bool:

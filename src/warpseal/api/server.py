@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from warpseal.api.client_network import IdleConnections
 from warpseal.api.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import StartupError
@@ -44,7 +45,9 @@ class HttpServer:
             server_header=False,
         )
         self._state = ServerState()
+        self._idle_connections = IdleConnections(settings.max_connections)
         self._socket: socket.socket | None = None
+        self._grace_s = settings.grace_period_s
         self._stopping = asyncio.Event()
         self._shutdown_event = asyncio.Event()
 
@@ -74,8 +77,13 @@ class HttpServer:
         host = reachable.get(self._host, f"[{self._host}]" if ":" in self._host else self._host)
         return f"http://{host}:{self.port}"
 
-    def stop(self) -> None:
-        """Accept no new connections, finish requests in flight within the grace period, then let `run` return."""
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """Accept no new connections, finish requests in flight within the grace period, then let `run` return.
+
+        grace_s: in place of the grace period of the settings; then each request gets an error response.
+        """
+        if grace_s is not None:
+            self._grace_s = grace_s
         self._stopping.set()
 
     async def run(self) -> None:
@@ -97,7 +105,7 @@ class HttpServer:
 
     def _connection(self) -> LimitedHttp:
         app_state: dict[str, Any] = {SHUTDOWN_EVENT: self._shutdown_event}
-        return LimitedHttp(self._settings, self._config, self._state, app_state)
+        return LimitedHttp(self._settings, self._config, self._state, app_state, self._idle_connections)
 
     async def _serve(self) -> None:
         """Update the Date header every second until stopped."""
@@ -113,7 +121,7 @@ class HttpServer:
         """Wait for requests in flight until the grace period ends; then cancel them, so that they get an answer."""
         for connection in list(self._state.connections):
             connection.shutdown()
-        await self._until_idle(self._settings.grace_period_s)
+        await self._until_idle(self._grace_s)
         if self._state.tasks:
             self._cancel_requests()
             await self._until_idle(_DRAIN_S)

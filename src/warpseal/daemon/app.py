@@ -87,11 +87,17 @@ async def _serve(
     api_server.bind()
     metrics_server.bind()
 
+    failures: list[StartupError] = []
+
     async def start() -> None:
         # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
         from warpseal.daemon.startup import start_services
 
-        await start_services(config, signing, data, node_api, evm_api, status, metrics)
+        try:
+            await start_services(config, signing, data, node_api, evm_api, status, metrics)
+        except* StartupError as errors:
+            failures.append(first_error(errors))
+            stopping.set()
 
     with listening_file(config.peers.data_dir, api_server.url, metrics_server.url):
         announce(api_server.url, metrics_server.url)
@@ -106,13 +112,18 @@ async def _serve(
             if config.indexer.chains and index_command:
                 tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
             await stopping.wait()
-            log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
-            api_server.stop()
+            if not failures:
+                log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
+            # Requests that wait for the start are answered, and do not wait any more.
+            grace_s = 0.0 if failures else None
+            api_server.stop(grace_s=grace_s)
             await serving_api
-            metrics_server.stop()
+            metrics_server.stop(grace_s=grace_s)
             await serving_metrics
             for task in background:
                 task.cancel()
+            if failures:
+                raise failures[0]
     log.info("stopped")
 
 

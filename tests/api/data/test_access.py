@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemoryKeyStore, World, client_of, get
+from warpseal.api.client_network import client_network
 from warpseal.api.data.access import KEY_TTL_S, ApiAccess
 from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
 from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.middleware import client_network
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import RateLimited, StoreDown
 from warpseal.store.api_key import ApiKey, digest_key, new_key_text

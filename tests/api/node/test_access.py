@@ -91,6 +91,10 @@ async def test_the_guard_follows_administration_through_every_alias() -> None:
         *((host, True) for host in ("localhost", "LOCALHOST:9650", "127.0.0.1", "10.1.2.3:80", "[::1]:80", "::1", "")),
         *((host, False) for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "a b")),
         *((host, False) for host in ("[evil.example]", "0x7f.1:80x", "2130706433")),
+        *(
+            (host, False)
+            for host in ("[::1].evil.com", "[::1].evil.com:80", "[].evil.com", "[::1]:80.evil.com", "[::1]x")
+        ),
     ],
 )
 def test_only_allowed_host_names_and_ip_addresses_are_accepted(host: str, passes: bool) -> None:

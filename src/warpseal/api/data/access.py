@@ -13,11 +13,12 @@ from cachetools import TTLCache
 from starlette.requests import Request
 from starlette.responses import Response
 
+from warpseal.api.client_network import client_network
 from warpseal.api.data.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
 from warpseal.api.data.responses import response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.middleware import client_address, client_network, log_fields
+from warpseal.api.middleware import client_address, log_fields
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
 from warpseal.store.api_key import ApiKey, digest_key
@@ -57,10 +58,17 @@ class ApiAccess:
 
         return guarded
 
+    async def check(self, request: Request) -> None:
+        """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
+        self._apply(request, self._consume(request, await self._key(request), 1, is_trial=True))
+
     async def admit(self, request: Request, units: int) -> None:
         """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required."""
-        key = await self._key(request)
-        result = self._consume(request, key, units)
+        self._apply(request, self._consume(request, await self._key(request), units))
+
+    @staticmethod
+    def _apply(request: Request, result: RateLimitResult | None) -> None:
+        """Set the headers of the response from the state of the caller's limits. Raises RateLimited."""
         if result is None:
             return
         headers = response_headers(request.scope)
@@ -71,16 +79,17 @@ class ApiAccess:
             headers["ratelimit-reset"] = str(result.reset_s)
             raise RateLimited(result.limit, result.window_s, result.reset_s)
 
-    def _consume(self, request: Request, key: ApiKey | None, units: int) -> RateLimitResult | None:
+    def _consume(
+        self, request: Request, key: ApiKey | None, units: int, *, is_trial: bool = False
+    ) -> RateLimitResult | None:
         if key is not None:
             log_fields(request.scope)["api_key"] = key.name
-            return self._limiter.consume(
-                f"key {key.name}", ComputeUnitLimits(key.units_per_minute, key.units_per_day), units, self._now()
-            )
-        caller, is_loopback = client_network(client_address(request.scope))
-        if is_loopback and not self._settings.rate_limit_loopback:
-            return None
-        return self._limiter.consume(caller, self._anonymous, units, self._now())
+            caller, limits = f"key {key.name}", ComputeUnitLimits(key.units_per_minute, key.units_per_day)
+        else:
+            (caller, is_loopback), limits = client_network(client_address(request.scope)), self._anonymous
+            if is_loopback and not self._settings.rate_limit_loopback:
+                return None
+        return self._limiter.consume(caller, limits, units, self._now(), is_trial=is_trial)
 
     async def _key(self, request: Request) -> ApiKey | None:
         """Return the caller's key; if none is required, an invalid key counts as not given."""

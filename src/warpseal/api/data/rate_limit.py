@@ -66,10 +66,13 @@ class RateLimiter:
     def __init__(self, max_callers: int = MAX_CALLERS) -> None:
         self._callers: LRUCache[tuple[str, ComputeUnitLimits], tuple[_TokenBucket, ...]] = LRUCache(max_callers)
 
-    def consume(self, caller: str, limits: ComputeUnitLimits, units: int, now: float) -> RateLimitResult | None:
+    def consume(
+        self, caller: str, limits: ComputeUnitLimits, units: int, now: float, *, is_trial: bool = False
+    ) -> RateLimitResult | None:
         """Consume units of a caller if both windows have enough; None: the caller is not limited. now: seconds.
 
         A request that costs more than a whole window is allowed when the bucket is full, and empties it.
+        is_trial: nothing is consumed.
         """
         if not limits.windows:
             return None
@@ -81,7 +84,7 @@ class RateLimiter:
             slowest = max(short, key=lambda bucket: bucket.wait_s(min(units, bucket.units)))
             return _result(slowest, is_allowed=False, reset_s=slowest.wait_s(min(units, slowest.units)))
         for bucket in buckets:
-            bucket.left = max(0.0, bucket.left - units)
+            bucket.left = max(0.0, bucket.left - (0 if is_trial else units))
         nearest = min(buckets, key=lambda bucket: bucket.left / bucket.units)
         return _result(nearest, is_allowed=True, reset_s=nearest.wait_s(nearest.units))
 

@@ -65,7 +65,8 @@ def _has_token(scope: Scope, token: str) -> bool:
 
 def _without_port(host: str) -> str:
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        name, _, port = host[1:].partition("]")
+        return name if not port or (port[0] == ":" and port[1:].isdigit()) else host
     name, colon, port = host.rpartition(":")
     return name if colon and ":" not in name and port.isdigit() else host
 
