@@ -51,6 +51,9 @@ class Admission:
     units: int = 1_000_000
     key: str | None = None
 
+    async def check(self, request: Request) -> None:
+        await self.admit(request, 0)
+
     async def admit(self, request: Request, units: int) -> None:
         if self.key is not None and request.headers.get(KEY_HEADERS[0]) != self.key:
             raise ApiKeyRequired

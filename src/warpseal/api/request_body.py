@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpseal.api.http_protocol import IS_COMPLETE, MAX_MESSAGE_BODIES, RECEIVE_BY
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import BodyTooLarge, ReceiveTimeout
+from warpseal.runtime.locks import WorkerThreads
+
+LARGE_BYTES: Final = 65_536
+"""A body of more bytes is parsed in a worker thread."""
 
 _MAX_LENGTH_DIGITS: Final = 18
+# One thread: two would take turns with the event loop, which then waits twice as long.
+_PARSING: Final = WorkerThreads(1, "parse")
+
+T = TypeVar("T")
 
 
 async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> bytes:
@@ -38,6 +47,13 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
             raise BodyTooLarge(limit_bytes)
         if not message.get("more_body", False):
             return bytes(body)
+
+
+async def parse_body(parse: Callable[[bytes], T], body: bytes) -> T:
+    """Return the parsed body. The event loop runs while a large one is parsed."""
+    if len(body) <= LARGE_BYTES:
+        return parse(body)
+    return await asyncio.get_running_loop().run_in_executor(_PARSING, parse, body)
 
 
 def declared_length(scope: Scope) -> int:

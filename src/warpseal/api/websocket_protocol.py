@@ -16,6 +16,8 @@ from websockets.frames import CloseCode
 from warpseal.api.http_protocol import ABORT, LINGER_S
 
 _DRAIN_S: Final = 2.0
+# A frame may have two bytes and takes as long to parse as one of thousands.
+_PIECE_BYTES: Final = 4_096
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):
@@ -26,10 +28,38 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self.app_state = {**self.app_state, ABORT: self.transport.abort}
+        self._unparsed = bytearray()
+        self._parsing: asyncio.Handle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Parse frames piece by piece, so that other tasks run in between; nothing is read meanwhile."""
+        self._unparsed += data
+        if self._parsing is None:
+            self._parse_piece()
+
+    def _parse_piece(self) -> None:
+        self._parsing = None
+        piece = bytes(self._unparsed[:_PIECE_BYTES])
+        del self._unparsed[:_PIECE_BYTES]
+        super().data_received(piece)
+        if self.transport.is_closing():
+            self._unparsed.clear()
+        elif self._unparsed:
+            self.transport.pause_reading()
+            self._parsing = self.loop.call_soon(self._parse_piece)
+        elif not self.read_paused or self.close_sent:
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if self._parsing is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+        return message
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._ending is not None:
-            self._ending.cancel()
+        for handle in (self._ending, self._parsing):
+            if handle is not None:
+                handle.cancel()
         super().connection_lost(exc)
 
     async def send(self, message: Any) -> None:

@@ -56,6 +56,7 @@ LoadChainConfig = Callable[[], Awaitable[ChainConfig | None]]
 
 _MAX_FILTERS: Final = 100_000
 _MAX_FILTER_ID_CHARACTERS: Final = 256
+_MAX_FILTER_PARAMS_BYTES: Final = 4_096
 
 
 class ForwardingObserver(Protocol):
@@ -128,6 +129,7 @@ class EvmForwarder:
             responses |= await self._send_batch(group, await self._candidates(node))
         for number, call in enumerate(calls):
             if call.method in SUBNET_EVM:
+                await asyncio.sleep(0)  # The responses to a thousand calls may all be known.
                 responses[number] = await self._complete_subnet_evm(call, responses[number])
         return [responses[number] for number in range(len(calls))]
 
@@ -313,8 +315,10 @@ class FilterRegistry:
 
     def node_of(self, params: msgspec.Raw | None) -> EvmNode | None:
         """Return the node of the filter that is the first argument; None if it is unknown."""
+        if params is None or memoryview(params).nbytes > _MAX_FILTER_PARAMS_BYTES:
+            return None
         try:
-            arguments = msgspec.json.decode(params) if params is not None else []
+            arguments = msgspec.json.decode(params)
         except msgspec.MsgspecError:
             return None
         filter_id = arguments[0] if isinstance(arguments, list) and arguments else None

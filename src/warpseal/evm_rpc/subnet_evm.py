@@ -36,6 +36,8 @@ _HASH_CHARACTERS: Final = 66
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")
 _TEXT_TIME: Final = re.compile(r"[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
 _MAX_NUMBER: Final = 32
+# An argument is a block or a moment.
+_MAX_PARAMS_BYTES: Final = 4_096
 
 CallNode = Callable[[RpcCall], Awaitable[RpcResponse]]
 """Calls the chain's nodes."""
@@ -159,7 +161,9 @@ def _encode(result: Mapping[str, Any]) -> bytes:
 
 
 def _parse_arguments(params: msgspec.Raw | None) -> list[Any]:
-    """Return the arguments of a call. Numbers may have any size. Raises ValueError."""
+    """Return the arguments of a call. Numbers may have any size. Raises RpcFailure, ValueError."""
+    if params is not None and memoryview(params).nbytes > _MAX_PARAMS_BYTES:
+        raise _too_many_arguments(1)
     given = None if params is None else msgspec.json.decode(params)
     return [] if given is None else msgspec.convert(given, list[Any])
 

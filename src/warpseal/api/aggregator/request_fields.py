@@ -70,8 +70,10 @@ class FieldNames:
         return given
 
 
-# No request nests. The recursion limit of the interpreter is no protection: a library may have raised it too far.
+# No request nests, and none has many fields. The recursion limit of the interpreter is no protection: a library may
+# have raised it too far.
 _MAX_BRACKETS: Final = 256
+_MAX_SEPARATORS: Final = 4_096
 
 
 def read_fields(body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
@@ -93,6 +95,8 @@ def _decode(body: bytes) -> _Pairs:
     """Return the top object of a body; null is an object without fields, as the reference takes it."""
     if body.count(b"[") + body.count(b"{") > _MAX_BRACKETS:
         raise UndecodableBody("body", "nested too deeply")
+    if body.count(b",") + body.count(b":") > _MAX_SEPARATORS:
+        raise UndecodableBody("body", "too many fields")
     try:
         decoded = _DECODER.decode(body.decode("utf-8"))
     except (ValueError, ArithmeticError, RecursionError):

@@ -22,11 +22,12 @@ from warpseal.api.node.jsonrpc_geth import (
     MAX_BODY_BYTES,
     MAX_RESULT_BYTES,
     RequestBody,
+    count_entries,
     encode_responses,
     parse_request_body,
 )
 from warpseal.api.node.router import text_response
-from warpseal.api.request_body import declared_length, read_body
+from warpseal.api.request_body import LARGE_BYTES, declared_length, parse_body, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import RateLimited
 from warpseal.evm_rpc.forwarder import EvmForwarder
@@ -42,6 +43,10 @@ _KEY_PARAMETER: Final = "apikey"
 
 class Admission(Protocol):
     """Decides whether a caller may make a request, and counts it."""
+
+    async def check(self, request: Request) -> None:
+        """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
+        ...
 
     async def admit(self, request: Request, units: int) -> None:
         """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited, StoreDown."""
@@ -59,15 +64,23 @@ class EvmEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = http_refusal(scope)
         if response is None:
-            response = await self._handle(scope, await read_body(scope, receive, self._settings))
+            response = await self._admit(scope, receive)
         await response(scope, receive, send)
 
-    async def _handle(self, scope: Scope, body: bytes) -> Response:
-        request = parse_request_body(body)
+    async def _admit(self, scope: Scope, receive: Receive) -> Response:
+        """Read a body, count its entries and parse it. Key and limits are checked in between, a large body's before."""
+        caller = Request(scope_for_admission(scope))
+        body = b""
         try:
-            await self._admission.admit(Request(scope_for_admission(scope)), count_units(request))
+            if not 0 < declared_length(scope) <= LARGE_BYTES:
+                await self._admission.check(caller)
+            body = await read_body(scope, receive, self._settings)
+            await self._admission.admit(caller, await parse_body(count_entries, body))
         except RateLimited as error:
-            return rate_limit_response(request, error)
+            return rate_limit_response(parse_refused(body), error)
+        return await self._handle(scope, await parse_body(parse_request_body, body))
+
+    async def _handle(self, scope: Scope, request: RequestBody) -> Response:
         if request.rejection is not None:
             return _json_response(request.rejection)
         calls = request.calls
@@ -115,9 +128,9 @@ async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[i
     return dict(zip(positions, responses, strict=True))
 
 
-def count_units(request: RequestBody) -> int:
-    """Return the units that a body costs: one for each call, and at least one."""
-    return max(1, len(request.calls))
+def parse_refused(body: bytes) -> RequestBody:
+    """Return the calls of a body that is refused, so that its response has their ids; none of a large one."""
+    return parse_request_body(body) if len(body) <= LARGE_BYTES else RequestBody()
 
 
 def scope_for_admission(scope: Scope) -> Scope:

@@ -19,15 +19,16 @@ from warpseal.api.errors import Dialect, error_response
 from warpseal.api.http_protocol import ABORT
 from warpseal.api.node.evm import (
     Admission,
-    count_units,
     encode_error_for_all,
     forward_calls,
+    parse_refused,
     rate_limit_response,
     scope_for_admission,
 )
-from warpseal.api.node.jsonrpc_geth import RequestBody, encode_responses, parse_request_body
+from warpseal.api.node.jsonrpc_geth import RequestBody, count_entries, encode_responses, parse_request_body
 from warpseal.api.node.router import text_response
 from warpseal.api.node.websocket_calls import SUBSCRIBE, WebSocketCalls
+from warpseal.api.request_body import LARGE_BYTES, parse_body
 from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import MethodClass
@@ -117,18 +118,22 @@ class _ProxySession:
                 return
             given = message.get("text")
             await self._handle(given.encode() if given is not None else message.get("bytes") or b"")
+            await asyncio.sleep(0)  # Neither receive nor handle need suspend while there are messages.
         await asyncio.sleep(_DRAIN_S)
 
     async def _handle(self, body: bytes) -> None:
-        request = parse_request_body(body)
+        caller = Request(scope_for_admission(self._client.scope))
         try:
-            await self._admission.admit(Request(scope_for_admission(self._client.scope)), count_units(request))
+            if len(body) > LARGE_BYTES:
+                await self._admission.check(caller)
+            await self._admission.admit(caller, await parse_body(count_entries, body))
         except RateLimited as error:
-            self._send(encode_error_for_all(request, RpcError(LIMIT_EXCEEDED, str(error))))
+            self._send(encode_error_for_all(parse_refused(body), RpcError(LIMIT_EXCEEDED, str(error))))
             return
         except WarpsealError as error:  # For example a key that was revoked.
             self._queue.end(REFUSED, str(error)[:_MAX_REASON_CHARACTERS])
             return
+        request = await parse_body(parse_request_body, body)
         if request.rejection is not None:
             self._send(request.rejection)
             return

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
 import msgspec
 
 MAX_NESTING: Final = 64
-_BLANK: Final = b" \t\r\n"
-# One that is not closed ends with the text: so each quote is looked at once.
-_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+BLANK: Final = b" \t\r\n"
+# No step of a check takes longer than this many bytes do: other threads run in between.
+_PIECE_BYTES: Final = 65_536
 _BRACKETS: Final = b"[]{}"
 _NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
-_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
-_DECODER: Final = json.JSONDecoder()
+_OPENS: Final = b"\x01"
+_LEVEL_CHANGES: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 class InvalidJson(ValueError):
@@ -24,15 +26,26 @@ class InvalidJson(ValueError):
 
 def first_value(body: bytes) -> bytes:
     """Return the first JSON value of a body without the text after it. Raises InvalidJson."""
-    text = body.strip(_BLANK)
+    text = body.strip(BLANK)
     if not text:
         raise InvalidJson("EOF")
     _check_nesting(text)
+    end = end_of_first_value(text)
+    return text if end == len(text) else text[:end].rstrip(BLANK)
+
+
+def end_of_first_value(text: bytes | memoryview) -> int:
+    """Return the position after the first JSON value of a text, and the blanks after it. Raises InvalidJson."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        return _first_of_several(text)
-    return text
+    except msgspec.DecodeError as error:
+        trailing = _TRAILING.search(str(error))
+        if trailing is None:
+            raise InvalidJson("unexpected EOF" if "truncated" in str(error) else str(error)) from None
+        return int(trailing[1]) - 1  # It names the byte after the first of them.
+    except RecursionError:
+        raise InvalidJson(f"nesting is deeper than {MAX_NESTING}") from None
+    return len(text)
 
 
 def kind_of(value: bytes) -> str:
@@ -41,40 +54,32 @@ def kind_of(value: bytes) -> str:
     return kinds.get(value[:1], "number")
 
 
-def _first_of_several(text: bytes) -> bytes:
-    try:
-        decoded = text.decode()
-        _, end = _DECODER.raw_decode(decoded)
-        value = decoded[:end].encode()
-        msgspec.json.decode(value, type=msgspec.Raw)
-    except RecursionError:
-        raise InvalidJson(f"nesting is deeper than {MAX_NESTING}") from None
-    except UnicodeDecodeError:
-        raise InvalidJson("not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise InvalidJson(_describe(error, len(text))) from None
-    except msgspec.DecodeError as error:
-        raise InvalidJson(str(error)) from None
-    return value
-
-
-def _describe(error: json.JSONDecodeError, length: int) -> str:
-    if error.pos >= length or error.msg.startswith("Unterminated"):
-        return "unexpected EOF"
-    return f"{error.msg} at character {error.pos}"
+def count_brackets(text: bytes) -> int:
+    """Return how many brackets a text opens outside strings."""
+    return sum(changes.count(_OPENS) for changes in _level_changes(text))
 
 
 def _check_nesting(text: bytes) -> None:
-    """Raise InvalidJson if brackets nest too deeply. The decoder refuses unbalanced brackets.
-
-    Each pass removes the innermost brackets, so there is one pass per level, and each runs in C.
-    """
+    """Raise InvalidJson if brackets of the first value nest too deeply. The decoder refuses unbalanced brackets."""
     if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
         return
-    left = _STRINGS.sub(b"", text).translate(_SQUARE, _NOT_BRACKETS)
-    for _ in range(MAX_NESTING):
-        left = left.replace(b"[]", b"")
-        if not left:
+    level = 0
+    for changes in _level_changes(text):
+        levels = tuple(accumulate(memoryview(changes).cast("b"), initial=level))
+        if max(levels) > MAX_NESTING:
+            raise InvalidJson(f"nesting is deeper than {MAX_NESTING}")
+        level = levels[-1]
+        if level <= 0 and changes:
             return
-    if b"[" in left:
-        raise InvalidJson(f"nesting is deeper than {MAX_NESTING}")
+
+
+def _level_changes(text: bytes) -> Iterator[bytes]:
+    """Yield the brackets outside strings, piece by piece, as signed bytes: 1 opens one, -1 closes one."""
+    in_string, held = False, b""
+    for start in range(0, len(text), _PIECE_BYTES):
+        piece = held + text[start : start + _PIECE_BYTES]
+        is_escaping = (len(piece) - len(piece.rstrip(b"\\"))) % 2
+        held = b"\\" if is_escaping else b""
+        parts = piece[: len(piece) - is_escaping].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        yield b"".join(parts[in_string::2]).translate(_LEVEL_CHANGES, _NOT_BRACKETS)
+        in_string ^= len(parts) % 2 == 0

@@ -24,7 +24,7 @@ from warpseal.api.node.jsonrpc_gorilla import (
     quoted,
     success,
 )
-from warpseal.api.request_body import declared_length, read_body
+from warpseal.api.request_body import declared_length, parse_body, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused, WarpsealError
 
@@ -67,7 +67,7 @@ class JsonRpcEndpoint:
         """Return the reply to a body; empty for a notification."""
         request: JsonRpcRequest | None = None
         try:
-            request = parse(body)
+            request = await parse_body(parse, body)
             request.check()
             log_fields(scope)["method_called"] = request.method[:64]
             result = await self._call(request)

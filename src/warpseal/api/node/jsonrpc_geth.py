@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.node.json_text import MAX_NESTING, InvalidJson, first_value, kind_of
+from warpseal.api.node.json_text import (
+    BLANK,
+    MAX_NESTING,
+    InvalidJson,
+    count_brackets,
+    end_of_first_value,
+    first_value,
+    kind_of,
+)
+from warpseal.api.request_body import LARGE_BYTES
 from warpseal.node.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -27,6 +36,8 @@ from warpseal.node.jsonrpc import (
 
 MAX_BODY_BYTES: Final = 5_242_880
 MAX_BATCH_CALLS: Final = 1_000
+# Of a body, outside strings. The event loop has to wait while the decoder reads them, also in another thread.
+MAX_BRACKETS: Final = 1_000_000
 MAX_RESULT_BYTES: Final = 25_000_000
 CONTENT_TYPE: Final = "application/json"
 ACCEPTED_TYPES: Final = frozenset({"application/json", "application/json-rpc", "application/jsonrequest"})
@@ -61,14 +72,49 @@ class _PlainCall(msgspec.Struct, forbid_unknown_fields=True):
     params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_PLAIN: Final = msgspec.json.Decoder(_PlainCall | list[_PlainCall])
+class _LargeCall(msgspec.Struct):
+    """All fields of a call or a response; others are skipped without being built."""
+
+    jsonrpc: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    method: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def _batch_decoder(entry: Any) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of arrays that stops with a ValidationError at the entry after the last one allowed."""
+    fields = [(f"entry_{number}", entry | msgspec.UnsetType, msgspec.UNSET) for number in range(MAX_BATCH_CALLS)]
+    return msgspec.json.Decoder(msgspec.defstruct("_Batch", fields, array_like=True, forbid_unknown_fields=True))
+
+
+_LARGE_CALL: Final = msgspec.json.Decoder(_LargeCall)
+_PLAIN_CALL: Final = msgspec.json.Decoder(_PlainCall)
+_PLAIN_BATCH: Final = _batch_decoder(_PlainCall)
+_BATCH: Final = _batch_decoder(msgspec.Raw)
+
+
+def count_entries(body: bytes) -> int:
+    """Return the entries of a batch, without decoding them; 1 for any other body, and for a batch that is refused."""
+    if not _is_array(body) or _has_too_many_brackets(body):
+        return 1
+    try:
+        return max(1, len(_entries(_BATCH.decode(body))))
+    except (msgspec.MsgspecError, RecursionError):
+        return 1
 
 
 def parse_request_body(body: bytes) -> RequestBody:
     """Return the calls of a body, or the rejection of a body without calls. An empty body has neither."""
-    plain = _parse_plain(body)
+    is_too_dense = _has_too_many_brackets(body)
+    plain = None if is_too_dense else _parse_plain(body)
     if plain is not None:
         return plain
+    if _is_array(body) and _has_surplus(body[:LARGE_BYTES] if is_too_dense else body):
+        return RequestBody(rejection=encode_batch_response([(_first_id(body), _BATCH_TOO_LARGE)]))
+    if is_too_dense:
+        return RequestBody(rejection=encode_response(None, _NO_JSON))
     try:
         text = first_value(body)
     except InvalidJson as error:
@@ -76,7 +122,7 @@ def parse_request_body(body: bytes) -> RequestBody:
     if kind_of(text) != "array":
         call = _parse_call(text)
         return RequestBody((call,) if call is not None else (), False)
-    return _parse_batch(msgspec.json.decode(text, type=list[msgspec.Raw]))
+    return _parse_batch(_entries(_BATCH.decode(text)))
 
 
 def encode_responses(request: RequestBody, responses: Mapping[int, RpcResponse]) -> bytes:
@@ -103,14 +149,55 @@ def encode_responses(request: RequestBody, responses: Mapping[int, RpcResponse])
 def _parse_plain(body: bytes) -> RequestBody | None:
     """Return the calls of a body with nothing unusual in it; None if each part has to be parsed by itself."""
     try:
-        decoded = _PLAIN.decode(body)
+        if not _is_array(body):
+            call = _plain_call(_PLAIN_CALL.decode(body))
+            return None if call is None else RequestBody((call,), False)
+        entries = _entries(_PLAIN_BATCH.decode(body))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if not isinstance(decoded, list):
-        call = _plain_call(decoded)
-        return None if call is None else RequestBody((call,), False)
-    calls = tuple(call for entry in decoded if (call := _plain_call(entry)) is not None)
-    return RequestBody(calls, True) if calls and len(calls) == len(decoded) <= MAX_BATCH_CALLS else None
+    calls = tuple(call for entry in entries if (call := _plain_call(entry)) is not None)
+    return RequestBody(calls, True) if calls and len(calls) == len(entries) else None
+
+
+def _has_too_many_brackets(body: bytes) -> bool:
+    if len(body) <= MAX_BRACKETS or body.count(b"[") + body.count(b"{") <= MAX_BRACKETS:
+        return False
+    return count_brackets(body) > MAX_BRACKETS
+
+
+def _is_array(body: bytes) -> bool:
+    return body[:1] == b"[" or body.lstrip(BLANK)[:1] == b"["
+
+
+def _entries(batch: msgspec.Struct) -> tuple[Any, ...]:
+    entries = msgspec.structs.astuple(batch)
+    return entries[: entries.index(msgspec.UNSET)] if entries[-1] is msgspec.UNSET else entries
+
+
+def _has_surplus(body: bytes) -> bool:
+    try:
+        _BATCH.decode(body)
+    except msgspec.ValidationError:
+        return True
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return False
+
+
+def _first_id(body: bytes) -> msgspec.Raw | None:
+    """Return the id of the first valid call among the allowed entries of a batch with more; None if none has one."""
+    left = memoryview(body.lstrip(BLANK))
+    for _ in range(MAX_BATCH_CALLS):
+        left = left[1:]
+        try:
+            end = end_of_first_value(left[:LARGE_BYTES])
+        except InvalidJson:  # It is longer.
+            return None
+        call = _parse_call(bytes(left[:end]).strip(BLANK))
+        if call is not None and call.error is None and call.id is not None:
+            return call.id
+        left = left[end:]
+    return None
 
 
 def _plain_call(entry: _PlainCall) -> RpcCall | None:
@@ -129,18 +216,14 @@ def _parse_batch(texts: Sequence[msgspec.Raw]) -> RequestBody:
     if not texts:
         return RequestBody(rejection=encode_response(None, _EMPTY_BATCH))
     parsed = (_parse_call(bytes(text).lstrip()) for text in texts)
-    calls = (call for call in parsed if call is not None)
-    if len(texts) > MAX_BATCH_CALLS:
-        first_id = next((call.id for call in calls if call.error is None and call.id is not None), None)
-        return RequestBody(rejection=encode_batch_response([(first_id, _BATCH_TOO_LARGE)]))
-    return RequestBody(tuple(calls), True)
+    return RequestBody(tuple(call for call in parsed if call is not None), True)
 
 
 def _parse_call(text: bytes) -> RpcCall | None:
     """Return the call that a JSON value is; None for a response, which is not answered."""
     if kind_of(text) != "object":
         return RpcCall(error=_INVALID)
-    fields = {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
+    fields = _fields(text)
     call_id = _parse_id(fields.get("id"))
     method = _parse_text(fields.get("method"))
     params = fields.get("params")
@@ -153,6 +236,14 @@ def _parse_call(text: bytes) -> RpcCall | None:
         return RpcCall(method, error=_INVALID)
     is_array = params is None or kind_of(bytes(params).lstrip()) in ("array", "null")
     return RpcCall(method, params, call_id, call_id is None, None if is_array else _NO_ARRAY)
+
+
+def _fields(text: bytes) -> Mapping[str, msgspec.Raw]:
+    """Return the fields of an object by their names in lower case; a large object has to spell them so."""
+    if len(text) > LARGE_BYTES:
+        given = msgspec.structs.asdict(_LARGE_CALL.decode(text))
+        return {name: value for name, value in given.items() if value is not msgspec.UNSET}
+    return {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
 
 
 def _parse_id(value: msgspec.Raw | None) -> msgspec.Raw | None:

@@ -17,6 +17,8 @@ from warpseal.api.node.json_text import InvalidJson, first_value, kind_of
 
 VERSION: Final = "2.0"
 MAX_BODY_BYTES: Final = 1_048_576
+# Every field has one; counting them costs nothing.
+MAX_COLONS: Final = 10_000
 CONTENT_TYPE: Final = "application/json; charset=utf-8"
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -66,6 +68,12 @@ class JsonRpcRequest:
         return service, name
 
 
+class _Arguments(msgspec.Struct, array_like=True):
+    """An array of which only the first element counts."""
+
+    first: msgspec.Raw = _NULL
+
+
 def parse(body: bytes) -> JsonRpcRequest:
     """Return the request that a body begins with. Raises JsonRpcError with code -32700."""
     try:
@@ -76,6 +84,8 @@ def parse(body: bytes) -> JsonRpcRequest:
         return JsonRpcRequest("", "", _NULL, None)
     if kind_of(text) != "object":
         raise JsonRpcError(PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}")
+    if text.count(b":") > MAX_COLONS:
+        raise JsonRpcError(PARSE_ERROR, f"a request has at most {MAX_COLONS} fields")
     fields = {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
     version, method = _text(fields, "jsonrpc"), _text(fields, "method")
     request_id = msgspec.Raw(bytes(fields.get("id", _NULL)).strip())
@@ -88,13 +98,13 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
     Keys count in any case, unknown ones are ignored, null counts as not given.
     """
     try:
-        given = msgspec.json.decode(params)
-        if isinstance(given, list):
-            given = given[0] if given else None
+        if kind_of(bytes(params).lstrip()) == "array":
+            params = msgspec.json.decode(params, type=_Arguments).first
+        given = msgspec.json.decode(params, type=dict[str, msgspec.Raw] | None) or {}
         known = {name.lower(): name for name in kind.__struct_encode_fields__}
-        fields = {known.get(key.lower(), key): value for key, value in (given or {}).items() if value is not None}
-        return msgspec.convert(fields, kind)
-    except (msgspec.MsgspecError, AttributeError, RecursionError):
+        fields = {known.get(key.lower(), key): value for key, value in given.items() if bytes(value) != b"null"}
+        return msgspec.json.decode(_ENCODER.encode(fields), type=kind)
+    except (msgspec.MsgspecError, RecursionError):
         raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
 
 
