@@ -107,15 +107,18 @@ class ChainIndexer(Generic[T]):
                 await self._update_status(force=False)
 
     async def _keep_indexing(self) -> None:
-        delays = RetryDelays(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s))
+        delays, failure = RetryDelays(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s)), ""
         while True:
             try:
                 await self._index()
-            except IndexDamaged as error:
-                await self._report_stop(IndexingStopped(StopReason.INDEX_DAMAGED, self._next or 0, str(error)))
-                await asyncio.sleep(self._settings.retry_stopped_s)
             except StoreDown as error:
-                log.warning("index write failed", extra={"chain": self._sync.chain.value, "reason": str(error)})
+                is_repeated, failure = str(error) == failure, str(error)
+                if not is_repeated:
+                    log.warning("index write failed", extra={"chain": self._sync.chain.value, "reason": failure})
+                elif isinstance(error, IndexDamaged):  # Once it may be the consequence of an earlier failure.
+                    self._stopped = IndexingStopped(StopReason.INDEX_DAMAGED, self._next or 0, failure)
+                    with suppress(StoreDown):
+                        await self._update_status(force=True)
                 await asyncio.sleep(delays.next())
             except IndexingStopped as stop:
                 await self._report_stop(stop)
