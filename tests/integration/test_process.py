@@ -118,7 +118,7 @@ async def test_a_request_in_flight_while_the_start_fails_gets_a_503(tmp_path: Pa
             writer.write(head.encode() + body)
             # The daemon has read it once it answers a later request.
             async with session.get(api_url + "/health") as response:
-                assert response.status == 200
+                assert response.status == 503
             released.set()
             assert (await reader.readline()).startswith(b"HTTP/1.1 503")
             assert b"shutting_down" in await reader.read()
