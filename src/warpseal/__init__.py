@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpseal.version import __version__
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
     P_CHAIN,
@@ -60,8 +61,6 @@ from warpseal.warp.validator_set import (
 if TYPE_CHECKING:
     from warpseal.l1.verification import MessageVerification
 
-__version__ = "0.1.0"
-
 __all__ = [
     "PRIMARY_NETWORK",
     "P_CHAIN",
@@ -79,6 +78,7 @@ __all__ = [
     "UnsignedMessage",
     "ValidationID",
     "Validator",
+    "__version__",
     "build_canonical_set",
     "decode_signers",
     "encode_signers",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from warpseal import __version__
 from warpseal.cli.main import COMMANDS, main
 from warpseal.config.keys import KEYS
+from warpseal.version import __version__
 
 NODE = {"base-url": "https://user:s3cr3t@node.example:9650/s3cr3t-path", "query-parameters": {"token": "s3cr3t-token"}}
 LEAST = {"p-chain-api": NODE, "info-api": [NODE, {"base-url": "http://127.0.0.1:9650"}]}

@@ -9,10 +9,11 @@ from typing import Any
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.indexed_daemon import run_recorded_daemon
-from warpseal import __version__, bls
+from warpseal import bls
 from warpseal.daemon.status import share_limits
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 # One validator of the L1 is inactive, one nearly drained, one unreachable; none of the Primary Network is.

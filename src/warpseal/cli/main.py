@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from warpseal import __version__
 from warpseal.errors import StartupError
+from warpseal.version import __version__
 
 DESCRIPTION = """\
 Warpseal aggregates the BLS signatures of Avalanche validators over Warp messages.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from warpseal import __version__, bls
+from warpseal import bls
 from warpseal.api.aggregator.endpoints import SigningServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.startup_gate import StartupGate
@@ -31,6 +31,7 @@ from warpseal.peers.identity import lock_identity
 from warpseal.prices.sources import AvaxPrices, open_price_sources
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF
+from warpseal.version import __version__
 from warpseal.warp.ids import node_id_text
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from warpseal import __version__
 from warpseal.api.settings import NETWORK_NAMES
 from warpseal.api.status.document import (
     INACTIVE,
@@ -28,6 +27,7 @@ from warpseal.api.status.document import (
     utc_text,
 )
 from warpseal.ops.health.nodes import P_CHAIN_API
+from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
 

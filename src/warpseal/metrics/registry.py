@@ -12,11 +12,11 @@ from typing import Final, TypeVar
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-import warpseal
 from warpseal.bls import BACKEND
 from warpseal.errors import NodeUnavailable, NoValidators, QuorumNotReached, WarpsealError
 from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
 from warpseal.metrics.samples import MetricSources, MetricsSnapshot
+from warpseal.version import __version__
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Metrics:
         self._rows_written = self._counter("warpseal_store_rows_written", "Rows that the store has committed")
         build_text = "Always 1; its labels are the version and the BLS backend"
         build = Gauge("warpseal_build_info", build_text, ["version", "bls"], registry=self.registry)
-        build.labels(warpseal.__version__, BACKEND).set(1)
+        build.labels(__version__, BACKEND).set(1)
 
     def _histogram(self, name: str, text: str, labels: Sequence[str]) -> Histogram:
         return Histogram(name, text, labels, registry=self.registry, buckets=DURATION_BUCKETS_S)

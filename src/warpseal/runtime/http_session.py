@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
-import warpseal
+from warpseal.version import __version__
 
 
 def new_session(connector: aiohttp.BaseConnector | None = None) -> aiohttp.ClientSession:
@@ -13,7 +13,7 @@ def new_session(connector: aiohttp.BaseConnector | None = None) -> aiohttp.Clien
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
-        headers={"User-Agent": f"warpseal/{warpseal.__version__}", "Accept-Encoding": "identity"},
+        headers={"User-Agent": f"warpseal/{__version__}", "Accept-Encoding": "identity"},
         auto_decompress=False,
         trust_env=False,
     )

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal import __version__
 from warpseal.api.data.access import KEY_HEADERS
 from warpseal.api.data.bodies import (
     AggregateSignaturesRequest,
@@ -28,6 +27,7 @@ from warpseal.api.data.operations import OPERATIONS, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.status.document import StatusDocument
+from warpseal.version import __version__
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _COMPONENT: Final = "#/components/schemas/{name}"
