@@ -269,7 +269,7 @@ async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_pass
             assert url.partition("/ext")[0] not in text
 
 
-async def test_uptime_is_kept_over_a_restart_and_downtime_of_ours_is_nobodys_uptime(tmp_path: Path) -> None:
+async def test_uptime_is_kept_over_a_restart_and_downtime_of_the_daemon_counts_for_no_validator(tmp_path: Path) -> None:
     now, ran_s = asyncio.get_running_loop().time, 0.0
     async with run_network(PLAN) as network:
         began = now()
