@@ -42,6 +42,8 @@ class Metrics:
         self._bad_shares: Tally[str] = Tally()
         self._add_series()
         # Children are looked up for every request, and there are few of them.
+        self._duration_of = cache(self._duration.labels)
+        self._stage_of = cache(self._stages.labels)
         self._http_of = cache(self._http.labels)
         self._evm_calls_of = cache(self._evm_calls.labels)
         ProcessCollector(registry=self.registry)
@@ -96,9 +98,9 @@ class Metrics:
         """
         for stage, seconds in stages.items():
             if stage == TOTAL_STAGE:
-                self._duration.labels(outcome).observe(seconds)
+                self._duration_of(outcome).observe(seconds)
             else:
-                self._stages.labels(stage, outcome).observe(seconds)
+                self._stage_of(stage, outcome).observe(seconds)
 
     def observe_http(self, route: str, status: int) -> None:
         """Count one HTTP response. route: the template of the path, of which there are few."""
