@@ -174,12 +174,12 @@ async def test_doctor_reads_the_store_of_the_data_dir_flag(tmp_path: Path) -> No
 
 async def test_doctor_says_what_a_wrong_base_url_answered_and_what_that_means(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
-        wrong = {"base-url": f"{network.node_uri}/ext/info"}
+        wrong = {"base-url": f"{network.node_uri}/wrong"}
         finished = await run_doctor(network, tmp_path, {"info-api": wrong})
     assert finished.code == 1
     (bad,) = (finding for finding in findings(finished, "BAD ") if finding.startswith("info-api[0]"))
     assert "HTTP 404" in bad
-    assert "a path too many, such as /ext/info" in finished.stdout
+    assert "a path too many" in finished.stdout
 
 
 async def test_doctor_names_inactive_validators_with_balance_and_advice(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from warpseal.cli.main import COMMANDS, main
 from warpseal.config.keys import KEYS
+from warpseal.runtime.settings import Group
 from warpseal.version import __version__
 
 NODE = {"base-url": "https://user:s3cr3t@node.example:9650/s3cr3t-path", "query-parameters": {"token": "s3cr3t-token"}}
@@ -52,6 +53,9 @@ def test_help_names_every_command_and_what_it_does(
     for words, (_, what) in COMMANDS.items():
         assert words[0] in shown
         assert len(words) > 1 or what.split()[0] in shown
+    assert shown.splitlines()[0] == "usage: warpseal COMMAND [ARGUMENT ...]"
+    assert "First steps:" in shown.splitlines()[2]
+    assert "warpseal demo " in shown.splitlines()[4]
 
 
 @pytest.mark.parametrize("words", list(COMMANDS))
@@ -69,11 +73,57 @@ def test_every_command_and_every_flag_has_a_help_text(
             assert lines[place + 1].startswith("     "), line
 
 
-def test_the_help_of_serve_has_a_flag_for_every_key_that_is_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+def flags_by_group(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[str]]:
+    """Return the flags in the help of a command by the title of their group."""
+    assert exit_code(*words, "--help") == 0
+    groups: dict[str, list[str]] = {}
+    for line in capsys.readouterr().out.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            flags = groups.setdefault(line.removesuffix(":"), [])
+        elif line.startswith("  --"):
+            flags.append(line.split()[0].removeprefix("--").rstrip(","))
+    return groups
+
+
+def test_the_help_of_serve_has_every_key_that_is_no_secret_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = flags_by_group(capsys, "serve")
+    for group in Group:
+        keys = [key for key in KEYS if key.setting.group is group]
+        assert shown[group] == [key.name for key in keys if not key.setting.is_secret]
+
+
+def test_the_help_of_serve_begins_with_the_first_steps(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert exit_code("serve", "--help") == 0
-    shown = capsys.readouterr().out
-    for key in KEYS:
-        assert (f"--{key.name} " in shown) != key.setting.is_secret
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["usage: warpseal serve [--config FILE] [--KEY VALUE ...]", "", "Run the daemon. First steps:"]
+    (config,) = (line for line in lines if line.lstrip().startswith("{"))
+    assert exit_code("config", "check", write(tmp_path, config)) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "foreign"),
+    [
+        ("doctor", {"p-chain-api", "data-dir", "tracked-subnet-ids", "wait"}, {"api-port", "index-chains", "compat"}),
+        (
+            "index run",
+            {"p-chain-api", "data-dir", "index-chains", "log-level", "ends-with-stdin"},
+            {"api-port", "store-url"},
+        ),
+        ("index status", {"data-dir", "index-url", "network"}, {"genesis-file", "log-level", "api-port"}),
+        ("index verify", {"genesis-file", "index-url", "sample"}, {"index-low-priority", "log-level", "api-port"}),
+        ("config check", set[str](), {"api-port", "data-dir"}),
+        ("store info", {"store-url", "data-dir"}, {"api-port"}),
+        ("health", {"url", "data-dir"}, {"api-port"}),
+    ],
+)
+def test_the_help_of_other_commands_has_only_the_settings_that_they_read(
+    words: str, own: set[str], foreign: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = flags_by_group(capsys, *words.split())
+    shown = {flag for flags in groups.values() for flag in flags}
+    assert own <= shown
+    assert not foreign & shown
+    assert all(groups[group] for group in Group if group in groups)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +156,33 @@ def test_config_check_shows_each_value_and_its_source(
     assert rows["signature-cache-size"].endswith("default")
     assert "https://node.example:9650" in rows["p-chain-api"]
     assert "s3cr3t" not in shown
+
+
+def test_config_check_takes_the_flags_of_serve_and_names_where_each_fault_came_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METRICS_PORT", "none")
+    monkeypatch.setenv("WARPSEAL_API_PROT", "7000")
+    file = write(tmp_path, {**LEAST, "p-chain-api": "http://127.0.0.1:9650/ext/bc/P"})
+    assert exit_code("config", "check", file, "--log-level", "loud") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "the configuration has 4 faults:"
+    assert lines[1].startswith("  p-chain-api: ends in the path of an API, /ext/bc/P,")
+    assert lines[1].endswith(f"use http://127.0.0.1:9650 (file {file})")
+    assert lines[2] == "  metrics-port: expected a number, found 'none' (environment METRICS_PORT)"
+    assert lines[3].startswith("  log-level: ")
+    assert lines[3].endswith("(flag --log-level)")
+    assert lines[4].endswith("did you mean WARPSEAL_API_PORT?")
+
+
+def test_config_check_says_that_a_variable_of_kubernetes_is_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_PORT", "tcp://10.0.0.1:80")
+    assert exit_code("config", "check", write(tmp_path, LEAST)) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "\nAPI_PORT: ignored" in "\n".join(shown)
+    assert next(line for line in shown if line.startswith("  api-port ")).endswith("default")
 
 
 def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,8 @@ async def test_without_a_daemon_the_commands_say_where_they_looked(tmp_path: Pat
 async def test_a_daemon_writes_its_address_and_removes_it_at_a_clean_stop(tmp_path: Path) -> None:
     async with run_network(Plan(validators=4, l1s=())) as network:
         file = write_config_file(network, tmp_path)
-        async with start_command("serve", "--config", str(file)) as command:
+        environ = {"WARPSEAL_NOT_KNOWN": "1", "API_PORT": "tcp://10.0.0.1:80"}
+        async with start_command("serve", "--config", str(file), environ=environ) as command:
             api, metrics = await command.listening()
             found = read_listening_daemon(tmp_path / "data")
             assert found == ListeningDaemon(api, metrics, command.process.pid)
@@ -79,6 +80,8 @@ async def test_a_daemon_writes_its_address_and_removes_it_at_a_clean_stop(tmp_pa
             assert watched.code == 0
             command.process.terminate()
             assert await command.ended() == 0
+        ignored = [line for line in command.stderr if "environment variable ignored" in line]
+        assert ["API_PORT" in ignored[0], "WARPSEAL_NOT_KNOWN" in ignored[1], len(ignored)] == [True, True, 2]
         assert read_listening_daemon(tmp_path / "data") is None
         assert not (tmp_path / "data" / LISTENING_NAME).exists()
 

@@ -1,20 +1,29 @@
-"""The table of settings in docs/operations.md is made from the declarations."""
+"""The tables of settings in docs/operations.md are made from the declarations."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 
 from tests import paths
-from warpseal.config.keys import KEYS, replace_settings_table
+from warpseal.config.keys import GROUP_CONTENTS, KEYS, replace_settings_tables
 from warpseal.config.load import load
-from warpseal.runtime.settings import SETTING
+from warpseal.runtime.settings import SETTING, Group
 
 PAGE = paths.DOCS / "operations.md"
 
 
-def test_the_settings_table_is_current() -> None:
+def test_the_settings_tables_are_current() -> None:
     page = PAGE.read_text()
-    assert page == replace_settings_table(page), "run `make docs-table`"
+    assert page == replace_settings_tables(page), "run `make docs-table`"
+
+
+def test_the_page_has_a_table_for_each_group_with_the_keys_of_that_group() -> None:
+    page = PAGE.read_text()
+    assert list(GROUP_CONTENTS) == list(Group)
+    for group, content in GROUP_CONTENTS.items():
+        table = page.partition(f"### {group[0].upper()}{group[1:]}: {content}\n")[2].partition("\n#")[0]
+        listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+        assert listed == [key.name for key in KEYS if key.setting.group is group] != []
 
 
 def test_every_key_has_one_field() -> None:

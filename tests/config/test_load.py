@@ -148,14 +148,132 @@ def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
     paths = [fault.split(":")[0] for fault in found]
     assert paths == [
         "p-chain-api[1].query-params",
+        "p-chain-api[1].base-url",
         "api-port",
         "metrics_port",
         "tracked-subnet-ids[1]",
+        "manually-tracked-peers[0].id",
         "manually-tracked-peers[0].ip",
         "allow-private-ips",
         "info-api",
     ]
-    assert "did you mean metrics-port?" in found[2]
+    assert "did you mean query-parameters?" in found[0]
+    assert "did you mean metrics-port?" in found[3]
+    assert all(fault.endswith(f" (file {tmp_path / 'config.json'})") for fault in found[:-1])
+
+
+def test_keys_that_contradict_each_other_are_reported_beside_other_faults(tmp_path: Path) -> None:
+    wrong = {**LEAST, "metrics-port": 8080, "request-timeout-seconds": 99, "max-body-bytes": "x", "tls-key-path": 1}
+    assert [fault.split(":")[0] for fault in faults_of(tmp_path, wrong)] == [
+        "max-body-bytes",
+        "tls-key-path",
+        "request-timeout-seconds",
+        "metrics-port",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "right"),
+    [
+        ("https://node.example/ext/bc/P", "/ext/bc/P, which the daemon appends itself; use https://node.example"),
+        (
+            "https://node.example:9650/ext/info/",
+            "/ext/info, which the daemon appends itself; use https://node.example:9650",
+        ),
+        (
+            "http://127.0.0.1:9650/ext/bc/C/rpc",
+            "/ext/bc/C/rpc, which the daemon appends itself; use http://127.0.0.1:9650",
+        ),
+        (
+            "https://u:canary@node.example/canary/ext/P?k=canary",
+            "/ext/P, which the daemon appends itself; use https://…@node.example/…?…",
+        ),
+        ("https://node.example/ext/bc/canary-1/x", "/ext/…, which the daemon appends itself; use https://node.example"),
+    ],
+)
+def test_a_base_url_that_ends_in_an_api_path_is_refused_with_the_right_one(
+    tmp_path: Path, given: str, right: str
+) -> None:
+    for content in ({"base-url": given}, given):
+        path = "info-api" if content == given else "info-api.base-url"
+        (fault,) = faults_of(tmp_path, {**LEAST, "info-api": content})
+        assert fault == f"{path}: ends in the path of an API, {right} (file {tmp_path / 'config.json'})"
+
+
+def test_a_node_may_be_given_by_its_base_url_as_text(tmp_path: Path) -> None:
+    url = NODE["base-url"]
+    file = write(tmp_path, {"p-chain-api": url, "info-api": [url, NODE]})
+    for loaded in (load(file, {}, {}), load(None, {"info-api": url}, {"P_CHAIN_API": url})):
+        assert loaded.config.node.p_chain_api == load(write(tmp_path, LEAST), {}, {}).config.node.p_chain_api
+        assert {node.base_url for node in loaded.config.node.info_api} == {url}
+
+
+def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
+    chain = "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"
+    wrong = {
+        "evm-chains": [
+            {"blockchain-id": chain, "rpc": "http://127.0.0.1:1/rpc"},
+            {"blockchain-id": chain, "rpc": [{"http-headers": 1}], "ws": "http://x", "deny-methods": ["a b"], "wss": 1},
+            {"blockchain-id": "x"},
+            "text",
+        ],
+        "index-from": {"q": 1, "c": -1},
+    }
+    found = faults_of(tmp_path, {**LEAST, **wrong})
+    assert [fault.split(":")[0] for fault in found] == [
+        "evm-chains[1].wss",
+        "evm-chains[1].blockchain-id",
+        "evm-chains[1].rpc[0].base-url",
+        "evm-chains[1].rpc[0].http-headers",
+        "evm-chains[1].ws[0]",
+        "evm-chains[1].deny-methods[0]",
+        "evm-chains[2].rpc",
+        "evm-chains[2].blockchain-id",
+        "evm-chains[3]",
+        "index-from.q",
+        "index-from.c",
+    ]
+    assert "expected an object, found text" in found[8]
+
+
+def test_a_fault_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path) -> None:
+    environ = {"WARPSEAL_API_PORT": "x", "SIGNATURE_CACHE_SIZE": "0", "AVAGO_LOG_DISPLAY_LEVEL": "loud"}
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, {**LEAST, "api-port": 1}), {"metrics-port": "70000", "api-host": "h"}, environ)
+    assert {str(fault).partition(":")[0]: fault.source for fault in caught.value.faults} == {
+        "api-port": "environment WARPSEAL_API_PORT",
+        "metrics-port": "flag --metrics-port",
+        "signature-cache-size": "environment SIGNATURE_CACHE_SIZE",
+        "log-display-level": "environment AVAGO_LOG_DISPLAY_LEVEL",
+    }
+
+
+def test_an_unknown_variable_is_a_fault_of_a_strict_check_only(tmp_path: Path) -> None:
+    file = write(tmp_path, LEAST)
+    environ = {"WARPSEAL_API_PROT": "1", "WARPSEAL_BLS": "blspy", "WARPSEAL_CONFIG_FILE": "x", "WARPSEAL_EMPTY": ""}
+    (unknown,) = load(file, {}, environ).unknown_names
+    assert str(unknown).startswith("WARPSEAL_API_PROT: unknown")
+    assert str(unknown).endswith("did you mean WARPSEAL_API_PORT?")
+    with pytest.raises(ConfigError) as caught:
+        load(file, {}, environ, strict=True)
+    assert caught.value.faults == (unknown,)
+
+
+def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(tmp_path: Path) -> None:
+    """For services named "api", "warpseal-metrics" and "warpseal"."""
+    environ = {
+        "API_PORT": "tcp://10.0.0.1:80",
+        "API_SERVICE_HOST": "10.0.0.1",
+        "WARPSEAL_METRICS_PORT": "udp://10.0.0.2:81",
+        "WARPSEAL_METRICS_SERVICE_PORT_HTTP": "81",
+        "WARPSEAL_PORT": "tcp://10.0.0.3:8080",
+        "WARPSEAL_PORT_8080_TCP_ADDR": "10.0.0.3",
+        "WARPSEAL_SERVICE_HOST": "10.0.0.3",
+    }
+    loaded = load(write(tmp_path, {**LEAST, "api-port": 1}), {}, environ, strict=True)
+    assert (loaded.config.api.api_port, loaded.config.api.metrics_port) == (1, 8081)
+    assert [notice.path for notice in loaded.notices] == ["API_PORT", "WARPSEAL_METRICS_PORT"]
+    assert "tcp://10.0.0.1:80" in loaded.notices[0].reason
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "nul", '{"api-port": 1, "api-port": 2}', "[" * 100_000])
@@ -166,6 +284,8 @@ def test_a_file_without_a_json_object_is_refused(tmp_path: Path, content: str) -
 def test_a_missing_file_is_reported_with_its_path() -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json: cannot be read"):
         load(Path("nowhere.json"), {}, {})
+    with pytest.raises(ConfigError, match=r"nowhere\.json: .* \(environment CONFIG_FILE\)"):
+        load(Path("nowhere.json"), {}, {"CONFIG_FILE": "nowhere.json"})
 
 
 def test_keys_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

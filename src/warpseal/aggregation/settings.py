@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import HOUR_S, MEBIBYTE, integer, seconds, setting
+from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, seconds, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class AggregationSettings:
         "signature-cache-size",
         integer(1, 10**9),
         "messages in the cache of signature shares",
+        group=Group.LIMITS,
         is_reference=True,
     )
     cache_bytes: int = setting(
@@ -36,6 +37,7 @@ class AggregationSettings:
         "signature-cache-bytes",
         integer(MEBIBYTE, 10**12),
         "memory for signature shares and results, bytes",
+        group=Group.LIMITS,
     )
     default_timeout_s: float = setting(
         15.0,
@@ -43,9 +45,15 @@ class AggregationSettings:
         seconds(0.1, HOUR_S),
         "timeout of a request that names none, seconds",
         "SECONDS",
+        group=Group.LIMITS,
     )
     max_timeout_s: float = setting(
-        55.0, "max-request-timeout-seconds", seconds(0.1, HOUR_S), "longest timeout of a request, seconds", "SECONDS"
+        55.0,
+        "max-request-timeout-seconds",
+        seconds(0.1, HOUR_S),
+        "longest timeout of a request, seconds",
+        "SECONDS",
+        group=Group.LIMITS,
     )
     buffer_wait_s: float = setting(
         2.0,
@@ -53,6 +61,7 @@ class AggregationSettings:
         seconds(0, HOUR_S),
         "wait for the quorum buffer once the quorum is reached, seconds",
         "SECONDS",
+        group=Group.LIMITS,
     )
 
     first_wave_percent: int = 95

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warpseal.errors import NetworkNotServed
-from warpseal.runtime.settings import HOUR_S, boolean, integer, list_of, seconds, setting, text, url
+from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, list_of, seconds, setting, text, url
 
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
 ALL_NETWORK_NAMES: Final = ("mainnet", "fuji", "testnet")
@@ -32,28 +32,56 @@ class ApiSettings:
     network_names: names that the `/v1` paths serve; empty: those of the network id.
     """
 
-    api_host: str = setting("0.0.0.0", "api-host", text, "address that the HTTP API listens on", "HOST")
-    api_port: int = setting(
-        8080, "api-port", _PORT, "port of the HTTP API; 0: a free port, which is printed", "PORT", is_reference=True
+    api_host: str = setting(
+        "0.0.0.0", "api-host", text, "address that the HTTP API listens on", "HOST", group=Group.HTTP
     )
-    metrics_host: str = setting("0.0.0.0", "metrics-host", text, "address that /metrics listens on", "HOST")
+    api_port: int = setting(
+        8080,
+        "api-port",
+        _PORT,
+        "port of the HTTP API; 0: a free port, which is printed",
+        "PORT",
+        group=Group.HTTP,
+        is_reference=True,
+    )
+    metrics_host: str = setting(
+        "0.0.0.0", "metrics-host", text, "address that /metrics listens on", "HOST", group=Group.HTTP
+    )
     metrics_port: int = setting(
-        8081, "metrics-port", _PORT, "port of /metrics; 0: a free port, which is printed", "PORT", is_reference=True
+        8081,
+        "metrics-port",
+        _PORT,
+        "port of /metrics; 0: a free port, which is printed",
+        "PORT",
+        group=Group.HTTP,
+        is_reference=True,
     )
     max_requests_in_flight: int = setting(
         1_000,
         "max-requests-in-flight",
         integer(1, 10**9),
         "concurrent aggregation requests; at most half of them from one client address",
+        group=Group.LIMITS,
     )
     max_connections: int = 4_096
     max_header_bytes: int = 32 * 1024
-    max_body_bytes: int = setting(512 * 1024, "max-body-bytes", integer(1024, 10**9), "largest request body, bytes")
+    max_body_bytes: int = setting(
+        512 * 1024, "max-body-bytes", integer(1024, 10**9), "largest request body, bytes", group=Group.LIMITS
+    )
     max_message_bytes: int = setting(
-        64 * 1024, "max-message-bytes", integer(64, 10**9), "largest message or justification, decoded, bytes"
+        64 * 1024,
+        "max-message-bytes",
+        integer(64, 10**9),
+        "largest message or justification, decoded, bytes",
+        group=Group.LIMITS,
     )
     receive_timeout_s: float = setting(
-        10.0, "receive-timeout-seconds", seconds(0.1, HOUR_S), "timeout of receiving a request, seconds", "SECONDS"
+        10.0,
+        "receive-timeout-seconds",
+        seconds(0.1, HOUR_S),
+        "timeout of receiving a request, seconds",
+        "SECONDS",
+        group=Group.LIMITS,
     )
     keep_alive_s: float = 75.0
     grace_period_s: float = setting(
@@ -62,9 +90,15 @@ class ApiSettings:
         seconds(0, HOUR_S),
         "time for requests in flight to finish at shutdown, seconds",
         "SECONDS",
+        group=Group.LIMITS,
     )
     ignore_unknown_fields: bool = setting(
-        False, "ignore-unknown-fields", boolean, "acceptance of request fields that are not documented", "BOOL"
+        False,
+        "ignore-unknown-fields",
+        boolean,
+        "acceptance of request fields that are not documented",
+        "BOOL",
+        group=Group.HTTP,
     )
     network_names: tuple[str, ...] = setting(
         (),
@@ -72,6 +106,7 @@ class ApiSettings:
         list_of(text),
         "names that {network} in a path may take; unset: those of the network",
         "NAMES",
+        group=Group.HTTP,
     )
 
     public_page: bool = setting(
@@ -80,6 +115,7 @@ class ApiSettings:
         boolean,
         "landing page and /status.json for all clients; false: for clients on this machine only",
         "BOOL",
+        group=Group.HTTP,
     )
     dashboards_url: str = setting(
         "",
@@ -87,6 +123,7 @@ class ApiSettings:
         _optional_url,
         "Grafana dashboards, to which the landing page links; unset: no link",
         "URL",
+        group=Group.HTTP,
     )
 
     @property

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from warpseal.cli import serve
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, load
 
@@ -13,12 +14,14 @@ from warpseal.config.load import ConfigError, load
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `warpseal config check`."""
     parser.add_argument("file", type=Path, metavar="FILE", help="JSON config file")
+    # A command line of `warpseal serve` can be checked as well.
+    serve.add_setting_arguments(parser, reads=())
 
 
 def run(args: argparse.Namespace) -> int:
     """Print every error with its path (exit code 1), or the effective settings and their sources (0)."""
     try:
-        loaded = load(args.file, {}, os.environ)
+        loaded = load(args.file, serve.given_flags(args), os.environ, strict=True)
     except ConfigError as error:
         print(error)
         return 1
@@ -26,4 +29,6 @@ def run(args: argparse.Namespace) -> int:
     for key in KEYS:
         source = loaded.sources.get(key.name, "default")
         print(f"  {key.name:36} {key.display(loaded.config):44} {source}")
+    for notice in loaded.notices:
+        print(notice)
     return 0

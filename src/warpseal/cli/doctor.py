@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 
-from warpseal.cli import serve
 from warpseal.cli.process import run_on_loop, set_up_logging
-from warpseal.cli.serve import load_config
+from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.daemon.doctor import Grade, run_checks
 
+DESCRIPTION = (
+    "Check whether this configuration can sign: nodes, store, validators, weight, clock. Each finding has a grade and, "
+    "if it is not good, advice. The daemon may run meanwhile. Exit code 1 if something is bad."
+)
+READS = ("p-chain-api", "info-api", "node-timeout-seconds", "validators", "peers", "store-url")
 MARKS = {Grade.GOOD: "ok  ", Grade.WARNING: "WARN", Grade.BAD: "BAD "}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `warpseal doctor`: those of `warpseal serve`, and its own."""
-    serve.add_arguments(parser)
+    parser.description = DESCRIPTION
+    add_config_arguments(parser)
     parser.add_argument(
         "--wait",
         type=float,
@@ -24,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time for connections to validators, seconds (default 15)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_setting_arguments(parser, READS)
 
 
 def run(args: argparse.Namespace) -> int:

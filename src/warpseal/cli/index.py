@@ -9,7 +9,7 @@ import time
 from typing import Any, Final
 
 from warpseal.cli.process import Command, run_on_loop, set_up_logging
-from warpseal.cli.serve import GC_THRESHOLDS, add_arguments, load_config
+from warpseal.cli.serve import GC_THRESHOLDS, add_config_arguments, add_setting_arguments, load_config
 from warpseal.daemon.index_process import (
     SUFFIX,
     describe_damage,
@@ -23,6 +23,7 @@ from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.warp.ids import MalformedID
 
+_NODES: Final = ("p-chain-api", "info-api")
 _SAMPLED: Final = 20
 # The indexer writes a status every 15 seconds, and later if a long transaction keeps its worker busy.
 _MAX_STATUS_AGE_S: Final = 60
@@ -32,8 +33,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Index the chains of index-chains until SIGTERM or SIGINT. A restart continues at the last height."
     )
-    add_arguments(parser)
+    add_config_arguments(parser)
     parser.add_argument("--ends-with-stdin", action="store_true", help="end at the end of standard input")
+    add_setting_arguments(parser, (*_NODES, "data-dir", "index", "indexer", "logs", "profiles"))
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -46,9 +48,10 @@ def _run(args: argparse.Namespace) -> int:
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Show height, lag, rate, ETA and stop reason of each chain. The indexer may run meanwhile."
-    add_arguments(parser)
+    add_config_arguments(parser)
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_setting_arguments(parser, (*_NODES, "data-dir", "index-chains", "index-url", "index-cache-bytes"))
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -105,7 +108,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         "balances of L1 validators equal those of a node at the same height. The exit code is 1 if anything differs."
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    add_arguments(parser)
+    add_config_arguments(parser)
     parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
     parser.add_argument(
         "--address",
@@ -114,6 +117,8 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address to verify in addition; may be repeated",
     )
+    limits = ("index-requests-per-second", "index-requests-in-flight")
+    add_setting_arguments(parser, (*_NODES, "data-dir", "index", "genesis-file", *limits))
 
 
 def _verify(args: argparse.Namespace) -> int:

@@ -12,17 +12,15 @@ from warpseal.errors import StartupError
 from warpseal.version import __version__
 
 DESCRIPTION = """\
-Warpseal aggregates the BLS signatures of Avalanche validators over Warp messages.
+Warpseal aggregates the BLS signatures of Avalanche validators over Warp messages. First steps:
 
-  warpseal demo                          see the main job on a simulated network
-  warpseal serve --config config.json    run the daemon (the reference aggregator's config file works)
-  warpseal status                        show what the running daemon does, and which validators are missing
+  warpseal demo                          see the main job on a simulated network; needs no config file
+  warpseal config check config.json      list the faults of a config file (the reference aggregator's file works)
   warpseal doctor --config config.json   check whether the daemon can sign, with advice
-  warpseal message decode HEX|TXHASH     decode a Warp message or a P-Chain transaction, verify its signature
-  warpseal index run --config FILE       index the P-, X- and C-Chain (serve does it if index-chains is set)
-  warpseal store info                    show the stored signatures; also export, import, check
+  warpseal serve --config config.json    run the daemon; `warpseal serve --help` shows a config file and all settings
+  warpseal status                        show what the running daemon does, and which validators are missing
 
-Documentation: README.md and docs/ of the repository.
+`warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the repository.
 """
 COMMANDS = {
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
@@ -78,10 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     """Return a parser of all commands, with the flags of the called one only: the others' modules are not loaded."""
     parser = argparse.ArgumentParser(
-        prog="warpseal", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="warpseal",
+        usage="%(prog)s COMMAND [ARGUMENT ...]",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"warpseal {__version__}")
-    top = parser.add_subparsers(metavar="COMMAND", required=True)
+    top = parser.add_subparsers(prog="warpseal", metavar="COMMAND", required=True)
     groups = {
         word: top.add_parser(word, help=what).add_subparsers(metavar="ACTION", required=True)
         for word, what in GROUPS.items()

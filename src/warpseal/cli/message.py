@@ -206,7 +206,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _parse_node(text: str) -> NodeEndpoint:
-    return endpoint("http", "https")({"base-url": text}, "--node")
+    return endpoint("http", "https")(text, "--node")
 
 
 def _parse_height(text: str) -> int:

@@ -4,49 +4,89 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from warpseal.cli.process import run_on_loop, set_up_logging
-from warpseal.config.keys import KEYS
-from warpseal.config.load import ENVIRONMENT_PREFIX, Loaded, load
+from warpseal.config.keys import GROUP_CONTENTS, KEYS
+from warpseal.config.load import CONFIG_FILE_NAMES, Loaded, load
 from warpseal.daemon.app import serve
+
+log = logging.getLogger(__name__)
 
 # A request makes thousands of objects, hardly ever in cycles: the default thresholds of the collector cost 2 %.
 GC_THRESHOLDS = (20_000, 20, 20)
 
 
+DESCRIPTION = """\
+Run the daemon. First steps:
+
+  1. Write config.json, with the address of a node that serves the P-Chain and the info API:
+       {"p-chain-api": "https://api.avax.network", "info-api": "https://api.avax.network"}
+  2. warpseal config check config.json       lists the faults of the file
+  3. warpseal doctor --config config.json    checks whether this machine can sign, with advice
+  4. warpseal serve --config config.json     then see http://127.0.0.1:8080/ and `warpseal status`
+
+Each setting below is a key of the file, a flag, and an environment variable: api-port, --api-port, WARPSEAL_API_PORT.
+A flag wins over the environment, which wins over the file.
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `warpseal serve`: the config file, and one flag for each key of it."""
-    parser.usage = "%(prog)s [--config FILE] [--KEY VALUE ...]"
+    parser.description, parser.formatter_class = DESCRIPTION, argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
-    for key in KEYS:
-        if not key.setting.is_secret:
-            parser.add_argument(f"--{key.name}", metavar=key.setting.metavar, help=key.help)
+    add_setting_arguments(parser)
+
+
+def add_setting_arguments(parser: argparse.ArgumentParser, reads: Collection[str] | None = None) -> None:
+    """Declare a flag for each key in its group, so that every command takes the flags with which the daemon runs.
+
+    reads: keys, or names of sections of the configuration, that the command reads; its help shows no other.
+    None: all.
+    """
+    if reads is None or reads:
+        parser.usage = "%(prog)s [--config FILE] [--KEY VALUE ...]"
+    if reads is not None:
+        parser.epilog = "All other flags of `warpseal serve` are taken as well, so that one command line fits both."
+    for group, content in GROUP_CONTENTS.items():
+        keys = [key for key in KEYS if key.setting.group is group and not key.setting.is_secret]
+        shown = [key for key in keys if reads is None or key.name in reads or key.section in reads]
+        flags = parser.add_argument_group(group, content) if shown else parser
+        for key in keys:
+            text = key.help if key in shown else argparse.SUPPRESS
+            flags.add_argument(f"--{key.name}", metavar=key.setting.metavar, help=text)
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flag of the config file."""
-    what = f"JSON config file (or {ENVIRONMENT_PREFIX}CONFIG_FILE, or CONFIG_FILE)"
+    what = f"JSON config file (or {', or '.join(CONFIG_FILE_NAMES)})"
     parser.add_argument("--config", "--config-file", dest="config", type=Path, metavar="FILE", help=what)
 
 
 def config_file(args: argparse.Namespace) -> Path | None:
     """Return the config file that a command was given, or that the environment names."""
-    named = os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG_FILE") or os.environ.get("CONFIG_FILE")
+    named = next(filter(None, map(os.environ.get, CONFIG_FILE_NAMES)), None)
     return args.config or (Path(named) if named else None)
 
 
 def load_config(args: argparse.Namespace) -> Loaded:
     """Return the configuration of a command's file, environment and flags; raises ConfigError."""
-    return load(config_file(args), _given_flags(args), os.environ)
+    return load(config_file(args), given_flags(args), os.environ)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the daemon until SIGTERM or SIGINT; return the exit code."""
-    config = load_config(args).config
+    loaded = load_config(args)
+    config = loaded.config
     loggers = set_up_logging(config.logs.level, config.logs.display_level, config.logs.folder)
+    for notice in loaded.notices:
+        log.info("environment variable ignored", extra={"variable": notice.path, "reason": notice.reason})
+    for fault in loaded.unknown_names:
+        log.warning("environment variable ignored", extra={"variable": fault.path, "reason": fault.reason})
     gc.set_threshold(*GC_THRESHOLDS)
     run_on_loop(serve(config, _announce, loggers, _index_command(args)))
     return 0
@@ -57,10 +97,11 @@ def _index_command(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "warpseal", "index", "run", "--ends-with-stdin"]
     if args.config:
         command.append(f"--config={args.config}")
-    return command + [f"--{name}={value}" for name, value in _given_flags(args).items()]
+    return command + [f"--{name}={value}" for name, value in given_flags(args).items()]
 
 
-def _given_flags(args: argparse.Namespace) -> dict[str, str]:
+def given_flags(args: argparse.Namespace) -> dict[str, str]:
+    """Return the given flags of settings, by key."""
     given = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
     return {name: value for name, value in given.items() if value is not None}
 

@@ -1,13 +1,13 @@
-"""The configuration and its keys, walked from the Settings classes of all packages; the table of the keys for the docs.
+"""The configuration and its keys, walked from the Settings classes of all packages; their tables for the docs.
 
-`python -m warpseal.config.keys` writes the table into docs/operations.md (`make docs-table`).
+`python -m warpseal.config.keys` writes the tables into docs/operations.md (`make docs-table`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, get_type_hints
@@ -28,7 +28,7 @@ from warpseal.ops.plugins.settings import PluginSettings
 from warpseal.ops.profiles.settings import ProfileSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
-from warpseal.runtime.settings import SETTING, InvalidSetting, Setting, SettingFault
+from warpseal.runtime.settings import SETTING, Group, Setting, SettingFault
 from warpseal.store.settings import StoreSettings
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.uptime.settings import UptimeSettings
@@ -105,15 +105,28 @@ def _keys() -> Iterator[Key]:
                 yield Key(section, field.name, default, field.metadata[SETTING])
 
 
+_TABLES_BEGIN: Final = "<!-- settings -->"
+_TABLES_END: Final = "<!-- end of settings -->"
 _DATA_DIR_TEXT: Final = "$XDG_STATE_HOME/warpseal, else ~/.local/state/warpseal"
 _SECTIONS: Final[Mapping[str, type]] = get_type_hints(Config)
-KEYS: Final = tuple(sorted(_keys(), key=lambda key: not key.setting.is_reference))
-"""Those of the reference aggregator first."""
+GROUP_CONTENTS: Final[Mapping[Group, str]] = {
+    Group.NETWORK: "nodes, validators and the connections to them",
+    Group.HTTP: "addresses of the API, access to it, its answers",
+    Group.STORE: "data folder, signatures, observed uptime",
+    Group.INDEX: "history of the primary chains, prices",
+    Group.EVM: "EVM chains and VM plugins",
+    Group.LIMITS: "timeouts, rates, sizes",
+    Group.LOGS: "logs and profiles",
+}
+"""Content of each group of settings."""
+KEYS: Final = tuple(
+    sorted(_keys(), key=lambda key: (list(GROUP_CONTENTS).index(key.setting.group), not key.setting.is_reference))
+)
+"""By group; those of the reference aggregator first."""
 
 
 def build_config(parsed: Mapping[str, Any]) -> Config:
-    """Return the configuration of parsed values by key name; everything else is a default. Raises InvalidSetting."""
-    _check_combinations(parsed)
+    """Return the configuration of parsed values by key name; everything else is a default."""
     values: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
     values["peers"]["data_dir"] = default_data_dir()
     for key in KEYS:
@@ -128,34 +141,43 @@ def default_data_dir() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "warpseal"
 
 
-def settings_table() -> str:
-    """Return the table of all keys for the docs."""
+def settings_tables() -> str:
+    """Return the tables of all keys for the docs, one for each group."""
+    return "\n\n".join(f"### {_title(group)}\n\n{_settings_table(group)}" for group in GROUP_CONTENTS)
+
+
+def replace_settings_tables(page: str) -> str:
+    """Return docs/operations.md with the current tables."""
+    start = page.index(_TABLES_BEGIN) + len(_TABLES_BEGIN)
+    return page[:start] + f"\n\n{settings_tables()}\n\n" + page[page.index(_TABLES_END) :]
+
+
+def _title(group: Group) -> str:
+    return f"{group[0].upper()}{group[1:]}: {GROUP_CONTENTS[group]}"
+
+
+def _settings_table(group: Group) -> str:
     rows = ["| key | default | meaning |", "|---|---|---|"]
     for key in KEYS:
-        default = f"`{key.default_text}`" if any(char in key.default_text for char in "*$~") else key.default_text
-        rows.append(f"| `{key.name}` | {default} | {key.setting.help.replace('|', '&#124;')} |")
+        if key.setting.group is group:
+            default = f"`{key.default_text}`" if any(char in key.default_text for char in "*$~") else key.default_text
+            rows.append(f"| `{key.name}` | {default} | {key.setting.help.replace('|', '&#124;')} |")
     return "\n".join(rows)
 
 
-def replace_settings_table(page: str) -> str:
-    """Return docs/operations.md with the current table."""
-    start = page.index("| key | default | meaning |")
-    end = page.index("\n\n", start)
-    return page[:start] + settings_table() + page[end:]
-
-
-def _check_combinations(parsed: Mapping[str, Any]) -> None:
-    faults = []
-    if bool(parsed.get("tls-cert-path")) != bool(parsed.get("tls-key-path")):
-        faults.append(SettingFault("tls-cert-path", "tls-cert-path and tls-key-path go together"))
-    longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
-    if parsed.get("request-timeout-seconds", 0) > longest:
-        faults.append(SettingFault("request-timeout-seconds", f"longer than max-request-timeout-seconds ({longest:g})"))
-    api_port = parsed.get("api-port", ApiSettings().api_port)
-    if api_port == parsed.get("metrics-port", ApiSettings().metrics_port) != 0:
-        faults.append(SettingFault("metrics-port", f"is the api-port too ({api_port})"))
-    if faults:
-        raise InvalidSetting(*faults)
+def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator[SettingFault]:
+    """Yield the faults of keys that contradict each other. faulty: keys whose own faults are reported."""
+    has_certificate, has_key = bool(parsed.get("tls-cert-path")), bool(parsed.get("tls-key-path"))
+    if has_certificate != has_key and not faulty & {"tls-cert-path", "tls-key-path"}:
+        yield SettingFault("tls-cert-path", "tls-cert-path and tls-key-path go together")
+    if "max-request-timeout-seconds" not in faulty:
+        longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
+        if parsed.get("request-timeout-seconds", 0) > longest:
+            yield SettingFault("request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}")
+    if not faulty & {"api-port", "metrics-port"}:
+        api_port = parsed.get("api-port", ApiSettings().api_port)
+        if api_port == parsed.get("metrics-port", ApiSettings().metrics_port) != 0:
+            yield SettingFault("metrics-port", f"is the api-port too, {api_port}")
 
 
 def _display(value: Any) -> str:
@@ -182,4 +204,4 @@ def _display(value: Any) -> str:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        Path(name).write_text(replace_settings_table(Path(name).read_text()))
+        Path(name).write_text(replace_settings_tables(Path(name).read_text()))

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from warpseal.config.keys import KEYS, Config, Key, build_config, default_data_dir
+from warpseal.config.keys import KEYS, Config, Key, build_config, default_data_dir, find_contradictions
 from warpseal.errors import StartupError
-from warpseal.runtime.settings import InvalidSetting, SettingFault
+from warpseal.runtime.settings import InvalidSetting, SettingFault, nearest, unknown_key
 
-ENVIRONMENT_PREFIX = "WARPSEAL_"
-NODE_PREFIX = "AVAGO_"
-MAX_FILE_BYTES = 16 * 1024 * 1024
+ENVIRONMENT_PREFIX: Final = "WARPSEAL_"
+NODE_PREFIX: Final = "AVAGO_"
+MAX_FILE_BYTES: Final = 16 * 1024 * 1024
+CONFIG_FILE_NAMES: Final = (f"{ENVIRONMENT_PREFIX}CONFIG_FILE", "CONFIG_FILE")
+"""Variables that name the config file; the first one that is set wins."""
+_OTHER_NAMES: Final = ("CONFIG_FILE", "BLS")
+"""Names behind the prefix that are no keys."""
+# The variables that Kubernetes sets in each pod for a service; of a service named "api", API_PORT is one of them.
+_SERVICE_NAME: Final = re.compile(r".*_(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_.*)?)")
+_SERVICE_ADDRESS: Final = re.compile(r"(?:tcp|udp|sctp)://.*")
 
 
 class ConfigError(StartupError):
@@ -29,16 +36,25 @@ class ConfigError(StartupError):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A valid configuration and where each key that is not a default came from."""
+    """A valid configuration and where each key that is not a default came from.
+
+    notices: variables of the environment that are not meant for the daemon, by name, and why they are ignored.
+    unknown_names: WARPSEAL_ variables that no setting has; none if the names are checked strictly.
+    """
 
     config: Config
     sources: Mapping[str, str]
+    notices: tuple[SettingFault, ...]
+    unknown_names: tuple[SettingFault, ...]
 
 
-def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]) -> Loaded:
-    """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every fault."""
+def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str], *, strict: bool = False) -> Loaded:
+    """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every fault.
+
+    strict: an unknown WARPSEAL_ name of the environment is a fault.
+    """
     faults: list[SettingFault] = []
-    raw = _read_file(file, faults) if file else {}
+    raw = _read_file(file, environ, faults) if file else {}
     sources = dict.fromkeys(raw, f"file {file}")
     for key in KEYS:
         name = _environment_name(key, environ)
@@ -46,15 +62,20 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
             raw[key.name], sources[key.name] = environ[name], f"environment {name}"
         if key.name in flags:
             raw[key.name], sources[key.name] = flags[key.name], f"flag --{key.name}"
-    values = _parse(raw, faults)
+    values = _parse(raw, sources, faults)
     missing = [key.name for key in KEYS if key.setting.is_required and key.name not in raw]
-    faults += [SettingFault(name, "missing, and there is no default") for name in missing]
+    faults += [
+        SettingFault(name, f"missing, and there is no default; set it in the config file or with --{name}")
+        for name in missing
+    ]
+    contradictions = find_contradictions(values, raw.keys() - values.keys())
+    faults += [replace(fault, source=sources.get(fault.path, "")) for fault in contradictions]
+    unknown_names = tuple(_unknown_names(environ))
+    if strict:
+        faults += unknown_names
     if faults:
         raise ConfigError(tuple(faults))
-    try:
-        return Loaded(build_config(values), sources)
-    except InvalidSetting as error:
-        raise ConfigError(error.faults) from error
+    return Loaded(build_config(values), sources, tuple(_service_addresses(environ)), unknown_names)
 
 
 def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str]) -> Path:
@@ -63,7 +84,7 @@ def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str
     name = _environment_name(key, environ)
     value = flag or (environ[name] if name else None)
     if value is None and file is not None:
-        value = _read_file(file, []).get(key.name)
+        value = _read_file(file, environ, []).get(key.name)
     try:
         return default_data_dir() if value is None else Path(key.setting.parse(value, key.name))
     except InvalidSetting as error:
@@ -71,53 +92,80 @@ def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str
 
 
 def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:
+    return next(
+        (name for name in _environment_names(key) if environ.get(name) and not _is_service(name, environ)), None
+    )
+
+
+def _environment_names(key: Key) -> Iterator[str]:
+    """Yield the names of the environment variables of a key; the first one that is set wins."""
     bare = key.name.upper().replace("-", "_")
-    names = [ENVIRONMENT_PREFIX + bare]
+    yield ENVIRONMENT_PREFIX + bare
     if key.setting.is_reference:
-        names.append(bare)
+        yield bare
     if key.setting.is_node:
-        names.append(NODE_PREFIX + bare)
-    return next((name for name in names if environ.get(name)), None)
+        yield NODE_PREFIX + bare
 
 
-def _parse(raw: Mapping[str, Any], faults: list[SettingFault]) -> dict[str, Any]:
+def _is_service(name: str, environ: Mapping[str, str]) -> bool:
+    """Return whether Kubernetes has set a variable for a service."""
+    if name.endswith("_PORT"):
+        return _SERVICE_ADDRESS.fullmatch(environ[name]) is not None
+    return _SERVICE_NAME.fullmatch(name) is not None
+
+
+def _service_addresses(environ: Mapping[str, str]) -> Iterator[SettingFault]:
+    """Yield the variables that have the name of a setting, and the address of a service as value."""
+    for name in (name for key in KEYS for name in _environment_names(key)):
+        if name in environ and _is_service(name, environ):
+            reason = "ignored, because it is the address of a service that Kubernetes sets, and no port"
+            yield SettingFault(name, f"{reason}: {environ[name][:60]}")
+
+
+def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingFault]:
+    known = {key.name.upper().replace("-", "_") for key in KEYS} | set(_OTHER_NAMES)
+    for name in sorted(environ):
+        bare = name.removeprefix(ENVIRONMENT_PREFIX)
+        if bare != name and bare not in known and environ[name] and not _is_service(name, environ):
+            near = nearest(bare, known)
+            advice = f"; did you mean {ENVIRONMENT_PREFIX}{near}?" if near else ""
+            yield SettingFault(name, f"unknown name of an environment variable{advice}")
+
+
+def _parse(raw: Mapping[str, Any], sources: Mapping[str, str], faults: list[SettingFault]) -> dict[str, Any]:
     by_name = {key.name: key for key in KEYS}
     values: dict[str, Any] = {}
     for name, value in raw.items():
         key = by_name.get(name)
         if key is None:
-            faults.append(SettingFault(name, _unknown(name, by_name)))
+            faults.append(SettingFault(name, unknown_key(name, by_name), sources[name]))
             continue
         try:
             values[name] = key.setting.parse(value, name)
         except InvalidSetting as error:
-            faults += error.faults
+            faults += [replace(fault, source=sources[name]) for fault in error.faults]
     return values
 
 
-def _unknown(name: str, known: Mapping[str, Key]) -> str:
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), known, n=1)
-    return f"unknown key; did you mean {near[0]}?" if near else "unknown key"
-
-
-def _read_file(file: Path, faults: list[SettingFault]) -> dict[str, Any]:
+def _read_file(file: Path, environ: Mapping[str, str], faults: list[SettingFault]) -> dict[str, Any]:
+    source = next((f"environment {name}" for name in CONFIG_FILE_NAMES if environ.get(name) == str(file)), "")
     try:
         with file.open("rb") as opened:
             text = opened.read(MAX_FILE_BYTES + 1)
-        content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, faults))
+        content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, f"file {file}", faults))
     except OSError as error:
-        raise ConfigError((SettingFault(str(file), f"cannot be read: {error.strerror}"),)) from error
+        raise ConfigError((SettingFault(str(file), f"cannot be read: {error.strerror}", source),)) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError((SettingFault(str(file), f"is not JSON: {error}"),)) from error
+        raise ConfigError((SettingFault(str(file), f"is not JSON: {error}", source),)) from error
     if not isinstance(content, dict):
-        raise ConfigError((SettingFault(str(file), "expected a JSON object at the top"),))
+        raise ConfigError((SettingFault(str(file), "expected a JSON object at the top", source),))
     return content
 
 
-def _object(pairs: list[tuple[str, Any]], faults: list[SettingFault]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]], source: str, faults: list[SettingFault]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for name, value in pairs:
         if name in seen:
-            faults.append(SettingFault(name, "given twice"))
+            faults.append(SettingFault(name, "given twice", source))
         seen[name] = value
     return seen

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from warpseal.node.settings import method
-from warpseal.runtime.settings import HOUR_S, MEBIBYTE, integer, list_of, seconds, setting
+from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, list_of, seconds, setting
 
 DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
 
@@ -28,18 +28,26 @@ class EvmRpcSettings:
         list_of(method),
         "RPC methods that are refused on every EVM chain; a trailing * stands for any ending",
         "NAMES",
+        group=Group.EVM,
     )
     connect_timeout_s: float = 3.0
     call_timeout_s: float = setting(
-        30.0, "evm-call-timeout-seconds", seconds(0.1, HOUR_S), "timeout of a call of an EVM chain, seconds", "SECONDS"
+        30.0,
+        "evm-call-timeout-seconds",
+        seconds(0.1, HOUR_S),
+        "timeout of a call of an EVM chain, seconds",
+        "SECONDS",
+        group=Group.EVM,
     )
     connections_per_node: int = 256
     retry_after_s: float = 5.0
     poll_s: float = 2.0
     max_answer_bytes: int = 64 * MEBIBYTE
-    max_sockets: int = setting(4_096, "evm-max-sockets", integer(1, 10**9), "WebSocket clients of one EVM chain")
+    max_sockets: int = setting(
+        4_096, "evm-max-sockets", integer(1, 10**9), "WebSocket clients of one EVM chain", group=Group.EVM
+    )
     max_subscriptions: int = setting(
-        100, "evm-max-subscriptions", integer(1, 10**9), "subscriptions of one WebSocket client"
+        100, "evm-max-subscriptions", integer(1, 10**9), "subscriptions of one WebSocket client", group=Group.EVM
     )
     max_message_bytes: int = 15 * MEBIBYTE
     max_queued: int = 256

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import MEBIBYTE, integer, setting
+from warpseal.runtime.settings import MEBIBYTE, Group, integer, setting
 from warpseal.store.settings import store_url
 from warpseal.store.url import redacted_url
 
@@ -25,10 +25,15 @@ class IndexSettings:
         store_url,
         "URL of the index, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: a file in data-dir",
         "URL",
+        group=Group.INDEX,
         display=redacted_url,
     )
     cache_bytes: int = setting(
-        256 * MEBIBYTE, "index-cache-bytes", integer(MEBIBYTE, 10**12), "memory for pages of the index, bytes"
+        256 * MEBIBYTE,
+        "index-cache-bytes",
+        integer(MEBIBYTE, 10**12),
+        "memory for pages of the index, bytes",
+        group=Group.INDEX,
     )
     recent_outputs: int = 200_000
     known_addresses: int = 200_000

@@ -9,7 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from warpseal.history.chains import PrimaryChain
-from warpseal.runtime.settings import SETTING, Setting, boolean, fault, integer, list_of, optional_path, setting, text
+from warpseal.runtime.settings import (
+    SETTING,
+    Group,
+    InvalidSetting,
+    Setting,
+    SettingFault,
+    boolean,
+    fault,
+    integer,
+    list_of,
+    optional_path,
+    setting,
+    text,
+)
 
 
 def primary_chain(value: Any, path: str) -> PrimaryChain:
@@ -30,7 +43,16 @@ def first_heights(value: Any, path: str) -> Mapping[PrimaryChain, int]:
     if not isinstance(heights, dict):
         raise fault(path, 'expected heights by chain, such as {"c": 30000000}')
     parse_height = integer(0, 2**40 - 1)
-    return {primary_chain(name, path): parse_height(number, f"{path}.{name}") for name, number in heights.items()}
+    parsed: dict[PrimaryChain, int] = {}
+    faults: list[SettingFault] = []
+    for name, number in heights.items():
+        try:
+            parsed[primary_chain(name, f"{path}.{name}")] = parse_height(number, f"{path}.{name}")
+        except InvalidSetting as error:
+            faults += error.faults
+    if faults:
+        raise InvalidSetting(*faults)
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +64,12 @@ class IndexerSettings:
     """
 
     chains: tuple[PrimaryChain, ...] = setting(
-        (), "index-chains", list_of(primary_chain), "chains to index, of p, x, c; none: no index", "CHAINS"
+        (),
+        "index-chains",
+        list_of(primary_chain),
+        "chains to index, of p, x, c; none: no index",
+        "CHAINS",
+        group=Group.INDEX,
     )
     first_heights: Mapping[PrimaryChain, int] = field(
         default_factory=dict,
@@ -52,17 +79,27 @@ class IndexerSettings:
                 first_heights,
                 'first indexed height by chain, such as {"c": 30000000}; unset: the first block of each',
                 "JSON",
+                group=Group.INDEX,
             )
         },
     )
     genesis_file: Path | None = setting(
-        None, "genesis-file", optional_path, "P-Chain genesis, plain or zstd; mainnet and Fuji need none", "FILE"
+        None,
+        "genesis-file",
+        optional_path,
+        "P-Chain genesis, plain or zstd; mainnet and Fuji need none",
+        "FILE",
+        group=Group.INDEX,
     )
     calls_per_s: int = setting(
-        100, "index-requests-per-second", integer(1, 10**6), "calls per second to one node for the index"
+        100,
+        "index-requests-per-second",
+        integer(1, 10**6),
+        "calls per second to one node for the index",
+        group=Group.INDEX,
     )
     max_concurrency: int = setting(
-        8, "index-requests-in-flight", integer(1, 1000), "concurrent calls to one node for the index"
+        8, "index-requests-in-flight", integer(1, 1000), "concurrent calls to one node for the index", group=Group.INDEX
     )
     poll_s: float = 1.0
     call_timeout_s: float = 30.0
@@ -72,6 +109,7 @@ class IndexerSettings:
         boolean,
         "lowest CPU priority of the indexer: nice 19 and, on Linux, SCHED_IDLE",
         "BOOL",
+        group=Group.INDEX,
     )
 
     checkpoint_blocks: int = 20_000

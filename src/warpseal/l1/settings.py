@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import HOUR_S, boolean, integer, seconds, setting
+from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, seconds, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class L1Settings:
         boolean,
         "signing of the messages of tracked subnets as soon as their transactions are accepted",
         "BOOL",
+        group=Group.NETWORK,
     )
 
     miss_ttl_s: float = 1.0
@@ -53,13 +54,27 @@ class FollowerSettings:
     """
 
     follow_p_chain: bool = setting(
-        True, "follow-p-chain", boolean, "reading of accepted P-Chain blocks for L1 transactions", "BOOL"
+        True,
+        "follow-p-chain",
+        boolean,
+        "reading of accepted P-Chain blocks for L1 transactions",
+        "BOOL",
+        group=Group.NETWORK,
     )
     follow_from_height: int | None = setting(
-        None, "follow-from-height", integer(0, 10**18), "lowest P-Chain block to read; unset: the first block of Etna"
+        None,
+        "follow-from-height",
+        integer(0, 10**18),
+        "lowest P-Chain block to read; unset: the first block of Etna",
+        group=Group.NETWORK,
     )
     follow_poll_s: float = setting(
-        1.0, "follow-poll-seconds", seconds(0.1, HOUR_S), "interval of polling nodes for new blocks, seconds", "SECONDS"
+        1.0,
+        "follow-poll-seconds",
+        seconds(0.1, HOUR_S),
+        "interval of polling nodes for new blocks, seconds",
+        "SECONDS",
+        group=Group.NETWORK,
     )
 
     retry_first_s: float = 0.5

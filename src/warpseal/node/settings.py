@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.runtime.settings import (
     HOUR_S,
     MEBIBYTE,
     SETTING,
-    InvalidSetting,
+    Group,
     Parser,
     Setting,
-    SettingFault,
     decode_json_text,
     fault,
     integer,
@@ -30,6 +31,10 @@ from warpseal.runtime.settings import (
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 
 _METHOD: Final = re.compile(r"[A-Za-z0-9]+_(?:[A-Za-z0-9]+|[A-Za-z0-9]*\*)")
+
+_API_PATH: Final = re.compile(r"/ext(?:/.*)?$")
+# Words that are shown; a key is longer, or has digits.
+_API_WORDS: Final = re.compile(r"(?:/[A-Za-z]{1,12})+/?")
 
 
 def chain_id(value: Any, path: str) -> ChainID:
@@ -48,57 +53,70 @@ def method(value: Any, path: str) -> str:
 
 
 def endpoint(*schemes: str) -> Parser[NodeEndpoint]:
-    """Accept {base-url, query-parameters?, http-headers?} of an upstream node."""
-
-    def parse(value: Any, path: str) -> NodeEndpoint:
-        fields = json_object(value, path, {"base-url", "query-parameters", "http-headers"}, required={"base-url"})
-        return NodeEndpoint(
-            base_url=url(*schemes)(fields["base-url"], f"{path}.base-url"),
-            query_parameters=_texts(fields.get("query-parameters") or {}, f"{path}.query-parameters"),
-            http_headers=_texts(fields.get("http-headers") or {}, f"{path}.http-headers"),
-        )
-
-    return parse
-
-
-def evm_chain(value: Any, path: str) -> EvmChain:
-    """Accept {blockchain-id, rpc, ws?, upgrade-file?, deny-methods?} of an EVM chain.
-
-    rpc, ws: lists of complete URLs, each as text or as {base-url, query-parameters?, http-headers?}.
-    """
-    known = {"blockchain-id", "rpc", "ws", "upgrade-file", "deny-methods"}
-    fields = json_object(value, path, known, required={"blockchain-id", "rpc"})
-    return EvmChain(
-        blockchain_id=chain_id(fields["blockchain-id"], f"{path}.blockchain-id"),
-        rpc=one_or_more(_complete_url("http", "https"))(fields["rpc"], f"{path}.rpc"),
-        ws=list_of(_complete_url("ws", "wss"))(fields.get("ws"), f"{path}.ws"),
-        upgrade_file=optional_path(fields.get("upgrade-file"), f"{path}.upgrade-file"),
-        deny_methods=list_of(method)(fields.get("deny-methods"), f"{path}.deny-methods"),
-    )
+    """Accept {base-url, query-parameters?, http-headers?} of an upstream node, or its base URL as text."""
+    return _endpoint(lambda value, path: _without_api_path(url(*schemes)(value, path), path))
 
 
 def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
-    """Accept a list of EVM chains, each chain once."""
-    chains = list_of(evm_chain)(decode_json_text(value, path), path)
-    first = {chain.blockchain_id: position for position, chain in reversed(list(enumerate(chains)))}
-    twice = [position for position, chain in enumerate(chains) if first[chain.blockchain_id] != position]
-    if twice:
-        raise InvalidSetting(
-            *(SettingFault(f"{path}[{position}].blockchain-id", "this chain is listed already") for position in twice)
-        )
-    return chains
+    """Accept a list of {blockchain-id, rpc, ws?, upgrade-file?, deny-methods?} of EVM chains, each chain once.
+
+    rpc, ws: lists of complete URLs, each as text or as {base-url, query-parameters?, http-headers?}.
+    """
+    seen = set[ChainID]()
+
+    def unseen_chain_id(value: Any, path: str) -> ChainID:
+        parsed = chain_id(value, path)
+        if parsed in seen:
+            raise fault(path, "this chain is listed already")
+        seen.add(parsed)
+        return parsed
+
+    parsers: Mapping[str, Parser[Any]] = {
+        "blockchain-id": unseen_chain_id,
+        "rpc": one_or_more(_endpoint(url("http", "https"))),
+        "ws": list_of(_endpoint(url("ws", "wss"))),
+        "upgrade-file": optional_path,
+        "deny-methods": list_of(method),
+    }
+
+    def evm_chain(value: Any, path: str) -> EvmChain:
+        fields = json_object(value, path, parsers, required={"blockchain-id", "rpc"})
+        return EvmChain(**{key.replace("-", "_"): item for key, item in fields.items()})
+
+    return list_of(evm_chain)(decode_json_text(value, path), path)
 
 
-def _complete_url(*schemes: str) -> Parser[NodeEndpoint]:
+def _endpoint(parse_url: Parser[str]) -> Parser[NodeEndpoint]:
+    parsers = {"base-url": parse_url, "query-parameters": _texts, "http-headers": _texts}
+
     def parse(value: Any, path: str) -> NodeEndpoint:
         if isinstance(value, str) and not value.lstrip().startswith("{"):
-            return NodeEndpoint(url(*schemes)(value, path))
-        return endpoint(*schemes)(value, path)
+            return NodeEndpoint(parse_url(value, path))
+        fields = json_object(value, path, parsers, required={"base-url"})
+        return NodeEndpoint(**{key.replace("-", "_"): item for key, item in fields.items()})
 
     return parse
 
 
+def _without_api_path(base_url: str, path: str) -> str:
+    """Return a base URL. Raises InvalidSetting if it ends in the path of an API, such as /ext/bc/P.
+
+    The fault names the right base URL, without the parts that may be a key.
+    """
+    parts = urlsplit(base_url)
+    found = _API_PATH.search(parts.path)
+    if found is None:
+        return base_url
+    api_path = found[0] if _API_WORDS.fullmatch(found[0]) else "/ext/…"
+    userinfo, _, host = parts.netloc.rpartition("@")
+    before, after = "…@" if userinfo else "", "/…" if found.start() else ""
+    right = f"{parts.scheme}://{before}{host}{after}{'?…' if parts.query else ''}"
+    raise fault(path, f"ends in the path of an API, {api_path}, which the daemon appends itself; use {right}")
+
+
 def _texts(value: Any, path: str) -> dict[str, str]:
+    if value is None:
+        return {}
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise fault(path, "expected an object of texts")
     return {str(key): str(item) for key, item in value.items()}
@@ -106,7 +124,8 @@ def _texts(value: Any, path: str) -> dict[str, str]:
 
 def _nodes(key: str, help: str) -> dict[str, Setting]:
     parse = one_or_more(endpoint("http", "https"))
-    return {SETTING: Setting(key, parse, help, "JSON", is_reference=True, is_required=True)}
+    declared = Setting(key, parse, help, "URL|JSON", group=Group.NETWORK, is_reference=True, is_required=True)
+    return {SETTING: declared}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +139,44 @@ class NodeSettings:
     p_chain_api: tuple[NodeEndpoint, ...] = field(metadata=_nodes("p-chain-api", "nodes for platform.* calls"))
     info_api: tuple[NodeEndpoint, ...] = field(metadata=_nodes("info-api", "nodes for info.* calls"))
     call_timeout_s: float = setting(
-        5.0, "node-timeout-seconds", seconds(0.1, HOUR_S), "timeout of one call to a node, seconds", "SECONDS"
+        5.0,
+        "node-timeout-seconds",
+        seconds(0.1, HOUR_S),
+        "timeout of one call to a node, seconds",
+        "SECONDS",
+        group=Group.LIMITS,
     )
     upstream_max_concurrency: int = setting(
-        8, "upstream-at-once", integer(1, 10**4), "concurrent calls to one node on behalf of requests"
+        8,
+        "upstream-at-once",
+        integer(1, 10**4),
+        "concurrent calls to one node on behalf of requests",
+        group=Group.LIMITS,
     )
     upstream_calls_per_s: int = setting(
-        50, "upstream-per-second", integer(1, 10**5), "calls per second to one node on behalf of requests"
+        50,
+        "upstream-per-second",
+        integer(1, 10**5),
+        "calls per second to one node on behalf of requests",
+        group=Group.LIMITS,
     )
     follow_max_concurrency: int = setting(
-        4, "follow-requests-in-flight", integer(1, 1000), "concurrent calls to one node for followed blocks"
+        4,
+        "follow-requests-in-flight",
+        integer(1, 1000),
+        "concurrent calls to one node for followed blocks",
+        group=Group.LIMITS,
     )
     follow_calls_per_s: int = setting(
-        20, "follow-requests-per-second", integer(1, 10**5), "calls per second to one node for followed blocks"
+        20,
+        "follow-requests-per-second",
+        integer(1, 10**5),
+        "calls per second to one node for followed blocks",
+        group=Group.LIMITS,
     )
     retry_failed_after_s: float = 10.0
     max_set_bytes: int = 16 * MEBIBYTE
     max_answer_bytes: int = 1 * MEBIBYTE
     evm_chains: tuple[EvmChain, ...] = setting(
-        (), "evm-chains", evm_chains, "EVM chains and the URLs of their nodes", "JSON"
+        (), "evm-chains", evm_chains, "EVM chains and the URLs of their nodes", "JSON", group=Group.EVM
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from warpseal.runtime.settings import (
     SETTING,
+    Group,
     Setting,
     boolean,
     fault,
@@ -34,12 +35,8 @@ class ManualPeer:
 
 def manual_peer(value: Any, path: str) -> ManualPeer:
     """Accept {id: "NodeID-…", ip: "a.b.c.d:port"}."""
-    fields = json_object(value, path, {"id", "ip"}, required={"id", "ip"})
-    host, port = _host_and_port(fields["ip"], f"{path}.ip")
-    try:
-        return ManualPeer(parse_node_id(text(fields["id"], f"{path}.id")), host, port)
-    except MalformedID as error:
-        raise fault(f"{path}.id", f"not a node id: {error}") from error
+    fields = json_object(value, path, {"id": _node_id, "ip": _host_and_port}, required={"id", "ip"})
+    return ManualPeer(fields["id"], *fields["ip"])
 
 
 def version(value: Any, path: str) -> tuple[int, int, int]:
@@ -48,6 +45,13 @@ def version(value: Any, path: str) -> tuple[int, int, int]:
     if len(parts) != 3 or not all(part.isdecimal() and len(part) < 6 for part in parts):
         raise fault(path, 'expected a version such as "1.15.0"')
     return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+def _node_id(value: Any, path: str) -> NodeID:
+    try:
+        return parse_node_id(text(value, path))
+    except MalformedID as error:
+        raise fault(path, f"not a node id: {error}") from error
 
 
 def _host_and_port(value: Any, path: str) -> tuple[str, int]:
@@ -72,7 +76,11 @@ class PeerSettings:
     """
 
     data_dir: Path = field(
-        metadata={SETTING: Setting("data-dir", path_value, "folder of the identity, the store and the index", "DIR")}
+        metadata={
+            SETTING: Setting(
+                "data-dir", path_value, "folder of the identity, the store and the index", "DIR", group=Group.STORE
+            )
+        }
     )
     tls_cert_path: Path | None = setting(
         None,
@@ -80,24 +88,48 @@ class PeerSettings:
         optional_path,
         "TLS certificate to use instead of the one in data-dir",
         "FILE",
+        group=Group.NETWORK,
         is_reference=True,
     )
     tls_key_path: Path | None = setting(
-        None, "tls-key-path", optional_path, "key of tls-cert-path", "FILE", is_reference=True
+        None, "tls-key-path", optional_path, "key of tls-cert-path", "FILE", group=Group.NETWORK, is_reference=True
     )
     manual_peers: tuple[ManualPeer, ...] = setting(
-        (), "manually-tracked-peers", list_of(manual_peer), "nodes with a known address", "JSON", is_reference=True
+        (),
+        "manually-tracked-peers",
+        list_of(manual_peer),
+        "nodes with a known address",
+        "JSON",
+        group=Group.NETWORK,
+        is_reference=True,
     )
     allow_private_ips: bool = setting(
-        False, "allow-private-ips", boolean, "connections to validators at private addresses", "BOOL", is_reference=True
+        False,
+        "allow-private-ips",
+        boolean,
+        "connections to validators at private addresses",
+        "BOOL",
+        group=Group.NETWORK,
+        is_reference=True,
     )
     advertised_version: tuple[int, int, int] = setting(
-        (1, 15, 0), "advertised-version", version, "node version that the handshake advertises", "X.Y.Z"
+        (1, 15, 0),
+        "advertised-version",
+        version,
+        "node version that the handshake advertises",
+        "X.Y.Z",
+        group=Group.NETWORK,
     )
 
-    max_outstanding: int = setting(16, "max-outstanding-per-peer", integer(1, 1000), "unanswered requests to one peer")
+    max_outstanding: int = setting(
+        16, "max-outstanding-per-peer", integer(1, 1000), "unanswered requests to one peer", group=Group.LIMITS
+    )
     max_sent_per_s: int = setting(
-        500, "max-requests-per-second-per-peer", integer(1, 10**5), "requests per second to one peer"
+        500,
+        "max-requests-per-second-per-peer",
+        integer(1, 10**5),
+        "requests per second to one peer",
+        group=Group.LIMITS,
     )
     max_queued: int = 1_000
     slot_timeout_s: float = 3.0
@@ -108,6 +140,7 @@ class PeerSettings:
         "max-connections",
         integer(1, 10**9),
         "connections to peers; unset: as many as the limit of open files allows",
+        group=Group.LIMITS,
     )
     dial_concurrency: int = 128
     dials_per_s: float = 500.0

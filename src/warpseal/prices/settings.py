@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from warpseal.runtime.settings import fault, optional_path, setting, text, url
+from warpseal.runtime.settings import Group, fault, optional_path, setting, text, url
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 NAMES: Final = ("currency", "CURRENCY", "date", "year", "month", "day", "timestamp")
@@ -51,16 +51,21 @@ class PriceSettings:
     url, path: with placeholders in braces. path: keys and positions in lists, with dots between.
     """
 
-    file: Path | None = setting(None, "price-file", optional_path, "prices of AVAX: CSV of date,currency,price", "FILE")
+    file: Path | None = setting(
+        None, "price-file", optional_path, "prices of AVAX: CSV of date,currency,price", "FILE", group=Group.INDEX
+    )
     url: str = setting(
         "",
         "price-url",
         price_url,
         "prices of AVAX: URL of a JSON document, with {date} and {currency}",
         "URL",
+        group=Group.INDEX,
         display=display_host,
     )
-    path: str = setting("", "price-path", price_path, "place of the price in that document: a.0.{currency}", "PATH")
+    path: str = setting(
+        "", "price-path", price_path, "place of the price in that document: a.0.{currency}", "PATH", group=Group.INDEX
+    )
     timeout_s: float = 3.0
     max_answer_bytes: int = 1024 * 1024
     retry_failed_after_s: float = 60.0

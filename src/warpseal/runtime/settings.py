@@ -7,10 +7,11 @@ path; they raise InvalidSetting.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +36,18 @@ _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 
 
+class Group(StrEnum):
+    """Group of settings in `--help` and docs/operations.md, in this order."""
+
+    NETWORK = "network"
+    HTTP = "HTTP"
+    STORE = "store"
+    INDEX = "index"
+    EVM = "EVM"
+    LIMITS = "limits"
+    LOGS = "logs"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting. help: a noun phrase with the unit. metavar: stands for the value in `--help`.
@@ -48,6 +61,7 @@ class Setting:
     parse: Parser[Any]
     help: str
     metavar: str = "N"
+    group: Group = field(kw_only=True)
     is_reference: bool = False
     is_node: bool = False
     is_secret: bool = False
@@ -55,9 +69,11 @@ class Setting:
     display: Callable[[Any], str] | None = None
 
 
-def setting(default: T, key: str, parse: Parser[T], help: str, metavar: str = "N", **options: Any) -> T:
+def setting(
+    default: T, key: str, parse: Parser[T], help: str, metavar: str = "N", *, group: Group, **options: Any
+) -> T:
     """Return the dataclass field of a setting with a default. options: more fields of Setting."""
-    declared = Setting(key, parse, help, metavar, **options)
+    declared = Setting(key, parse, help, metavar, group=group, **options)
     is_shown = not declared.is_secret and declared.display is None
     value: T = field(default=default, repr=is_shown, metadata={SETTING: declared})
     return value
@@ -65,13 +81,14 @@ def setting(default: T, key: str, parse: Parser[T], help: str, metavar: str = "N
 
 @dataclass(frozen=True, slots=True)
 class SettingFault:
-    """One fault of the configuration. path: dotted path of the value."""
+    """One fault of the configuration. path: dotted path of the value. source: where the value is set."""
 
     path: str
     reason: str
+    source: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        return f"{self.path}: {self.reason}" + (f" ({self.source})" if self.source else "")
 
 
 class InvalidSetting(ValueError):
@@ -204,7 +221,8 @@ def one_or_more(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
     """Accept one item, as the reference does, or a list of at least one."""
 
     def parse(value: Any, path: str) -> tuple[T, ...]:
-        decoded = decode_json_text(value, path)
+        is_list_text = isinstance(value, str) and value.lstrip().startswith("[")
+        decoded = decode_json_text(value, path) if is_list_text else value
         if not isinstance(decoded, list):
             return (parse_item(decoded, path),)
         if not decoded:
@@ -214,16 +232,45 @@ def one_or_more(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
     return parse
 
 
-def json_object(value: Any, path: str, known: set[str], required: set[str]) -> Mapping[str, Any]:
-    """Return a JSON object, or its text, that has all required keys and none that is not known."""
+def json_object(value: Any, path: str, parsers: Mapping[str, Parser[Any]], required: set[str]) -> dict[str, Any]:
+    """Return the parsed fields of a JSON object, or of its text. Raises InvalidSetting with the faults of all of them.
+
+    parsers: by key; any other key is a fault. required: keys that must be there.
+    """
+    if isinstance(value, str) and not value.lstrip().startswith("{"):
+        raise fault(path, "expected an object, found text")
     decoded = decode_json_text(value, path)
     if not isinstance(decoded, dict):
         raise fault(path, f"expected an object, found {_kind(decoded)}")
-    faults = [SettingFault(f"{path}.{key}", "unknown key") for key in decoded if key not in known]
+    faults = [SettingFault(f"{path}.{key}", unknown_key(key, parsers)) for key in decoded if key not in parsers]
     faults += [SettingFault(f"{path}.{key}", "missing") for key in sorted(required - decoded.keys())]
+    fields: dict[str, Any] = {}
+    for key, parse in parsers.items():
+        if key in decoded:
+            try:
+                fields[key] = parse(decoded[key], f"{path}.{key}")
+            except InvalidSetting as error:
+                faults += error.faults
     if faults:
         raise InvalidSetting(*faults)
-    return decoded
+    return fields
+
+
+def unknown_key(name: str, known: Iterable[str]) -> str:
+    """Return the reason of the fault of an unknown key."""
+    near = nearest(name, known)
+    return f"unknown key; did you mean {near}?" if near else "unknown key"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like a name, in any case, `_` like `-`; None if none is like it."""
+    by_folded = {_fold(candidate): candidate for candidate in known}
+    near = difflib.get_close_matches(_fold(name), by_folded, n=1)
+    return by_folded[near[0]] if near else None
+
+
+def _fold(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 def decode_json_text(value: Any, path: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from warpseal.runtime.settings import DAY_S, GIBIBYTE, MEBIBYTE, fault, integer, seconds, setting, text
+from warpseal.runtime.settings import DAY_S, GIBIBYTE, MEBIBYTE, Group, fault, integer, seconds, setting, text
 from warpseal.store.url import MalformedStoreUrl, StoreUrl, redacted_url
 
 
@@ -31,10 +31,15 @@ class StoreSettings:
         store_url,
         "URL of the store, sqlite:///PATH, postgresql://USER@HOST/NAME or off; unset: a file in data-dir",
         "URL",
+        group=Group.STORE,
         display=redacted_url,
     )
     max_bytes: int = setting(
-        GIBIBYTE, "store-max-bytes", integer(MEBIBYTE, 10**15), "size of the evictable part of the store, about, bytes"
+        GIBIBYTE,
+        "store-max-bytes",
+        integer(MEBIBYTE, 10**15),
+        "size of the evictable part of the store, about, bytes",
+        group=Group.STORE,
     )
     max_age_s: float = setting(
         30 * DAY_S,
@@ -42,6 +47,7 @@ class StoreSettings:
         seconds(60, 100 * 366 * DAY_S),
         "retention of evictable rows since their last use, seconds",
         "SECONDS",
+        group=Group.STORE,
     )
 
     max_queued_bytes: int = 64 * MEBIBYTE

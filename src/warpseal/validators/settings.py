@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from warpseal.runtime.settings import HOUR_S, MEBIBYTE, fault, integer, list_of, seconds, setting, text
+from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, fault, integer, list_of, seconds, setting, text
 from warpseal.warp.ids import MalformedID, SubnetID, parse_id
 
 
@@ -32,6 +32,7 @@ class ValidatorSettings:
         list_of(subnet_id),
         "subnets whose validators stay connected",
         "IDS",
+        group=Group.NETWORK,
         is_reference=True,
     )
     ready_subnet_ids: tuple[SubnetID, ...] = setting(
@@ -40,6 +41,7 @@ class ValidatorSettings:
         list_of(subnet_id),
         "subnets that count for /ready and /health; none: the Primary Network and the tracked ones",
         "IDS",
+        group=Group.NETWORK,
     )
     validator_refresh_period_s: float = setting(
         60.0,
@@ -47,6 +49,7 @@ class ValidatorSettings:
         seconds(1, HOUR_S),
         "interval of refreshing the tracked validator sets, seconds",
         "SECONDS",
+        group=Group.NETWORK,
         is_reference=True,
     )
     max_p_chain_lookback: int = setting(
@@ -54,6 +57,7 @@ class ValidatorSettings:
         "max-p-chain-lookback",
         integer(-(10**18), 10**18),
         "oldest requested height, blocks behind the proposed one; negative: any",
+        group=Group.NETWORK,
         is_reference=True,
     )
 

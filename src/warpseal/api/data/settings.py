@@ -7,7 +7,19 @@ from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from warpseal.runtime.settings import DAY_S, boolean, choice, fault, integer, list_of, seconds, setting, text, url
+from warpseal.runtime.settings import (
+    DAY_S,
+    Group,
+    boolean,
+    choice,
+    fault,
+    integer,
+    list_of,
+    seconds,
+    setting,
+    text,
+    url,
+)
 
 ANY_ORIGIN: Final = "*"
 
@@ -46,6 +58,7 @@ class DataApiSettings:
         list_of(origin),
         "origins whose browser pages may read responses; * is any",
         "ORIGINS",
+        group=Group.HTTP,
         is_node=True,
     )
     max_index_lag_s: float = setting(
@@ -54,6 +67,7 @@ class DataApiSettings:
         seconds(0, 365 * DAY_S),
         "lag of the index beyond which requests are refused, seconds; 0: no limit",
         "SECONDS",
+        group=Group.INDEX,
     )
     compat: Compat = setting(
         Compat.SPEC,
@@ -61,14 +75,25 @@ class DataApiSettings:
         choice(Compat),
         "response shapes where specification and SDKs disagree: spec, sdk, or auto (by user agent)",
         "SHAPES",
+        group=Group.HTTP,
     )
     rate_limit_per_minute: int = setting(
-        6_000, "rate-limit-per-minute", _UNITS, "compute units per minute of a client without a key; 0: no limit"
+        6_000,
+        "rate-limit-per-minute",
+        _UNITS,
+        "compute units per minute of a client without a key; 0: no limit",
+        group=Group.LIMITS,
     )
     rate_limit_per_day: int = setting(
-        1_200_000, "rate-limit-per-day", _UNITS, "compute units per day of a client without a key; 0: no limit"
+        1_200_000,
+        "rate-limit-per-day",
+        _UNITS,
+        "compute units per day of a client without a key; 0: no limit",
+        group=Group.LIMITS,
     )
     rate_limit_loopback: bool = setting(
-        False, "rate-limit-loopback", boolean, "rate limit of clients on this machine", "BOOL"
+        False, "rate-limit-loopback", boolean, "rate limit of clients on this machine", "BOOL", group=Group.LIMITS
     )
-    require_api_key: bool = setting(False, "require-api-key", boolean, "API key required for every /v1 request", "BOOL")
+    require_api_key: bool = setting(
+        False, "require-api-key", boolean, "API key required for every /v1 request", "BOOL", group=Group.HTTP
+    )

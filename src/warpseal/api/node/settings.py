@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpseal.runtime.settings import boolean, list_of, optional_path, secret, setting, text
+from warpseal.runtime.settings import Group, boolean, list_of, optional_path, secret, setting, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,13 @@ class NodeApiSettings:
     """Settings of the node API. Keys that avalanchego has keep its name and meaning."""
 
     admin_enabled: bool = setting(
-        False, "api-admin-enabled", boolean, "administration endpoint, /ext/admin", "BOOL", is_node=True
+        False,
+        "api-admin-enabled",
+        boolean,
+        "administration endpoint, /ext/admin",
+        "BOOL",
+        group=Group.HTTP,
+        is_node=True,
     )
     admin_token: str = setting(
         "",
@@ -21,10 +27,11 @@ class NodeApiSettings:
         secret,
         "bearer token for /ext/admin; unset: this machine only (never a flag)",
         "TOKEN",
+        group=Group.HTTP,
         is_secret=True,
     )
     health_enabled: bool = setting(
-        True, "api-health-enabled", boolean, "health endpoint, /ext/health", "BOOL", is_node=True
+        True, "api-health-enabled", boolean, "health endpoint, /ext/health", "BOOL", group=Group.HTTP, is_node=True
     )
     allowed_hosts: tuple[str, ...] = setting(
         ("localhost",),
@@ -32,8 +39,15 @@ class NodeApiSettings:
         list_of(text),
         "host names by which clients may call /ext; IP addresses always pass, * is any",
         "NAMES",
+        group=Group.HTTP,
         is_node=True,
     )
     chain_aliases_file: Path | None = setting(
-        None, "chain-aliases-file", optional_path, "JSON file: blockchain id to aliases", "FILE", is_node=True
+        None,
+        "chain-aliases-file",
+        optional_path,
+        "JSON file: blockchain id to aliases",
+        "FILE",
+        group=Group.HTTP,
+        is_node=True,
     )

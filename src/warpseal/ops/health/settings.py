@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import DAY_S, HOUR_S, duration, setting
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, duration, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class HealthSettings:
         duration(0.1, HOUR_S),
         "interval of the health checks, such as 30s, or in seconds",
         "DURATION",
+        group=Group.HTTP,
         is_node=True,
     )
     max_lag_s: float = setting(
@@ -25,6 +26,7 @@ class HealthSettings:
         duration(1, DAY_S),
         "lag beyond which a followed chain is unhealthy, such as 2m, or in seconds",
         "DURATION",
+        group=Group.HTTP,
     )
     warn_disk_percent: int = 10
     fail_disk_percent: int = 3

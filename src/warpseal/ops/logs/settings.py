@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from warpseal.ops.logs.loggers import LEVELS
-from warpseal.runtime.settings import one_of, optional_path, setting
+from warpseal.runtime.settings import Group, one_of, optional_path, setting
 
 _LEVEL: Final = one_of(*LEVELS)
 
@@ -16,15 +16,24 @@ _LEVEL: Final = one_of(*LEVELS)
 class LogSettings:
     """display_level: None is `level`. folder: None is no log files."""
 
-    level: str = setting("info", "log-level", _LEVEL, "log level: " + ", ".join(LEVELS), "LEVEL", is_reference=True)
+    level: str = setting(
+        "info", "log-level", _LEVEL, "log level: " + ", ".join(LEVELS), "LEVEL", group=Group.LOGS, is_reference=True
+    )
     display_level: str | None = setting(
         None,
         "log-display-level",
         _LEVEL,
         "log level of standard error; unset: log-level",
         "LEVEL",
+        group=Group.LOGS,
         is_node=True,
     )
     folder: Path | None = setting(
-        None, "log-dir", optional_path, "folder of the log files, one per logger; unset: no files", "DIR", is_node=True
+        None,
+        "log-dir",
+        optional_path,
+        "folder of the log files, one per logger; unset: no files",
+        "DIR",
+        group=Group.LOGS,
+        is_node=True,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from warpseal.runtime.settings import integer, optional_path, setting
+from warpseal.runtime.settings import Group, integer, optional_path, setting
 
 RPC_PROTOCOL_VERSION: Final = 45
 """Version of the newest node whose behaviour is known; used if neither the operator nor a node names one."""
@@ -31,16 +31,23 @@ class PluginSettings:
     """
 
     plugin_dir: Path | None = setting(
-        None, "plugin-dir", optional_path, "folder of VM plugins; unset: plugins in data-dir", "DIR", is_node=True
+        None,
+        "plugin-dir",
+        optional_path,
+        "folder of VM plugins; unset: plugins in data-dir",
+        "DIR",
+        group=Group.EVM,
+        is_node=True,
     )
     protocol_version: int = setting(
         0,
         "plugin-protocol-version",
         integer(0, 10**6),
         "protocol version that VM plugins must speak; 0: that of the info node",
+        group=Group.EVM,
     )
     aliases_file: Path | None = setting(
-        None, "vm-aliases-file", optional_path, "JSON file: VM id to aliases", "FILE", is_node=True
+        None, "vm-aliases-file", optional_path, "JSON file: VM id to aliases", "FILE", group=Group.EVM, is_node=True
     )
 
     output: OutputBounds = field(default_factory=OutputBounds)

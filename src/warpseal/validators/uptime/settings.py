@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import DAY_S, seconds, setting
+from warpseal.runtime.settings import DAY_S, Group, seconds, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class UptimeSettings:
         seconds(DAY_S, 366 * DAY_S),
         "retention of hourly uptime records, seconds",
         "SECONDS",
+        group=Group.STORE,
     )
 
     heartbeat_s: float = 1.0
