@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Final
 
@@ -31,6 +32,7 @@ from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
 from warpseal.errors import StartupError
 
 LIVENESS_PATH: Final = "/ext/health/liveness"
+HEALTH_PATH: Final = "/health"
 NAVAX: Final = 10**9
 _TIMEOUT_S: Final = 5.0
 _INTERVAL_S: Final = 2.0
@@ -65,7 +67,10 @@ def _add_peers_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_health_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = f"Exit with 0 if the daemon answers {LIVENESS_PATH} with 200, else with 1."
+    parser.description = (
+        f"Exit with 0 if the daemon answers {LIVENESS_PATH} with 200, else with 1. If api-health-enabled turns that "
+        f"path off, the daemon is alive if it answers {HEALTH_PATH}, whether it can sign or not."
+    )
     _add_address_arguments(parser)
 
 
@@ -119,9 +124,23 @@ def _peers(args: argparse.Namespace) -> int:
 
 
 def _health(args: argparse.Namespace) -> int:
-    _fetch(_find_url(args), LIVENESS_PATH)
+    url = _find_url(args)
+    status, _ = _get(url, LIVENESS_PATH)
+    if status == HTTPStatus.NOT_FOUND and _is_health(_get(url, HEALTH_PATH)[1]):
+        print(f"alive: the daemon answers {HEALTH_PATH}; api-health-enabled is false, which turns {LIVENESS_PATH} off")
+        return 0
+    if status != HTTPStatus.OK:
+        raise StartupError(f"{url}{LIVENESS_PATH} answered {status}")
     print("alive")
     return 0
+
+
+def _is_health(body: bytes) -> bool:
+    """Return whether a body is the daemon's answer to /health."""
+    try:
+        return json.loads(body)["status"] in ("up", "down")
+    except (ValueError, LookupError, TypeError):
+        return False
 
 
 def _find_url(args: argparse.Namespace) -> str:
@@ -138,13 +157,22 @@ def _find_url(args: argparse.Namespace) -> str:
 
 def _fetch(url: str, path: str) -> bytes:
     """Return the body of a 200. Raises StartupError."""
+    status, body = _get(url, path)
+    if status != HTTPStatus.OK:
+        raise StartupError(f"{url}{path} answered {status}")
+    return body
+
+
+def _get(url: str, path: str) -> tuple[int, bytes]:
+    """Return the status and the body of an answer. Raises StartupError if there is none."""
     # A proxy that the environment names is for other machines.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url + path, timeout=_TIMEOUT_S) as response:
-            return bytes(response.read())
+            return response.status, response.read()
     except urllib.error.HTTPError as error:
-        raise StartupError(f"{url}{path} answered {error.code}") from None
+        with error:
+            return error.code, error.read()
     except (OSError, HTTPException, ValueError) as error:
         raise StartupError(f"no answer from {url}{path}: {getattr(error, 'reason', error)}") from None
 
