@@ -20,6 +20,6 @@ collect_ignore = [] if are_installed() else [*_NEED_THEM]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     """Run the daemon once for all tests of a module; they only read."""
-    async with recorded_network(tmp_path_factory.mktemp("scene"), compat="auto") as made:
+    async with recorded_network(tmp_path_factory.mktemp("scene")) as made:
         await made.until_indexed_whole()
         yield made

@@ -1,8 +1,13 @@
 // Makes calls with one of the two published SDKs of the Data API, and prints one line of JSON for each of them:
 // {"pages": [...]} or {"error": {"kind", "message", "statusCode"}}.
-// Arguments: the SDK, the server's URL, and a list of [function, request].
-const [sdk, serverURL, calls] = process.argv.slice(2);
+// Arguments: the SDK, the server's URL, where it runs ("node", or "browser" as SDKs recognize one), and a list of
+// [function, request].
+const [sdk, serverURL, runtime, calls] = process.argv.slice(2);
 const MOST_PAGES = 1000;
+const inBrowser = runtime === "browser";
+if (inBrowser) globalThis.window = { document: {} };
+// There, chainkit identifies itself only by a header that its caller sets.
+const headers = inBrowser && sdk === "chainkit" ? { "X-App-Component": "chainkit" } : {};
 
 async function connected() {
   if (sdk === "avacloud-sdk") {
@@ -29,7 +34,7 @@ async function outcome(client, path, request) {
   const owner = names.slice(0, -1).reduce((inner, name) => inner[name], client);
   try {
     // Both ignore the client's own server URL.
-    const options = { serverURL, retries: { strategy: "none" } };
+    const options = { serverURL, headers, retries: { strategy: "none" } };
     return { pages: await pages(await owner[names.at(-1)](request, options)) };
   } catch (error) {
     const { message, statusCode } = error;

@@ -25,7 +25,7 @@ async def priced_daemon(folder: Path) -> AsyncIterator[Daemon]:
     """Run the daemon, with a price for each of its days."""
     file = folder / "prices.csv"
     file.write_text("date,currency,price\n" + "".join(f"2020-09-{day:02},usd,5.25\n" for day in range(1, 31)))
-    async with run_synthetic_daemon(folder, price_file=str(file), compat="auto") as daemon:
+    async with run_synthetic_daemon(folder, price_file=str(file)) as daemon:
         yield daemon
 
 

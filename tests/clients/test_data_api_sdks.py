@@ -17,7 +17,6 @@ from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
 from tests.integration.indexed_daemon import fetch_all
 from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.api.data.settings import Compat
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import id_text, node_id_text
@@ -32,7 +31,7 @@ OWN_KEYS = {"p-chain": {"amountBurned"}, "x-chain": {"chainFormat"}, "c-chain": 
 
 
 async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
-    return await outcomes(SCRIPT, sdk, url, calls=calls)
+    return await outcomes(SCRIPT, sdk, url, "node", calls=calls)
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -51,6 +50,20 @@ async def test_sdks_read_every_page_of_the_recorded_network(scene: Scene, sdk: s
         assert (len(pages), len(ids_of(pages))) == sizes
         pages = read[f"blockchains/{chain}/transactions"]["pages"]
         assert all(set(tx) & OWN_KEYS[chain] for page in pages for tx in page["transactions"])
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_one_daemon_gives_sdks_in_browsers_and_plain_clients_their_own_shapes(scene: Scene, sdk: str) -> None:
+    """A browser lets no page set its user agent: the header X-App-Component identifies the SDK."""
+    calls: list[Call] = [(PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "x-chain"})]
+    (read,) = await outcomes(SCRIPT, sdk, scene.daemon.api_url, "browser", calls=calls)
+    plain = await scene.daemon.get(f"/v1/networks/{NETWORK}/blockchains/x-chain/transactions")
+    assert kinds_of_output_index(read["pages"][0]) == {str}
+    assert kinds_of_output_index(plain.body) == {int}
+
+
+def kinds_of_output_index(page: dict[str, Any]) -> set[type]:
+    return {type(utxo["outputIndex"]) for tx in page["transactions"] for utxo in tx["emittedUtxos"]}
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -77,7 +90,6 @@ def items(result: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_read_every_shape(sdk: str) -> None:
     """Of an index in memory with what the recorded network has not: rewards with prices, validators of every state."""
-    world = WORLD.with_data(compat=Compat.AUTO)
     whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
     chain_ids = [id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN)]
     calls: list[Call] = [
@@ -87,7 +99,7 @@ async def test_sdks_read_every_shape(sdk: str) -> None:
         (PRIMARY + "getValidatorDetails", {"network": NETWORK, **size, "nodeId": node_id_text(s.NODE)}),
         *[(PRIMARY + "getBlockchainById", {"network": NETWORK, "blockchainId": item}) for item in chain_ids],
     ]
-    async with client_of(world) as client:
+    async with client_of(WORLD) as client:
         reply = await asked(sdk, str(client._base_url).rstrip("/"), calls)
     assert [item.get("error") for item in reply] == [None] * len(calls)
     p, x, c, touched, rewards, validations, evm, other = (item["pages"] for item in reply)

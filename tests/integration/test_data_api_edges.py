@@ -136,10 +136,10 @@ async def test_compute_units_are_counted_and_shown(tmp_path: Path) -> None:
     assert refused.headers["ratelimit-reset"] == refused.headers["retry-after"]
 
 
-async def test_sdk_clients_get_the_sdk_dialect(tmp_path: Path) -> None:
+async def test_sdk_clients_get_the_sdk_dialect_by_default(tmp_path: Path) -> None:
     agent = "speakeasy-sdk/typescript 0.3.13 2.792.2 1.0.0 @avalanche-sdk/chainkit"
     x_txs = f"{FUJI}/blockchains/x-chain/transactions"
-    async with run_recorded_daemon(tmp_path, compat="auto") as daemon:
+    async with run_recorded_daemon(tmp_path) as daemon:
         plain = (await daemon.get(x_txs)).body["transactions"][0]
         async with daemon.session.get(daemon.api_url + x_txs, headers={"User-Agent": agent}) as answer:
             sdk = (await answer.json())["transactions"][0]

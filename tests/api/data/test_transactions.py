@@ -221,15 +221,23 @@ async def test_in_the_sdk_dialect_keys_are_those_of_the_sdks() -> None:
     assert not {"evmInputs", "emittedUtxos"} & imported.keys()
 
 
-async def test_sdks_are_recognized_by_their_user_agent() -> None:
-    world = indexed(txs=[s.LINEAR_X]).with_data(compat=Compat.AUTO)
-    agent = {"user-agent": "speakeasy-sdk/typescript 0.13.0 2.651.2 1.0.0 @avalabs/avacloud-sdk"}
-    async with client_of(world) as client:
-        for headers, index in ((agent, "3"), ({}, 3)):
-            async with client.get(X_TXS, headers=headers) as answer:
-                (tx,) = (await answer.json())["transactions"]
-                assert "User-Agent" in answer.headers.getall("vary")
-            assert tx["consumedUtxos"][0]["outputIndex"] == index
+@pytest.mark.parametrize(
+    ("headers", "index"),
+    [
+        ({"user-agent": "speakeasy-sdk/typescript 0.13.0 2.651.2 1.0.0 @avalabs/avacloud-sdk"}, "3"),
+        ({"user-agent": "speakeasy-sdk/typescript 0.3.13 2.792.2 1.0.0 @avalanche-sdk/chainkit"}, "3"),
+        ({"user-agent": "Mozilla/5.0", "x-app-component": "avacloud-sdk"}, "3"),
+        ({"user-agent": "Mozilla/5.0", "x-app-component": "wallet", "x-glacier-api-key": "key"}, 3),
+        ({"user-agent": "curl/8 speakeasy-sdk/typescript"}, 3),
+        ({}, 3),
+    ],
+)
+async def test_sdks_are_recognized_by_default(headers: dict[str, str], index: int | str) -> None:
+    """By their user agent, or where a browser sets that, by the header that avacloud-sdk adds."""
+    async with client_of(indexed(txs=[s.LINEAR_X])) as client, client.get(X_TXS, headers=headers) as answer:
+        (tx,) = (await answer.json())["transactions"]
+        assert "User-Agent, X-App-Component" in answer.headers.getall("vary")
+    assert tx["consumedUtxos"][0]["outputIndex"] == index
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,10 @@ from warpseal.history.text import NetworkText
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 HEADER: Final = "x-warpseal-index"
-_SDK_AGENT: Final = "speakeasy-sdk/typescript"
+# A published SDK names itself in its user agent; in a browser, which does not allow that, avacloud-sdk in this header.
+_SDK_AGENT: Final = "speakeasy-sdk/"
+_SDK_COMPONENT_HEADER: Final = "x-app-component"
+_SDK_COMPONENTS: Final = ("avacloud-sdk", "chainkit")
 _ENCODER: Final = Encoder()
 
 
@@ -193,8 +196,9 @@ class ContextFactory:
     def _is_for_sdk(self, request: Request) -> bool:
         if self._data.compat is not Compat.AUTO:
             return self._data.compat is Compat.SDK
-        response_headers(request.scope)["vary"] = "User-Agent"
-        return request.headers.get("user-agent", "").startswith(_SDK_AGENT)
+        response_headers(request.scope)["vary"] = "User-Agent, X-App-Component"
+        component = request.headers.get(_SDK_COMPONENT_HEADER, "").lower()
+        return request.headers.get("user-agent", "").startswith(_SDK_AGENT) or component in _SDK_COMPONENTS
 
 
 def header_of(chains: Iterable[ChainFreshness], now: float) -> str:

@@ -29,7 +29,7 @@ _UNITS: Final = integer(0, 10**12)
 class Compat(StrEnum):
     """The response shapes where the specification and the published SDKs contradict each other.
 
-    SPEC: the specification's. SDK: the SDKs'. AUTO: the SDKs' for clients whose user agent is an SDK's.
+    SPEC: the specification's. SDK: the SDKs'. AUTO: the SDKs' for requests that identify themselves as an SDK's.
     """
 
     SPEC = "spec"
@@ -70,10 +70,10 @@ class DataApiSettings:
         group=Group.INDEX,
     )
     compat: Compat = setting(
-        Compat.SPEC,
+        Compat.AUTO,
         "compat",
         choice(Compat),
-        "response shapes where specification and SDKs disagree: spec, sdk, or auto (by user agent)",
+        "response shapes where specification and SDKs disagree: spec, sdk, or auto (sdk for published SDKs)",
         "SHAPES",
         group=Group.HTTP,
     )
