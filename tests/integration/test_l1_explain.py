@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.integration.l1_daemon import L1_PLAN, attested_message, run_l1_network, validation_id_of
 from warpseal.simnet.plan import L1Plan, parse_rule
+from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE
 from warpseal.warp.ids import cb58_encode, id_text
 from warpseal.warp.l1_messages import bootstrap_validation_id
 
@@ -64,8 +65,18 @@ async def test_explain_names_an_impossible_quorum(tmp_path: Path) -> None:
     plan = replace(L1_PLAN, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/0-1:inactive"),))
     async with run_l1_network(tmp_path, plan) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
-        assert (await running.daemon.explanation(conversion))["failing"] == "quorum_possible"
-        await running.expect_error(503, "quorum_not_reached", conversion)
+        explained = await running.daemon.explanation(conversion)
+        assert explained["failing"] == "quorum_possible"
+        # The inactive validators are named as the error names them.
+        error = (await running.expect_error(503, "quorum_not_reached", conversion)).detail
+        assert len(explained["inactive"]) == 2
+        assert explained["inactive"] == [found for found in error["validators"] if found["reason"] == "inactive"]
+        why = {check["check"]: check["why"] for check in explained["checks"]}["quorum_possible"]
+        assert why.endswith(UNDERFUNDED_ADVICE)
+        assert UNDERFUNDED_ADVICE in error["hints"]
+        at_height = await running.daemon.explanation(conversion, pChainHeight=20)
+        why = {check["check"]: check["why"] for check in at_height["checks"]}["quorum_possible"]
+        assert why.endswith(f"{UNDERFUNDED_ADVICE} {FIXED_HEIGHT_ADVICE}")
 
 
 async def test_explain_reports_unknown_results_without_a_node(tmp_path: Path) -> None:

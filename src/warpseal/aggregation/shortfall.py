@@ -14,7 +14,12 @@ from warpseal.aggregation.members import LastReply, MemberRecord, NodeRecord, Sh
 from warpseal.aggregation.round import AggregationRound
 from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall
 from warpseal.node.p_chain import CurrentValidation
-from warpseal.validators.balances import UNDERFUNDED_ADVICE, balance_fields, describe_underfunded
+from warpseal.validators.balances import (
+    FIXED_HEIGHT_ADVICE,
+    UNDERFUNDED_ADVICE,
+    balance_fields,
+    describe_underfunded,
+)
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
 
 SHOWN_VALIDATORS: Final = 50
@@ -28,8 +33,6 @@ _KEYLESS_ADVICE: Final = (
     "Part of the weight belongs to validators without a BLS key, or to inactive L1 validators: it counts in "
     "the total but can never sign. Raise their balance, remove them, or ask for a lower quorum."
 )
-_FIXED_HEIGHT_ADVICE: Final = "A balance that is topped up counts at later heights only: ask for the proposed height."
-
 
 FindConnection = Callable[[NodeID], MissingConnection | None]
 """Returns why a node is not connected."""
@@ -150,5 +153,5 @@ def _advice(round_: AggregationRound, goal: QuorumGoal, missing: list[MissingSha
     if any(share.reason == INACTIVE for share in missing):
         keyless.append(UNDERFUNDED_ADVICE)
         if goal.is_height_fixed:
-            keyless.append(_FIXED_HEIGHT_ADVICE)
+            keyless.append(FIXED_HEIGHT_ADVICE)
     return (*keyless, *advice)

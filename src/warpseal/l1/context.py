@@ -58,6 +58,7 @@ class L1Components:
         """executor: hashes the ids of initial validators."""
         platform, index = deps.upstream.platform, deps.store.l1
         self.find_subnet = deps.chains.subnet_of
+        self.current_validations = platform.current_validations
         self.transactions = TransactionFinder(platform, deps.upstream.x_chain.transaction, index, network_id, settings)
         self.heights = HeightChooser(deps.epochs.height, settings)
         self.validity = ValidityLookup(platform, index, settings)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from heapq import nlargest
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from warpseal.errors import HeightTooNew, NoMessage, OriginNotIndexed, TransactionNotFound, WarpsealError
@@ -18,8 +20,10 @@ from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
+from warpseal.node.errors import RpcRefusal
 from warpseal.store.archive import Archive
 from warpseal.store.values import ArchiveEntry
+from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE, describe_underfunded
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import SubnetID, id_text
@@ -28,6 +32,7 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
 T = TypeVar("T")
 
+_MAX_INACTIVE: Final = 50
 _TIMED_OUT: Final = "no answer in time"
 # A search ends at the deadline by itself, with its progress.
 _SEARCH_GRACE_S: Final = 1.0
@@ -175,8 +180,23 @@ class _Explanation:
             "validators": len(members),
         }
         self._check("validator_set", total > 0, f"{len(members)} validators that can sign")
-        self._check("quorum_possible", 0 < required <= able, f"{able} of {total} can sign, {required} must")
+        advice = await self._add_inactive(subnet_id) if members.keyless_weight else ""
+        self._check("quorum_possible", 0 < required <= able, f"{able} of {total} can sign, {required} must{advice}")
         return members
+
+    async def _add_inactive(self, subnet_id: SubnetID) -> str:
+        """Add the inactive L1 validators, as errors name them, and return the advice about them."""
+        try:
+            current = await self._try(self._components.current_validations(subnet_id))
+        except RpcRefusal:
+            return ""
+        inactive = [found for found in current if found.balance == 0] if isinstance(current, tuple) else []
+        if not inactive:
+            return ""
+        heaviest = nlargest(_MAX_INACTIVE, inactive, key=attrgetter("weight"))
+        self._parts["inactive"] = [describe_underfunded(found).as_json() for found in heaviest]
+        is_height_fixed = bool(self._request.height)
+        return f". {UNDERFUNDED_ADVICE}" + (f" {FIXED_HEIGHT_ADVICE}" if is_height_fixed else "")
 
     async def _find_members(
         self, subnet_id: SubnetID, choice: HeightChoice

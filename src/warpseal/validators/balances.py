@@ -16,6 +16,7 @@ UNDERFUNDED_ADVICE: Final = (
     "The weight of inactive L1 validators counts in the total, and they cannot sign: top up their balance, or disable "
     "and remove them."
 )
+FIXED_HEIGHT_ADVICE: Final = "A balance that is topped up counts at later heights only: ask for the proposed height."
 
 
 def inactive_nodes(current: Iterable[CurrentValidation], min_balance_navax: int) -> frozenset[NodeID]:
