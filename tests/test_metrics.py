@@ -83,6 +83,7 @@ def full_metrics() -> Metrics:
                 IndexSample("x-chain"),
             ],
             store=lambda: StoreSample(True, 3, 1, 4096, 1024, 2),
+            certificate_expires_at=lambda: 1_900_000_000,
         )
     )
     return metrics
@@ -113,6 +114,7 @@ async def test_the_page_shows_the_values_of_the_sources() -> None:
     assert page["warpseal_peer_dial_failures_total", (("reason", "unreachable"),)] == 2
     assert page["warpseal_clock_offset_seconds", ()] == -0.25
     assert page["warpseal_proposed_height", ()] == 19
+    assert page["warpseal_certificate_expiration_timestamp_seconds", ()] == 1_900_000_000
     of_p = (("chain", "p"),)
     assert page["warpseal_follower_height", of_p] == 19
     assert page["warpseal_follower_node_height", of_p] == 21

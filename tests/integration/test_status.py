@@ -121,11 +121,15 @@ async def test_aggregations_are_listed_with_stages_and_the_reason_of_a_failure(t
         assert other.unsigned.id not in {item.get("messageId") for item in document["aggregations"]}
 
 
-async def test_a_starting_daemon_has_a_status(tmp_path: Path) -> None:
+async def test_a_starting_daemon_has_a_status_and_its_configured_identity(tmp_path: Path) -> None:
     async with run_network(Plan(validators=4, l1s=())) as network:
         network.nodes[0].rpc.outages = {"*": Outage(OutageKind.DROP)}
-        async with run_daemon(build_config(network, tmp_path)) as daemon:
+        identity = [tmp_path / "staker.crt", tmp_path / "staker.key"]
+        keys = dict(zip(("tls-cert-path", "tls-key-path"), map(str, identity), strict=True))
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             document = await status_of(daemon)
+            # The files are there with the first answer, although no node has named the network yet.
+            assert all(file.stat().st_size for file in identity)
             assert (document["ready"], len(document["faults"])) == (False, 1)
             assert {"subnets", "validators", "networkId", "nodeId"} & document.keys() == set()
             network.nodes[0].rpc.outages = {}

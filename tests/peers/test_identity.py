@@ -10,6 +10,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
 
@@ -132,6 +134,14 @@ def test_two_missing_configured_files_are_created(tmp_path: Path) -> None:
     assert first.identity.node_id == second.identity.node_id
     assert (tmp_path / "staker.key").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "data" / str(NETWORK_ID) / IDENTITY_NAME).exists()
+
+
+def test_the_certificate_names_the_time_of_its_expiry(tmp_path: Path) -> None:
+    identity = lock(explicit(tmp_path)).identity
+    expected = datetime.now(UTC) + timedelta(days=36_500)
+    assert identity.expires_at is not None
+    assert abs(identity.expires_at - expected.timestamp()) < 86_400
+    assert replace(identity, certificate=b"no certificate").expires_at is None
 
 
 def test_configured_files_take_precedence_over_the_stored_identity(tmp_path: Path) -> None:
@@ -283,8 +293,6 @@ def _pem(key: rsa.RSAPrivateKey) -> bytes:
 
 
 def _rsa_certificate(key: rsa.RSAPrivateKey) -> bytes:
-    from datetime import UTC, datetime, timedelta
-
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 

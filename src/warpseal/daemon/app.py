@@ -86,6 +86,11 @@ async def _serve(
     metrics_server = HttpServer(metrics_page, config.api.metrics_host, config.api.metrics_port, config.api)
     api_server.bind()
     metrics_server.bind()
+    if config.peers.is_configured_identity_missing:
+        # A client that waits for the first answer reads these files next. Imported late: it costs time.
+        from warpseal.peers.identity import create_configured_identity
+
+        create_configured_identity(config.peers)
 
     failures: list[StartupError] = []
 

@@ -63,7 +63,9 @@ async def start_services(
             log.info("daemon started", extra=fields)
             index_status = IndexStatus()
             sources = metric_sources(services, config)
-            metrics.watch(replace(sources, health=node_api.health.results, indexed=index_status.samples))
+            expires_at = identity.identity.expires_at
+            sources = replace(sources, indexed=index_status.samples, certificate_expires_at=lambda: expires_at)
+            metrics.watch(replace(sources, health=node_api.health.results))
             status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status))
             signing.open(_signing_services(network_id, services, index_status))
             node_api.open(services, node_id, index_status)

@@ -158,6 +158,7 @@ class Metrics:
             indexed=tuple(sources.indexed()),
             store=sources.store(),
             health=dict(sources.health()),
+            certificate_expires_at=sources.certificate_expires_at(),
         )
         return lambda: self._page(snapshot)
 

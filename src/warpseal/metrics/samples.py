@@ -127,7 +127,8 @@ class FollowerSample:
 class IndexSample:
     """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
 
-    rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process.
+    rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process. waiting: what
+    the chain waits for, else "".
     """
 
     chain: str
@@ -156,6 +157,7 @@ class IndexSample:
     pages: Mapping[str, int] = metric(
         dict, "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind"
     )
+    waiting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ class MetricSources:
     indexed: Callable[[], Iterable[IndexSample]] = tuple
     store: Callable[[], StoreSample | None] = lambda: None
     health: Callable[[], Mapping[str, bool]] = dict
+    certificate_expires_at: Callable[[], int | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,11 @@ class MetricsSnapshot(Collector):
     store: StoreSample | None
     proposed_height: int | None = metric(
         None, "warpseal_proposed_height", "Latest proposed P-Chain height; absent while none is known"
+    )
+    certificate_expires_at: int | None = metric(
+        None,
+        "warpseal_certificate_expiration_timestamp_seconds",
+        "Unix time at which the certificate of the daemon's identity expires; absent while there is none",
     )
     bad_shares: Mapping[str, int] = metric(
         dict,

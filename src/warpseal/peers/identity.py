@@ -72,6 +72,14 @@ class Identity:
     sign: Callable[[bytes], bytes]
     temporary: bool
 
+    @property
+    def expires_at(self) -> int | None:
+        """Unix seconds at which the certificate expires; None if its dates cannot be read. Nodes ignore them."""
+        try:
+            return int(x509.load_der_x509_certificate(self.certificate).not_valid_after_utc.timestamp())
+        except (ValueError, OverflowError):
+            return None
+
 
 @dataclass(frozen=True, slots=True)
 class LockedIdentity:
@@ -103,15 +111,20 @@ def _load_configured(settings: PeerSettings, held: ExitStack) -> Identity:
         given = certificate_path or key_path
         assert given is not None
         raise UnusableIdentity(given, "tls-cert-path and tls-key-path must be given together")
+    create_configured_identity(settings)
     missing = [path for path in (certificate_path, key_path) if not path.exists()]
-    if len(missing) == 2:
-        _create_pair(certificate_path, key_path)
-    elif missing:
+    if missing:
         raise UnusableIdentity(missing[0], "does not exist, while the other half of certificate and key does")
     return _load(certificate_path, _read_locked(key_path, held, "tls-key-path"), _read(certificate_path))
 
 
-def _create_pair(certificate_path: Path, key_path: Path) -> None:
+def create_configured_identity(settings: PeerSettings) -> None:
+    """Create the configured certificate and key if neither exists. Raises UnusableIdentity."""
+    if not settings.is_configured_identity_missing:
+        return
+    certificate_path, key_path = settings.tls_cert_path, settings.tls_key_path
+    assert certificate_path is not None
+    assert key_path is not None
     certificate, key = issue_certificate()
     try:
         if certificate_path == key_path:

@@ -160,3 +160,9 @@ class PeerSettings:
     address_save_interval_s: float = 30.0
     max_stored_nodes: int = 20_000
     clock_tolerance_s: float = 30.0
+
+    @property
+    def is_configured_identity_missing(self) -> bool:
+        """Whether tls-cert-path and tls-key-path name files that both do not exist, so that the daemon creates them."""
+        paths = (self.tls_cert_path, self.tls_key_path)
+        return all(path is not None and not path.exists() for path in paths)
