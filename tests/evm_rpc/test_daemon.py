@@ -43,6 +43,12 @@ async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(
             async with daemon.session.ws_connect(f"{daemon.api_url}/ext/bc/mine/ws") as client:
                 await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
                 assert await client.receive_json(timeout=30) == {"jsonrpc": "2.0", "id": 5, "result": "0x7a69"}
+
+            async def is_height_shown() -> bool:
+                (chain,) = [row for row in (await daemon.get("/status.json")).body["chains"] if row["kind"] == "evm"]
+                return (chain.get("height"), chain.get("lagBlocks")) == ("16", 0)
+
+            await until(is_height_shown)
             labels = f'chain="{NAME}",method_class="read",outcome="ok",upstream="0"'
             page = await daemon.metrics()
             assert page[f"warpseal_evm_calls_total{{{labels}}}"] >= 2

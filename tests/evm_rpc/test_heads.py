@@ -12,6 +12,7 @@ from tests.eventually import stopped_clock
 from tests.evm_rpc.evm import GENESIS_HASH, SETTINGS, Node, call, call_in_batch, open_chain, open_proxy, serve_node
 from tests.evm_rpc.test_forwarder import single
 from warpseal.evm_rpc.methods import head_in, reveals_head
+from warpseal.evm_rpc.pool import HeadProgress
 
 
 def node_at(height: int, name: str) -> Node:
@@ -86,6 +87,20 @@ async def test_a_block_that_a_client_has_seen_stays_available_to_it(
             await call_in_batch(chain.forwarder, "eth_blockNumber")
             chain.pool.note_head(chain.pool.nodes[0], 0x16)
             assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "first"
+
+
+async def test_the_growth_of_a_chain_and_the_lag_of_a_node_are_those_of_the_last_minute() -> None:
+    first, second = node_at(0x20, "first"), node_at(0x10, "second")
+    async with serve_node(first), serve_node(second), open_chain(first.url, second.url) as chain:
+        with stopped_clock() as clock:
+            await chain.pool.check()
+            assert chain.pool.head_progress() == HeadProgress(None, 16, None)
+            clock.advance(10.0)
+            chain.pool.note_head(chain.pool.nodes[0], 0x2A)
+            chain.pool.note_head(chain.pool.nodes[1], 0x24)
+            assert chain.pool.head_progress() == HeadProgress(1.0, 6, 3.0)
+            clock.advance(70.0)
+            assert chain.pool.head_progress() == HeadProgress(None, 6, None)
 
 
 def test_a_pending_block_does_not_reveal_a_head() -> None:

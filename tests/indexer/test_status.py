@@ -69,6 +69,18 @@ def test_a_chain_that_waits_says_why_even_if_none_of_its_blocks_is_written() -> 
     assert "waiting" not in body["p-chain"]
 
 
+def test_an_indexer_that_reports_no_more_has_no_rate_and_its_chain_waits() -> None:
+    index = CatchingUpIndex()
+    last = ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0, written_at=960)
+    index.chain_statuses = lambda: {PrimaryChain.P: last}  # type: ignore[method-assign]
+    status = status_of(index)
+    waiting = "the indexer does not run: its last report is 70 s old"
+    (sample,) = status.samples()
+    assert (sample.rate, sample.eta_s, sample.waiting) == (None, None, waiting)
+    body = status.extend({})["index"]["p-chain"]
+    assert (body["waiting"], "blocksPerSecond" in body) == (waiting, False)
+
+
 def test_a_stopped_chain_is_named_even_if_none_of_its_blocks_is_written() -> None:
     status = status_of(CatchingUpIndex())
     assert status.stopped_chains() == [X_CHAIN_STOPPED]

@@ -25,8 +25,6 @@ from warpseal.warp.ids import MalformedID
 
 _NODES: Final = ("p-chain-api", "info-api")
 _SAMPLED: Final = 20
-# The indexer writes a status every 15 seconds, and later if a long transaction keeps its worker busy.
-_MAX_STATUS_AGE_S: Final = 60
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,9 +88,7 @@ def describe_chain(chain: PrimaryChain, fresh: ChainFreshness | None, note: Chai
         return {**content, "waiting": "the indexer has not begun with this chain"}
     if note.stopped:
         return {**content, "stopped": note.stopped, "stoppedAt": note.stopped_at, "detail": note.detail}
-    age_s = int(time.time()) - note.written_at
-    if note.written_at and age_s > _MAX_STATUS_AGE_S:
-        return {**content, "waiting": f"the indexer does not run: its last report is {age_s} s old"}
+    note = note.at(time.time())
     if note.waiting:
         content["waiting"] = note.waiting
     if note.rate_blocks_s is not None:

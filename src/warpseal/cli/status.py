@@ -255,6 +255,7 @@ def _aggregation_cells(row: AggregationStatus) -> Sequence[str]:
 def _chain_cells(row: ChainSummary) -> Sequence[str]:
     notes = [f"stopped: {row.stopped}"] if row.stopped else []
     notes += [f"waits for {row.waiting_for}"] if row.waiting_for else []
+    notes += [f"waits: {row.waiting}"] if row.waiting else []
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
     return (
         f"{row.kind} {row.name}",

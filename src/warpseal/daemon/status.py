@@ -310,17 +310,21 @@ def _indexed_chain(sample: IndexSample) -> ChainSummary:
         lag_blocks=max(0, (sample.node_height or 0) - (sample.height or 0)) if is_comparable else None,
         blocks_per_second=_rate(sample.rate),
         eta_seconds=_whole(sample.eta_s),
+        waiting=sample.waiting or None,
         stopped=sample.stopped,
     )
 
 
 def _evm_chain(chain: ForwardedChain) -> ChainSummary:
     pool = chain.pool
-    faults = pool.faults()
+    faults, progress = pool.faults(), pool.head_progress()
     return ChainSummary(
         kind="evm",
         name=_id_text(chain.chain_id),
         height=str(pool.highest) if pool.highest else None,
+        lag_blocks=progress.lag_blocks,
+        blocks_per_second=_rate(progress.blocks_s),
+        eta_seconds=_whole(progress.eta_s),
         evm_chain_id=None if pool.identity is None else pool.identity.chain_id,
         nodes_up=sum(node.is_verified and node.fault is None for node in pool.nodes),
         nodes=len(pool.nodes),

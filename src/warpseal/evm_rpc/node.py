@@ -17,6 +17,7 @@ import aiohttp
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.runtime.http_session import new_session, read_body
+from warpseal.runtime.rate_meter import RateMeter
 
 JSON: Final = "application/json"
 _BUSY: Final = frozenset({429, 502, 503, 504})
@@ -93,13 +94,14 @@ class EvmNode:
     """One node. position: its place in the list of its chain, by which logs and metrics name it. display: for the log.
 
     The pool keeps its state. fault: why it is refused for good, or cannot be used now; None if it can. is_verified: it
-    returned the identity of the chain. head: the highest block that it is known to have.
+    returned the identity of the chain. head: the highest block that it is known to have. head_rate: its growth.
     """
 
     def __init__(self, endpoint: NodeEndpoint, position: int, sessions: Sessions, settings: EvmRpcSettings) -> None:
         self.position = position
         self.display = endpoint.display
         self.head: int | None = None
+        self.head_rate = RateMeter()
         self.is_verified = False
         self.is_wrong_chain = False
         self.fault: str | None = "not asked yet"
@@ -109,6 +111,14 @@ class EvmNode:
         self._headers = {**endpoint.http_headers, "Content-Type": JSON, "Accept": JSON}
         self._sessions = sessions
         self._settings = settings
+
+    def set_head(self, height: int, now: float) -> None:
+        """Set the head; the blocks since the last one count for the rate."""
+        if self.head is None or height < self.head:
+            self.head_rate.start(now)
+        elif height > self.head:
+            self.head_rate.add(now, height - self.head)
+        self.head = height
 
     async def post(self, body: bytes, timeout_s: float, *, is_write: bool = False) -> EvmNodeReply:
         """Send a body and return the response. is_write: it must not be sent twice. Raises EvmNodeError."""

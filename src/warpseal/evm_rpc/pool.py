@@ -34,6 +34,15 @@ class ChainIdentity:
     genesis_hash: str
 
 
+@dataclass(frozen=True, slots=True)
+class HeadProgress:
+    """The growth of a chain, by the moving window of its nodes. lag_blocks, eta_s: of the node that lags most."""
+
+    blocks_s: float | None
+    lag_blocks: int | None
+    eta_s: float | None
+
+
 class EvmPool:
     """The nodes in configured order. identity: that of the first node that answered; others must match it."""
 
@@ -54,7 +63,7 @@ class EvmPool:
 
     def note_head(self, node: EvmNode, height: int) -> None:
         """Note that a node has a block at this height."""
-        node.head = max(node.head or 0, height)
+        node.set_head(max(node.head or 0, height), _now())
 
     def note_error(self, node: EvmNode, error: EvmNodeError) -> None:
         """Note that a node did not answer. Another node may run at its address next, so it is verified again."""
@@ -87,8 +96,18 @@ class EvmPool:
 
     @property
     def highest(self) -> int:
-        """The highest head of the nodes; 0 if there is only one node, whose head is not polled."""
+        """The highest head of the nodes; 0 if none is known."""
         return max((node.head or 0 for node in self.nodes), default=0)
+
+    def head_progress(self) -> HeadProgress:
+        """Return how fast the chain grows, and when the node that lags most has the block that is the highest now."""
+        now = _now()
+        heads = sorted((node.head, node.head_rate.rate(now) or 0.0) for node in self.nodes if node.head is not None)
+        if not heads:
+            return HeadProgress(None, None, None)
+        (lowest, rate), (highest, growth) = heads[0], heads[-1]
+        lag_blocks = highest - lowest
+        return HeadProgress(growth or None, lag_blocks, lag_blocks / rate if lag_blocks and rate else None)
 
     @property
     def compares_heads(self) -> bool:
@@ -97,10 +116,14 @@ class EvmPool:
 
     async def run(self) -> None:
         """Check nodes and poll their heads until cancelled."""
+        poll_s = self._settings.poll_s if self.compares_heads else self._settings.single_poll_s
+        due_at = 0.0
         while True:
             await self._checks.run(None, self.check)
-            if self.compares_heads:
-                await _for_all(self._read_head, (node for node in self.nodes if node.is_verified))
+            verified = [node for node in self.nodes if node.is_verified]
+            if _now() >= due_at or any(node.head is None for node in verified):
+                due_at = _now() + poll_s
+                await _for_all(self._read_head, verified)
             await asyncio.sleep(self._settings.poll_s)
 
     async def check(self) -> None:
@@ -143,7 +166,7 @@ class EvmPool:
             self.note_error(node, error)
             return
         if height is not None:
-            node.head = height if node.head == before else max(height, node.head or 0)
+            node.set_head(height if node.head == before else max(height, node.head or 0), _now())
 
     async def _call(self, node: EvmNode, call: RpcCall) -> object:
         """Return the result as JSON values; None if there is none. Raises EvmNodeError."""

@@ -17,7 +17,8 @@ class EvmRpcSettings:
 
     deny_methods: of all chains; the entry of a chain may name more. connections_per_node: concurrent HTTP connections
     to one node. retry_after_s: time for which a failed node is used only if no other node is usable. poll_s: interval
-    at which the heads of several nodes of one chain are compared. max_answer_bytes: size of one response of a node.
+    at which the heads of several nodes of one chain are compared; single_poll_s: at which the head of an only node is
+    read, for the status. max_answer_bytes: size of one response of a node.
     max_message_bytes: size of one WebSocket message of a node. max_queued, max_queued_bytes: messages queued for one
     slow client; max_total_queued_bytes: for all clients of a chain. max_in_flight: calls of one WebSocket client.
     """
@@ -42,6 +43,7 @@ class EvmRpcSettings:
     connections_per_node: int = 256
     retry_after_s: float = 5.0
     poll_s: float = 2.0
+    single_poll_s: float = 15.0
     max_answer_bytes: int = 64 * MEBIBYTE
     max_sockets: int = setting(
         4_096, "evm-max-sockets", integer(1, 10**9), "WebSocket clients of one EVM chain", group=Group.EVM

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 
 from warpseal.history.blocks import Proposer
 from warpseal.history.chains import PrimaryChain
+
+MAX_STATUS_AGE_S: Final = 60
+"""The indexer writes a status every 15 seconds, and later if a long transaction keeps its worker busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,14 @@ class ChainStatus:
     reported_at: int = 0
     waiting: str = ""
     written_at: int = 0
+
+    def at(self, now: float) -> ChainStatus:
+        """Return the status at a later time: without rate and ETA, and waiting, if the indexer reports no more."""
+        age_s = int(now) - self.written_at
+        if self.stopped or not self.written_at or age_s <= MAX_STATUS_AGE_S:
+            return self
+        waiting = f"the indexer does not run: its last report is {age_s} s old"
+        return replace(self, waiting=waiting, rate_blocks_s=None, eta_s=None)
 
 
 def decode_status(raw: bytes) -> ChainStatus:

@@ -27,7 +27,7 @@ class IndexStatus:
         extended = dict(body)
         if self.index is None:
             return extended
-        statuses = self.index.chain_statuses()
+        statuses = self._statuses(self.index)
         freshness = {chain.chain: chain for chain in self.index.freshness()}
         extended["index"] = {
             chain.value: _as_json(freshness.get(chain), statuses.get(chain))
@@ -55,10 +55,13 @@ class IndexStatus:
         if self.index is None:
             return
         freshness = {chain.chain: chain for chain in self.index.freshness()}
-        statuses, pages = self.index.chain_statuses(), self.index.page_counts()
+        statuses, pages = self._statuses(self.index), self.index.page_counts()
         for chain in PrimaryChain:
             if chain in freshness or chain in statuses:
                 yield _sample(chain, freshness.get(chain), statuses.get(chain), pages.get(chain, {}), self._now())
+
+    def _statuses(self, index: Index) -> dict[PrimaryChain, ChainStatus]:
+        return {chain: status.at(self._now()) for chain, status in index.chain_statuses().items()}
 
 
 def _sample(
@@ -79,6 +82,7 @@ def _sample(
         None if status is None else status.eta_s,
         (status.stopped or None) if status is not None else None,
         pages,
+        status.waiting if status is not None else "",
     )
 
 

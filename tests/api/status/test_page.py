@@ -167,11 +167,11 @@ async def test_every_text_is_escaped() -> None:
         assert all("alert" not in name for name in attributes)
 
 
-async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_asked() -> None:
+async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_asked_by_the_same_scheme() -> None:
     async with client_of(World()) as client:
         for host, location in (
-            ("daemon.example:8080", f"http://daemon.example:{METRICS_PORT}/metrics"),
-            ("[::1]:8080", f"http://[::1]:{METRICS_PORT}/metrics"),
+            ("daemon.example:8080", f"//daemon.example:{METRICS_PORT}/metrics"),
+            ("[::1]:8080", f"//[::1]:{METRICS_PORT}/metrics"),
         ):
             async with client.get("/status/metrics", headers={"host": host}, allow_redirects=False) as reply:
                 assert (reply.status, reply.headers["location"]) == (307, location)

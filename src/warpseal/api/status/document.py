@@ -117,9 +117,11 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One chain that the daemon reads. kind: follower, index, or evm (calls are forwarded to its nodes).
 
-    height: of the last block that was read; of an EVM chain, the highest block that a node has shown. waiting_for: the
-    unavailable nodes or store. stopped: why no more blocks are read. nodes_up, nodes, errors: of an EVM chain, by the
-    position of its nodes.
+    height: of the last block that was read; of an EVM chain, the highest block that a node has shown. The rate is that
+    of the last minute: of reading blocks, or of an EVM chain's growth. lag_blocks, eta_seconds: until the last block is
+    read, or until the EVM node that lags most has the highest one. waiting_for: the unavailable nodes or store.
+    waiting: why an indexed chain waits. stopped: why no more blocks are read. nodes_up, nodes, errors: of an EVM chain,
+    by the position of its nodes.
     """
 
     kind: str
@@ -130,6 +132,7 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     blocks_per_second: float | None = None
     eta_seconds: int | None = None
     waiting_for: str | None = None
+    waiting: str | None = None
     stopped: str | None = None
     evm_chain_id: int | None = None
     nodes_up: int | None = None

@@ -103,11 +103,14 @@ class StatusEndpoints:
         return _AppResponse(stream)
 
     async def metrics(self, request: Request) -> Response:
-        """GET /status/metrics: redirect to the metrics page, on its port of the host that the client has named."""
+        """GET /status/metrics: redirect to the metrics page, on its port of the host that the client has named.
+
+        The client keeps its scheme: a proxy may have ended the TLS connection, and only the client knows.
+        """
         self._admit(request.scope)
         host = urlsplit(f"http://{request.headers.get('host', '')}").hostname or "127.0.0.1"
         name = f"[{host}]" if ":" in host else host
-        return RedirectResponse(f"http://{name}:{self._metrics_port()}/metrics", 307, _HEADERS)
+        return RedirectResponse(f"//{name}:{self._metrics_port()}/metrics", 307, _HEADERS)
 
     def _admit(self, scope: Scope) -> bool:
         """Return whether a request may see addresses. Raises NotFound if it may see nothing.

@@ -251,6 +251,7 @@ def _chain_cells(row: ChainSummary) -> Iterator[str]:
     yield "" if row.eta_seconds is None else f"{row.eta_seconds} s"
     notes = [f'<span class="bad">stopped: {escape(row.stopped)}</span>'] if row.stopped else []
     notes += [f'<span class="warn">waits for {escape(row.waiting_for)}</span>'] if row.waiting_for else []
+    notes += [f'<span class="warn">waits: {escape(row.waiting)}</span>'] if row.waiting else []
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
     notes += [f"node {escape(place)}: {escape(error)}" for place, error in (row.errors or {}).items()]
     yield ", ".join(notes)
