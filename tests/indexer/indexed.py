@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.eventually import until
-from tests.indexer.replay import ReplayNode
 from tests.indexer.rows import query
-from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.index.rebuild import RowRebuilder
@@ -40,8 +40,22 @@ FAST = IndexerSettings(
 )
 
 
+class IndexedNode(Protocol):
+    """A node of either kind: one that replays a recording, or a simulated one."""
+
+    @property
+    def url(self) -> str:
+        """The base URL."""
+        ...
+
+    @property
+    def network_id(self) -> int:
+        """The id of the network."""
+        ...
+
+
 @asynccontextmanager
-async def upstream_of(*nodes: ReplayNode, settings: IndexerSettings = FAST) -> AsyncIterator[Upstream]:
+async def upstream_of(*nodes: IndexedNode, settings: IndexerSettings = FAST) -> AsyncIterator[Upstream]:
     """Open clients of the nodes."""
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
     base = NodeSettings(p_chain_api=endpoints, info_api=endpoints, retry_failed_after_s=0.05)
@@ -52,14 +66,14 @@ async def upstream_of(*nodes: ReplayNode, settings: IndexerSettings = FAST) -> A
 @asynccontextmanager
 async def indexing(
     folder: Path,
-    *nodes: ReplayNode,
+    *nodes: IndexedNode,
     settings: IndexerSettings = FAST,
     change: Callable[[IndexedNetwork], IndexedNetwork] = lambda network: network,
-    with_genesis: bool = True,
+    genesis: PGenesis | None = GENESIS,
 ) -> AsyncIterator[Indexer]:
     """Run the indexer over the nodes and the index of a folder, with its worker in a thread."""
     async with upstream_of(*nodes, settings=settings) as upstream:
-        network = change(await fetch_network(upstream, nodes[0].network_id, GENESIS if with_genesis else None))
+        network = change(await fetch_network(upstream, nodes[0].network_id, genesis))
         index = IndexSettings()
         raw_genesis = None if network.genesis is None else network.genesis.raw
         opener = IndexOpener(index_url(index, folder), index, settings, network.params, raw_genesis)
@@ -88,7 +102,7 @@ async def until_caught_up(indexer: Indexer) -> None:
     await until(lambda: all(chain.is_caught_up for chain in indexer.chains.values()))
 
 
-async def index_all(folder: Path, *nodes: ReplayNode, settings: IndexerSettings = FAST) -> None:
+async def index_all(folder: Path, *nodes: IndexedNode, settings: IndexerSettings = FAST) -> None:
     """Index all blocks of the nodes."""
     async with indexing(folder, *nodes, settings=settings) as indexer:
         await until_caught_up(indexer)

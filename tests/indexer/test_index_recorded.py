@@ -112,7 +112,7 @@ async def test_the_first_height_is_that_of_the_first_block_of_the_node(tmp_path:
 
 
 async def test_without_a_genesis_the_chain_is_marked_incomplete(tmp_path: Path) -> None:
-    async with serving(ReplayNode()) as node, indexing(tmp_path, node, with_genesis=False) as indexer:
+    async with serving(ReplayNode()) as node, indexing(tmp_path, node, genesis=None) as indexer:
         await until_caught_up(indexer)
     found = query(tmp_path, "SELECT chain, first_height, height, is_complete FROM chains WHERE chain < 2")
     assert found == [(0, 1, 19, 0), (1, 0, 13, 0)]

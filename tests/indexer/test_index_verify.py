@@ -1,21 +1,29 @@
-"""`verify` finds no difference from the recorded node, and finds a changed row."""
+"""`verify` finds no difference from the recorded node or a simulated one, and finds a changed row."""
 
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.indexer.indexed import GENESIS, index_all, indexing, until_caught_up, upstream_of
+from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
 from tests.ledger.recorded import answers, replayed
+from tests.simnet.sessions import NOW, Clock, small_network
+from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.history.chains import PrimaryChain
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import verify
 from warpseal.indexer.network import fetch_network
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, parse_rule
+from warpseal.simnet.state import StateAt
 from warpseal.store.url import StoreUrl
+from warpseal.warp.ids import id_text
 
 ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getBalance"))
 # The subjects in the recording, and the supply, which is that of a replay of the blocks.
@@ -67,7 +75,7 @@ async def test_verify_finds_a_changed_row(tmp_path: Path, change: str, subject: 
 
 async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_nothing_wrong(tmp_path: Path) -> None:
     async with serving(ReplayNode()) as node:
-        async with indexing(tmp_path, node, with_genesis=False) as indexer:
+        async with indexing(tmp_path, node, genesis=None) as indexer:
             await until_caught_up(indexer)
         node.answers["platform.getCurrentSupply"] = SUPPLY
         found = await verify_recorded(tmp_path, node)
@@ -89,3 +97,52 @@ async def test_verify_compares_nothing_with_a_node_at_another_height(
     assert [name for name, finding in found.items() if finding.is_compared] == [
         "the rows of the index against each other"
     ]
+
+
+@dataclass(frozen=True)
+class SimulatedNode:
+    """The first node of a simulated network."""
+
+    network: SimulatedNetwork
+
+    @property
+    def url(self) -> str:
+        return self.network.node_uri
+
+    @property
+    def network_id(self) -> int:
+        return self.network.network_id
+
+
+async def test_verify_finds_the_l1_fees_of_a_simulated_network_right(tmp_path: Path) -> None:
+    clock = Clock()
+    l1s = (L1Plan(validators=4, spare=1, weights="5/3/2/1"),)
+    rules = (parse_rule("l1-0/0:balance=90"), parse_rule("l1-0/1:inactive"))
+    async with small_network(clock, messages=0, l1s=l1s, rules=rules) as network:
+        chain, subnet_id = network.p_chain, network.subnets[1].subnet_id
+        first, second, third, fourth = network.state.validations[subnet_id]
+        registered = chain.register(subnet_id, weight=7, balance_navax=5_000).validation_id
+        assert registered is not None
+        for seconds, change in (
+            (30, lambda: chain.increase_balance(second.id, 10**9)),
+            (40, lambda: chain.disable(third.id)),
+            (30, lambda: chain.set_weight(fourth.id, 9)),
+            (5, lambda: chain.increase_balance(third.id, 777)),
+            (500, network.advance),
+        ):
+            clock.now += seconds
+            change()
+        state, genesis = StateAt(network.state, chain.height), parse_p_genesis(network.state.ledger.genesis)
+        assert (state.chain_time, state.balance(first), state.balance(third)) == (NOW + 605, 0, 277)
+        node = SimulatedNode(network)
+        settings = only(PrimaryChain.P)
+        async with indexing(tmp_path, node, settings=settings, genesis=genesis) as indexer:
+            await until_caught_up(indexer)
+        async with upstream_of(node) as upstream:
+            params = (await fetch_network(upstream, network.network_id, genesis)).params
+            url = StoreUrl.for_file(tmp_path / "index.db")
+            found = await IndexVerifier(upstream, params, url, IndexSettings()).run(60, seed=1)
+    assert [finding for finding in found if finding.fault] == []
+    validations = (first.id, second.id, third.id, fourth.id, registered)
+    expected = {"supply", *(f"balance of {id_text(validation)}" for validation in validations)}
+    assert expected <= {finding.subject for finding in found if finding.is_compared}

@@ -54,7 +54,8 @@ def test_a_registration_makes_a_validator_with_the_next_block(network: Simulated
     validation = network.state.validation(validation_id)
     assert validation is not None
     assert (made.height, network.p_chain.height) == (21, 21)
-    assert (validation.weight, validation.min_nonce, validation.balance_navax, validation.start_time) == (
+    balance = StateAt(network.state, network.p_chain.height).balance(validation)
+    assert (validation.weight, validation.min_nonce, balance, validation.start_time) == (
         77,
         0,
         BALANCE_NAVAX,
@@ -122,7 +123,7 @@ def test_disabling_makes_inactive_and_funding_active_again(network: SimulatedNet
     assert network.state.current_set(l1_of(network))[-1].public_key is None
     network.p_chain.increase_balance(validation_id, 9)
     assert validation.active
-    assert validation.balance_navax == 9
+    assert StateAt(network.state, network.p_chain.height).balance(validation) == 9
 
 
 def test_a_rejected_transaction_changes_nothing(network: SimulatedNetwork) -> None:

@@ -10,7 +10,7 @@ from tests.simnet.sessions import Clock, small_network
 from warpseal.simnet.build import build_state
 from warpseal.simnet.plan import InvalidPlan, L1Plan, Plan, Rule, parse_l1, parse_rule, parse_weights, select_members
 from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.state import ChainState
+from warpseal.simnet.state import ChainState, StateAt
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator, bootstrap_validation_id
 
@@ -112,7 +112,8 @@ def test_keyless_inactive_and_heavier_validators_are_so_from_the_start() -> None
     members = {member.node_id: member for member in built.current_set(l1)}
     assert built.validators[1].node_id not in members
     assert members[EMPTY_NODE_ID].public_key is None
-    assert built.validation_of(l1, built.validators[2].node_id).balance_navax == 2047
+    validation = built.validation_of(l1, built.validators[2].node_id)
+    assert StateAt(built, built.heights.current).balance(validation) == 2047
 
 
 def test_sets_begin_at_genesis_and_with_the_first_block() -> None:

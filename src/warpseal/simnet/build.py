@@ -23,6 +23,7 @@ from warpseal.warp.l1_messages import ConversionData, bootstrap_validation_id
 # Validations started so long ago that every uptime message is true.
 _AGE_S: Final = 30 * 24 * 3600
 _BALANCE_NAVAX: Final = 100_000_000_000
+_PRIMARY_CHAINS: Final = (("X", ChainKind.X, b"avm"), ("C", ChainKind.EVM, b"evm"))
 _FIRST_L1_HEIGHT: Final = 1
 _FIRST_EVM_CHAIN_ID: Final = 100_000
 _WEIGHTS_SET: Final = 32
@@ -56,10 +57,25 @@ def seeded_id(plan: Plan, name: str) -> bytes:
 def _empty_state(plan: Plan) -> ChainState:
     now = plan.settings.clock()
     heights = Heights(plan.height, plan.proposed_lag, plan.epoch_blocks, plan.height, [now], now - _AGE_S)
-    ledger = Ledger(heights, Wallet(plan.network_id, P_CHAIN, seeded_id(plan, "AVAX")))
+    chains = [_create_primary_chain(plan, alias, vm_name) for alias, _, vm_name in _PRIMARY_CHAINS]
+    ledger = Ledger(heights, _wallet(plan), chains)
     state = ChainState(plan.network_id, heights, plan.settings.clock, ledger)
     state.etna_height = plan.etna_height
+    # A fee is due for the time since the last block before Etna, or since the genesis.
+    started_at = max(0, plan.etna_height - 1)
+    while started_at and heights.time_of(started_at) == heights.time_of(plan.etna_height):
+        started_at -= 1
+    state.fees.record(started_at, 0)
     return state
+
+
+def _wallet(plan: Plan) -> Wallet:
+    return Wallet(plan.network_id, P_CHAIN, seeded_id(plan, "AVAX"))
+
+
+def _create_primary_chain(plan: Plan, alias: str, vm_name: bytes) -> bytes:
+    """Return the transaction of the genesis that creates the X- or the C-Chain."""
+    return tx_builder.create_genesis_chain(_wallet(plan), f"{alias}-Chain", vm_name, seeded_id(plan, f"chain {alias}"))
 
 
 def _check(plan: Plan) -> None:
@@ -83,6 +99,8 @@ class _Builder:
         self._scopes: dict[str, list[int]] = {}
         self._subnets: list[SimSubnet] = []
         self._data: list[ConversionData] = []
+        # Balances of L1 validators at the start, nAVAX.
+        self._balances: dict[ValidationID, int] = {}
         self._first_height = max(_FIRST_L1_HEIGHT, plan.etna_height)
 
     def add_primary_network(self) -> None:
@@ -90,8 +108,8 @@ class _Builder:
         state, plan = self._state, self._plan
         state.subnets[PRIMARY_NETWORK] = SimSubnet(PRIMARY_NETWORK, PRIMARY)
         self._chain(SimChain(P_CHAIN, PRIMARY_NETWORK, ChainKind.P, "P-Chain", "P"))
-        for alias, kind in (("X", ChainKind.X), ("C", ChainKind.EVM)):
-            chain_id = ChainID(self._id(f"chain {alias}"))
+        for alias, kind, vm_name in _PRIMARY_CHAINS:
+            chain_id = ChainID(sha256(_create_primary_chain(plan, alias, vm_name)).digest())
             self._chain(SimChain(chain_id, PRIMARY_NETWORK, kind, f"{alias}-Chain", alias, plan.network_id))
         chains = set(state.chains)
         for weight in parse_weights(plan.weights, plan.validators, self._rng):
@@ -174,20 +192,32 @@ class _Builder:
 
         A conversion that is too large for a block is left out; only its effects are part of the state.
         """
-        state, height, room = self._state, self._first_height, _MAX_INITIAL
+        state, height, room, active = self._state, self._first_height, _MAX_INITIAL, 0
         for data in self._data:
-            validations = sorted(state.validations[data.subnet_id], key=lambda validation: validation.index)
-            initial = [
-                _initial(state, validation, converted_validator.weight)
-                for validation, converted_validator in zip(validations, data.validators, strict=True)
-            ]
-            if room < len(initial) <= _MAX_INITIAL:
+            if room < len(data.validators) <= _MAX_INITIAL:
                 height, room = min(height + 1, state.heights.current), _MAX_INITIAL
+            room -= len(data.validators) if len(data.validators) <= _MAX_INITIAL else 0
             state.converted_at[data.subnet_id] = height
-            if len(initial) <= _MAX_INITIAL:
-                state.ledger.put(height, [conversion(state, data, initial)])
-                room -= len(initial)
+            active += sum(self._balances[validation.id] > 0 for validation in state.validations[data.subnet_id])
+            state.fees.record(height, active)
+        state.fees.record(state.heights.current, active)
+        for data in self._data:
+            self._put_conversion(data)
         self._set_weights(min(height + 1, state.heights.current))
+
+    def _put_conversion(self, data: ConversionData) -> None:
+        """Fund the validators of an L1, which have paid fees since the conversion, and put it into its block."""
+        state, height = self._state, self._state.converted_at[data.subnet_id]
+        accrued, accrued_before = (state.fees.at(at).accrued for at in (state.heights.current, height))
+        initial = []
+        validations = sorted(state.validations[data.subnet_id], key=lambda validation: validation.index)
+        for validation, converted_validator in zip(validations, data.validators, strict=True):
+            balance = self._balances[validation.id]
+            validation.end_accumulated_fee = balance and balance + accrued
+            funded = balance and balance + accrued - accrued_before
+            initial.append(_initial(state, validation, converted_validator.weight, funded))
+        if len(initial) <= _MAX_INITIAL:
+            state.ledger.put(height, [conversion(state, data, initial)])
 
     def _set_weights(self, height: int) -> None:
         """Add changes of weights that differ from the conversion or that are to be attested."""
@@ -232,14 +262,15 @@ class _Builder:
         else:
             validation_id = bootstrap_validation_id(subnet_id, l1_index)
             validation = Validation(subnet_id, validator.node_id, validator.bls_key, weight, validation_id, start)
-            validation.is_l1, validation.index, validation.balance_navax = True, l1_index, _BALANCE_NAVAX
+            validation.is_l1, validation.index = True, l1_index
+            self._balances[validation_id] = _BALANCE_NAVAX
             # The weight of every second validator was set before, so that there are weights to attest.
             validation.min_nonce = l1_index % 2 if l1_index < _WEIGHTS_SET else 0
         self._state.add_validation(validation)
 
     def _converted(self, subnet: SimSubnet) -> SimSubnet:
         validations = sorted(self._state.validations[subnet.subnet_id], key=lambda validation: validation.index)
-        initial = [_initial(self._state, validation, validation.weight) for validation in validations]
+        initial = [_initial(self._state, validation, validation.weight, 0) for validation in validations]
         data = subnet_data(subnet.subnet_id, self._state.manager_chains[subnet.subnet_id], initial)
         self._data.append(data)
         return converted(subnet, data)
@@ -253,7 +284,7 @@ class _Builder:
             if behaviour.keyless and not validation.is_l1:
                 validation.public_key = None
             if behaviour.balance_navax is not None and validation.is_l1:
-                validation.balance_navax = behaviour.balance_navax
+                self._balances[validation.id] = behaviour.balance_navax
 
     def _validations_of_rule(self, validator: SimValidator, scope: str | None) -> Iterator[Validation]:
         for subnet_id, validations in self._state.validations.items():
@@ -267,11 +298,11 @@ class _Builder:
         return seeded_id(self._plan, name)
 
 
-def _initial(state: ChainState, validation: Validation, weight: int) -> InitialValidator:
+def _initial(state: ChainState, validation: Validation, weight: int, balance_navax: int) -> InitialValidator:
     validator = state.by_node(validation.node_id)
     assert validator is not None
     proof = validator.identity.bls_proof
-    return InitialValidator(validation.node_id, validator.bls_key, proof, weight, validation.balance_navax)
+    return InitialValidator(validation.node_id, validator.bls_key, proof, weight, balance_navax)
 
 
 class Schedule:

@@ -70,13 +70,14 @@ class Transaction:
 class Ledger:
     """Blocks by height and id, transactions by id."""
 
-    def __init__(self, heights: Heights, wallet: Wallet) -> None:
-        """Start with block 0, whose genesis contains the UTXOs of the wallet."""
+    def __init__(self, heights: Heights, wallet: Wallet, chains: Sequence[bytes] = ()) -> None:
+        """Start with block 0, whose genesis contains the UTXOs of the wallet. chains: its transactions."""
         self._heights = heights
         self._wallet = wallet
         self._utxos = deque(Utxo(bytes(32), index, _UTXO_NAVAX) for index in range(_UTXOS))
-        genesis = tx_builder.genesis(tuple(self._utxos), wallet, int(heights.began_at))
-        self._blocks = [tx_builder.genesis_block(genesis)]
+        self.supply_navax = _UTXOS * _UTXO_NAVAX
+        self.genesis = tx_builder.genesis(tuple(self._utxos), wallet, int(heights.began_at), chains)
+        self._blocks = [tx_builder.genesis_block(self.genesis)]
         self._heights_by_id = {sha256(self._blocks[0]).digest(): 0}
         self._planned: dict[int, list[Transaction]] = {}
         self._by_id: dict[bytes, Transaction] = {}

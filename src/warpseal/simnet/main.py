@@ -46,6 +46,7 @@ Behaviours (--behave, repeatable; the last rule about a validator counts):
   10:closed  mute  private       does not listen; accepts and stays silent; claims a private address
   11:keyless  inactive  balance=2000  weight=1  leaves=30  joins=40 (at a P-Chain height)
   12:lag=2  behind=3s            its P-Chain is 2 blocks, or 3 seconds, behind the tip
+  balance=N is the balance in nAVAX at the start; each block charges the fee of the seconds since the last one
   All words: {" ".join(known_words())}
 
 {HELP}
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--weights", default=f"equal:{DEFAULT_STAKE}", help="their stake in nAVAX (default %(default)s)")
     add("--l1", action="append", default=[], metavar="SPEC", help="an L1; see below")
     add("--write", type=Path, metavar="FILE", help="file for the description of the network as JSON, with a config")
+    add("--write-genesis", type=Path, metavar="FILE", help="file for the P-Chain's genesis, for genesis-file")
     add("--messages", type=int, default=1000, metavar="N", help="number of messages per chain (default 1000)")
     add(
         "--presign",
@@ -195,6 +197,8 @@ def _load_rules(file: Path) -> list[str]:
 def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
     """Write the file, then print that the network is ready; return the API port of the written config."""
     ports = [given or free for given, free in zip((args.api_port, args.metrics_port), free_ports(2), strict=True)]
+    if args.write_genesis:
+        args.write_genesis.write_bytes(network.state.ledger.genesis)
     if args.write:
         write_atomically(args.write, network_report(network, *ports))
     words = [

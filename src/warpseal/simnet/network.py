@@ -184,9 +184,12 @@ class SimulatedNetwork:
         return self.advance()
 
     def set_balance(self, subnet_id: SubnetID, index: int, balance_navax: int) -> int:
-        """Set an L1 validator's balance (0: inactive) with the next block; return that block's height."""
-        self.state.validation_of(subnet_id, self.validators[index].node_id).balance_navax = balance_navax
-        return self.advance()
+        """Set an L1 validator's balance (0: inactive) by transactions of the next block; return that block's height."""
+        validation = self.state.validation_of(subnet_id, self.validators[index].node_id)
+        steps = [self.p_chain.disable(validation.id, later=True)] if validation.active else []
+        if balance_navax:
+            steps.append(self.p_chain.increase_balance(validation.id, balance_navax, later=True))
+        return self.p_chain.accept(*steps) if steps else self.advance()
 
     def manager(self, subnet_id: SubnetID) -> ValidatorManager:
         """Return the validator manager contract of an L1."""

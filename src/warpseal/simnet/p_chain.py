@@ -15,7 +15,7 @@ from warpseal.simnet import tx_builder
 from warpseal.simnet.l1_transactions import InitialValidator
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.state import ChainState
-from warpseal.simnet.tx_executor import TxExecutor, fund, require, set_weight
+from warpseal.simnet.tx_executor import TxExecutor, disable, require, set_weight
 from warpseal.simnet.values import SimValidator
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
@@ -159,7 +159,7 @@ class PChain:
         step = _Step(
             l1.funding(validation, amount_navax),
             lambda: self._executor.check_exists(validation),
-            lambda: fund(validation, amount_navax),
+            lambda: self._executor.increase_balance(validation, amount_navax),
         )
         return self._do(step, later)
 
@@ -169,7 +169,7 @@ class PChain:
         step = _Step(
             l1.disabling(validation),
             lambda: self._executor.check_exists(validation),
-            lambda: fund(validation, -validation.balance_navax),
+            lambda: disable(validation),
         )
         return self._do(step, later)
 
@@ -188,6 +188,7 @@ class PChain:
             for transaction in transactions:
                 step = self._waiting[transaction]
                 step.check()
+                self._state.begin_block()
                 step.apply()
                 accepted.append(transaction)
                 del self._waiting[transaction]

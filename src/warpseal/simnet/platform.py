@@ -60,6 +60,9 @@ class Platform:
             "getCurrentValidators": self._current_validators,
             "getTotalStake": self._total_stake,
             "getStakingAssetID": self._staking_asset,
+            "getCurrentSupply": self._current_supply,
+            "getValidatorFeeConfig": self._fee_config,
+            "getValidatorFeeState": self._fee_state,
             "getL1Validator": self._l1_validator,
             "getSubnet": self._subnet,
             "getSubnets": self._subnets,
@@ -83,6 +86,25 @@ class Platform:
         if subnet_id != PRIMARY_NETWORK:
             raise RpcError(f"failed fetching subnet transformation for {id_text(subnet_id)}: not found")
         return {"assetID": id_text(self._state.ledger.asset_id)}
+
+    def _current_supply(self, params: Params) -> Any:
+        if params.get("subnetID") is not None and _subnet_argument(params) != PRIMARY_NETWORK:
+            raise RpcError("fetching current supply failed: not found")
+        return {"supply": str(self._state.ledger.supply_navax), "height": str(self._view().height)}
+
+    def _fee_config(self, _: Params) -> Any:
+        config = self._state.fees.config
+        return {
+            "capacity": config.capacity,
+            "target": config.target,
+            "minPrice": config.min_price,
+            "excessConversionConstant": config.excess_conversion,
+        }
+
+    def _fee_state(self, _: Params) -> Any:
+        view, fees = self._view(), self._state.fees
+        excess = fees.at(view.height).excess
+        return {"excess": excess, "price": fees.config.price(excess), "timestamp": rfc3339(view.chain_time)}
 
     def _validators_at(self, params: Params) -> Any:
         height = self._asked_height(params)
@@ -150,9 +172,10 @@ class Platform:
             wanted_ids = {parse_node_id(text) for text in wanted}
         except (MalformedID, AttributeError, TypeError):
             raise BadArgument from None
-        validations = self._view().validations(_subnet_argument(params))
+        view = self._view()
+        validations = view.validations(_subnet_argument(params))
         selected = (validation for validation in validations if not wanted_ids or validation.node_id in wanted_ids)
-        return {"validators": [self._validation_json(validation) for validation in selected]}
+        return {"validators": [self._validation_json(validation, view) for validation in selected]}
 
     def _total_stake(self, params: Params) -> Any:
         weight = str(sum(validation.weight for validation in self._view().validations(_subnet_argument(params))))
@@ -164,16 +187,16 @@ class Platform:
         validation = view.validation(validation_id)
         if validation is None:
             raise RpcError(f'fetching L1 validator "{id_text(validation_id)}" failed: not found')
-        fields = self._validation_json(validation)
+        fields = self._validation_json(validation, view)
         return {
             **fields,
             "subnetID": id_text(validation.subnet_id),
             "height": str(view.height),
         }
 
-    def _validation_json(self, validation: Validation) -> dict[str, Any]:
+    def _validation_json(self, validation: Validation, view: StateAt) -> dict[str, Any]:
         if validation.is_l1:
-            return _l1_validation_json(validation)
+            return _l1_validation_json(validation, view.balance(validation))
         fields: dict[str, Any] = {
             "txID": id_text(validation.id),
             "startTime": str(validation.start_time),
@@ -256,7 +279,7 @@ def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _l1_validation_json(validation: Validation) -> dict[str, Any]:
+def _l1_validation_json(validation: Validation, balance_navax: int) -> dict[str, Any]:
     return {
         "nodeID": node_id_text(validation.node_id),
         "weight": str(validation.weight),
@@ -266,7 +289,7 @@ def _l1_validation_json(validation: Validation) -> dict[str, Any]:
         "remainingBalanceOwner": _NO_OWNER,
         "deactivationOwner": _NO_OWNER,
         "minNonce": str(validation.min_nonce),
-        "balance": str(validation.balance_navax),
+        "balance": str(balance_navax),
     }
 
 

@@ -198,7 +198,7 @@ class _Rebuilder:
         validation = Validation(subnet_id, node.node_id, node.bls_key, weight, validation_id, start, index=place)
         if "validationID" in entry:
             validation.is_l1 = True
-            validation.balance_navax, validation.min_nonce = int(entry["balance"]), int(entry["minNonce"])
+            validation.end_accumulated_fee, validation.min_nonce = int(entry["balance"]), int(entry["minNonce"])
         return validation
 
     def _add_sets(self) -> None:

@@ -5,9 +5,12 @@ It changes only by blocks: every change increases the height.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
 
 from warpseal import bls
+from warpseal.simnet.fees import FeeHistory, fee_config
 from warpseal.simnet.ledger import Heights, Ledger
 from warpseal.simnet.validator_sets import SetEntry, SetHistory, Validation, ValidationHistory, build_set
 from warpseal.simnet.values import SentMessage, SimChain, SimMessage, SimSubnet, SimValidator
@@ -23,6 +26,9 @@ class ChainState:
         self.heights = heights
         self.clock = clock
         self.ledger = ledger
+        self.fees = FeeHistory(fee_config(network_id), heights)
+        # The time of the next block, and the fee accrued until then, once its transactions are executed.
+        self._begun: tuple[float, int] | None = None
         self.validators: list[SimValidator] = []
         self._by_node: dict[NodeID, SimValidator] = {}
         self._l1_positions: dict[ValidationID, tuple[SubnetID, int]] = {}
@@ -130,16 +136,51 @@ class ChainState:
             if self.has_validation_history(subnet_id):
                 self.validation_history.put(subnet_id, height, validations)
 
+    def begin_block(self) -> int:
+        """Begin the next block: L1 validators pay for the time until then, and those that cannot become inactive.
+
+        Returns the accrued fee, from which the transactions of the block count balances.
+        """
+        if self._begun is None:
+            made_at = max(self.clock(), self.heights.made_at[-1])
+            self._begun = (made_at, self.fees.at_time(int(made_at)).accrued)
+            self._deactivate_below(self._begun[1] + 1)
+        return self._begun[1]
+
     def advance(self, blocks: int = 1) -> int:
         """Accept `blocks` blocks; earlier changes take effect with the first one. Return the height."""
         for _ in range(blocks):
             height = self.heights.current + 1
+            self.begin_block()
             for on_block in self.on_block:
                 on_block(height)
-            self.record_sets(height)
-            self.heights.made_at.append(self.clock())
-            self.heights.current = height
+            self._end_block(height)
         return self.heights.current
+
+    def _end_block(self, height: int) -> None:
+        """Deactivate the L1 validators that cannot pay for another second, and accept the block."""
+        assert self._begun is not None
+        (made_at, _), self._begun = self._begun, None
+        paid = replace(self.fees.at_time(int(made_at)), active=self._count_active())
+        self._deactivate_below(paid.after(self.fees.config, 1).accrued)
+        self.record_sets(height)
+        self.heights.made_at.append(made_at)
+        self.heights.current = height
+        self.fees.record(height, self._count_active())
+
+    def _deactivate_below(self, accrued: int) -> None:
+        for validation in self._funded_validations():
+            if validation.end_accumulated_fee < accrued:
+                validation.end_accumulated_fee = 0
+
+    def _count_active(self) -> int:
+        return sum(1 for _ in self._funded_validations())
+
+    def _funded_validations(self) -> Iterator[Validation]:
+        for validations in self.validations.values():
+            yield from (
+                validation for validation in validations if validation.present and validation.end_accumulated_fee
+            )
 
 
 class StateAt:
@@ -154,6 +195,11 @@ class StateAt:
     def chain_time(self) -> int:
         """The time of the block, unix seconds."""
         return self.state.heights.time_of(self.height)
+
+    @cached_property
+    def accrued_fee(self) -> int:
+        """What an L1 validator that was always active has paid, nAVAX."""
+        return self.state.fees.at(self.height).accrued
 
     @property
     def proposed(self) -> int:
@@ -176,6 +222,10 @@ class StateAt:
         """Return a subnet as of this height, or None if it does not exist."""
         subnet = self.state.subnets.get(SubnetID(subnet_id))
         return self._at_height(subnet) if subnet and self._exists(subnet.subnet_id) else None
+
+    def balance(self, validation: Validation) -> int:
+        """Return the balance of an L1 validator, nAVAX."""
+        return max(0, validation.end_accumulated_fee - self.accrued_fee)
 
     def conversion_id(self, subnet_id: bytes) -> bytes | None:
         """Return the conversion ID of a subnet, or None if it was not converted."""

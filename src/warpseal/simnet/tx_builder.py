@@ -103,6 +103,19 @@ def create_chain(subnet_id: SubnetID, name: str, genesis: bytes) -> TxDraft:
     return TxDraft("CreateChainTx", body, authorisation_signatures=1)
 
 
+def create_genesis_chain(wallet: Wallet, name: str, vm_name: bytes, fx_id: bytes) -> bytes:
+    """Return the transaction of a genesis that makes an empty chain of the Primary Network.
+
+    fx_id: 32 bytes, the only part that differs between networks of one id.
+    """
+    text = name.encode()
+    base = pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(0) + pack_u32(0) + pack_sized(b"")
+    body = bytes(32) + len(text).to_bytes(2, "big") + text + vm_name.ljust(32, b"\x00")
+    # The genesis of the X-Chain lists its assets: none.
+    rest = pack_u32(1) + fx_id + pack_sized(pack_versioned(pack_u32(0))) + _authorisation(0) + pack_u32(0)
+    return pack_versioned(pack_u32(_TYPES["CreateChainTx"]), base, body, rest)
+
+
 def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
     """Return the transaction that converts a subnet; fundings: in the order of the data's validators."""
     validators = [
@@ -166,15 +179,16 @@ def standard_block(time_unix_s: int, parent_id: bytes, height: int, transactions
     return pack_versioned(pack_u32(_STANDARD_BLOCK), head, *(raw[2:] for raw in transactions))
 
 
-def genesis(utxos: Sequence[Utxo], wallet: Wallet, time_unix_s: int) -> bytes:
-    """Return a genesis that knows utxos only."""
+def genesis(utxos: Sequence[Utxo], wallet: Wallet, time_unix_s: int, chains: Sequence[bytes]) -> bytes:
+    """Return a genesis that knows utxos and chains, whose transactions go in without their codec version."""
     outputs = (
         utxo.tx_id + pack_u32(utxo.index) + wallet.asset_id + _output(utxo.amount_navax) + pack_sized(b"")
         for utxo in utxos
     )
     supply = sum(utxo.amount_navax for utxo in utxos)
+    made = (pack_u32(len(chains)), *(raw[2:] for raw in chains))
     return pack_versioned(
-        pack_u32(len(utxos)), *outputs, pack_u32(0), pack_u32(0), pack_u64(time_unix_s), pack_u64(supply), b"\x00\x00"
+        pack_u32(len(utxos)), *outputs, pack_u32(0), *made, pack_u64(time_unix_s), pack_u64(supply), b"\x00\x00"
     )
 
 

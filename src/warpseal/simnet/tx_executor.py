@@ -53,7 +53,7 @@ class TxExecutor:
 
     def convert(self, data: ConversionData, initial: Sequence[InitialValidator]) -> None:
         """Convert a subnet to an L1."""
-        state, subnet_id = self._state, data.subnet_id
+        state, subnet_id, accrued = self._state, data.subnet_id, self._state.begin_block()
         state.subnets[subnet_id] = l1.converted(state.subnets[subnet_id], data)
         state.converted_at[subnet_id] = state.heights.current + 1
         for index, validator in enumerate(initial):
@@ -63,7 +63,13 @@ class TxExecutor:
             self._add_validation(
                 node,
                 Validation(
-                    subnet_id, node.node_id, node.bls_key, validator.weight, validation_id, 0, validator.balance_navax
+                    subnet_id,
+                    node.node_id,
+                    node.bls_key,
+                    validator.weight,
+                    validation_id,
+                    0,
+                    validator.balance_navax and accrued + validator.balance_navax,
                 ),
             )
             state.validations[subnet_id][-1].index = index
@@ -89,8 +95,9 @@ class TxExecutor:
     def register(self, message: RegisterL1Validator, node: SimValidator, balance_navax: int) -> None:
         """Register a node as a validator; it tracks the L1 from now on."""
         self._state.registrations[message.validation_id] = message
+        end = balance_navax and self._state.begin_block() + balance_navax
         validation = Validation(
-            message.subnet_id, node.node_id, node.bls_key, message.weight, message.validation_id, 0, balance_navax
+            message.subnet_id, node.node_id, node.bls_key, message.weight, message.validation_id, 0, end
         )
         self._add_validation(node, validation)
 
@@ -110,6 +117,11 @@ class TxExecutor:
             )
             require(any(others), "attempting to remove the last L1 validator from a converted subnet")
 
+    def increase_balance(self, validation: Validation, amount_navax: int) -> None:
+        """Add to a validator's balance; an inactive one becomes active."""
+        paid_until = validation.end_accumulated_fee or self._state.begin_block()
+        validation.end_accumulated_fee = paid_until + amount_navax
+
     def _add_validation(self, node: SimValidator, validation: Validation) -> None:
         validation.start_time, validation.is_l1 = int(self._state.clock()), True
         node.subnets |= {validation.subnet_id}
@@ -126,9 +138,9 @@ def set_weight(validation: Validation, nonce: int, weight: int) -> None:
         validation.present = False
 
 
-def fund(validation: Validation, amount_navax: int) -> None:
-    """Add to a validator's balance, or take from it."""
-    validation.balance_navax += amount_navax
+def disable(validation: Validation) -> None:
+    """Take a validator's balance away."""
+    validation.end_accumulated_fee = 0
 
 
 def require(holds: bool, reason: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, SubnetID, ValidationID
 
-_STATE: Final = attrgetter("weight", "min_nonce", "present", "balance_navax", "public_key")
+_STATE: Final = attrgetter("weight", "min_nonce", "present", "end_accumulated_fee", "public_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,10 @@ class SetEntry:
 
 @dataclass(slots=True)
 class Validation:
-    """The validation of a subnet by a node. balance_navax, min_nonce and index matter to L1s only.
+    """The validation of a subnet by a node. end_accumulated_fee, min_nonce and index matter to L1s only.
 
-    id: the validation id on an L1, else the id of the transaction. index: place in the conversion.
+    id: the validation id on an L1, else the id of the transaction. index: place in the conversion. end_accumulated_fee:
+    the accrued fee, nAVAX, at which the balance of an L1 validator is used up; 0 if it is inactive.
     """
 
     subnet_id: SubnetID
@@ -39,7 +40,7 @@ class Validation:
     weight: int
     id: ValidationID
     start_time: int
-    balance_navax: int = 0
+    end_accumulated_fee: int = 0
     min_nonce: int = 0
     index: int = 0
     is_l1: bool = False
@@ -48,7 +49,7 @@ class Validation:
     @property
     def active(self) -> bool:
         """Whether this validation signs with its own key: an L1 validator without balance does not."""
-        return not self.is_l1 or self.balance_navax > 0
+        return not self.is_l1 or self.end_accumulated_fee > 0
 
 
 def build_set(validations: Iterable[Validation]) -> tuple[SetEntry, ...]:
