@@ -10,7 +10,7 @@ import pytest
 
 from warpseal.api.data.settings import Compat, origin
 from warpseal.config.keys import KEYS
-from warpseal.config.load import ConfigError, load
+from warpseal.config.load import ConfigError, find_service_addresses, load
 from warpseal.runtime.settings import InvalidSetting, choice, list_of
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
@@ -272,8 +272,9 @@ def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(t
     }
     loaded = load(write(tmp_path, {**LEAST, "api-port": 1}), {}, environ, strict=True)
     assert (loaded.config.api.api_port, loaded.config.api.metrics_port) == (1, 8081)
-    assert [notice.path for notice in loaded.notices] == ["API_PORT", "WARPSEAL_METRICS_PORT"]
-    assert "tcp://10.0.0.1:80" in loaded.notices[0].reason
+    notices = list(find_service_addresses(environ))
+    assert [notice.path for notice in notices] == ["API_PORT", "WARPSEAL_METRICS_PORT"]
+    assert "tcp://10.0.0.1:80" in notices[0].reason
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "nul", '{"api-port": 1, "api-port": 2}', "[" * 100_000])

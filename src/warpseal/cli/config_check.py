@@ -8,11 +8,15 @@ from pathlib import Path
 
 from warpseal.cli import serve
 from warpseal.config.keys import KEYS
-from warpseal.config.load import ConfigError, load
+from warpseal.config.load import ConfigError, find_service_addresses, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `warpseal config check`."""
+    parser.description = (
+        "List every fault of a config file, the environment and the flags, and where each came from (exit code 1), or "
+        "the effective settings and their sources (0)."
+    )
     parser.add_argument("file", type=Path, metavar="FILE", help="JSON config file")
     # A command line of `warpseal serve` can be checked as well.
     serve.add_setting_arguments(parser, reads=())
@@ -20,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every error with its path (exit code 1), or the effective settings and their sources (0)."""
+    for notice in find_service_addresses(os.environ):
+        print(f"note: {notice}")
     try:
         loaded = load(args.file, serve.given_flags(args), os.environ, strict=True)
     except ConfigError as error:
@@ -29,6 +35,4 @@ def run(args: argparse.Namespace) -> int:
     for key in KEYS:
         source = loaded.sources.get(key.name, "default")
         print(f"  {key.name:36} {key.display(loaded.config):44} {source}")
-    for notice in loaded.notices:
-        print(notice)
     return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.config.keys import GROUP_CONTENTS, KEYS
-from warpseal.config.load import CONFIG_FILE_NAMES, Loaded, load
+from warpseal.config.load import CONFIG_FILE_NAMES, Loaded, find_service_addresses, load
 from warpseal.daemon.app import serve
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     loaded = load_config(args)
     config = loaded.config
     loggers = set_up_logging(config.logs.level, config.logs.display_level, config.logs.folder)
-    for notice in loaded.notices:
+    for notice in find_service_addresses(os.environ):
         log.info("environment variable ignored", extra={"variable": notice.path, "reason": notice.reason})
     for fault in loaded.unknown_names:
         log.warning("environment variable ignored", extra={"variable": fault.path, "reason": fault.reason})

@@ -38,13 +38,11 @@ class ConfigError(StartupError):
 class Loaded:
     """A valid configuration and where each key that is not a default came from.
 
-    notices: variables of the environment that are not meant for the daemon, by name, and why they are ignored.
     unknown_names: WARPSEAL_ variables that no setting has; none if the names are checked strictly.
     """
 
     config: Config
     sources: Mapping[str, str]
-    notices: tuple[SettingFault, ...]
     unknown_names: tuple[SettingFault, ...]
 
 
@@ -75,7 +73,7 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
         faults += unknown_names
     if faults:
         raise ConfigError(tuple(faults))
-    return Loaded(build_config(values), sources, tuple(_service_addresses(environ)), unknown_names)
+    return Loaded(build_config(values), sources, unknown_names)
 
 
 def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str]) -> Path:
@@ -89,6 +87,14 @@ def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str
         return default_data_dir() if value is None else Path(key.setting.parse(value, key.name))
     except InvalidSetting as error:
         raise ConfigError(error.faults) from error
+
+
+def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingFault]:
+    """Yield the ignored variables that have the name of a setting, and the address of a service as value."""
+    for name in (name for key in KEYS for name in _environment_names(key)):
+        if name in environ and _is_service(name, environ):
+            reason = "ignored, because it is the address of a service that Kubernetes sets, and no port"
+            yield SettingFault(name, f"{reason}: {environ[name][:60]}")
 
 
 def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:
@@ -112,14 +118,6 @@ def _is_service(name: str, environ: Mapping[str, str]) -> bool:
     if name.endswith("_PORT"):
         return _SERVICE_ADDRESS.fullmatch(environ[name]) is not None
     return _SERVICE_NAME.fullmatch(name) is not None
-
-
-def _service_addresses(environ: Mapping[str, str]) -> Iterator[SettingFault]:
-    """Yield the variables that have the name of a setting, and the address of a service as value."""
-    for name in (name for key in KEYS for name in _environment_names(key)):
-        if name in environ and _is_service(name, environ):
-            reason = "ignored, because it is the address of a service that Kubernetes sets, and no port"
-            yield SettingFault(name, f"{reason}: {environ[name][:60]}")
 
 
 def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingFault]:
