@@ -181,7 +181,7 @@ def test_config_check_says_that_a_variable_of_kubernetes_is_ignored(
     monkeypatch.setenv("API_PORT", "tcp://10.0.0.1:80")
     assert exit_code("config", "check", write(tmp_path, LEAST)) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith("note: API_PORT: ignored")
+    assert shown[0].startswith("note: API_PORT is ignored: Kubernetes sets it")
     assert next(line for line in shown if line.startswith("  api-port ")).endswith("default")
 
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every error with its path (exit code 1), or the effective settings and their sources (0)."""
     for notice in find_service_addresses(os.environ):
-        print(f"note: {notice}")
+        print(f"note: {notice.path} is ignored: {notice.reason}")
     try:
         loaded = load(args.file, serve.given_flags(args), os.environ, strict=True)
     except ConfigError as error:

@@ -93,8 +93,7 @@ def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingFault]
     """Yield the ignored variables that have the name of a setting, and the address of a service as value."""
     for name in (name for key in KEYS for name in _environment_names(key)):
         if name in environ and _is_service(name, environ):
-            reason = "ignored, because it is the address of a service that Kubernetes sets, and no port"
-            yield SettingFault(name, f"{reason}: {environ[name][:60]}")
+            yield SettingFault(name, f"Kubernetes sets it to the address of a service: {environ[name][:60]}")
 
 
 def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:
