@@ -136,6 +136,7 @@ class World:
     """An API server with everything behind it. network_id: None if it is not known yet."""
 
     settings: ApiSettings = SETTINGS
+    data: DataApiSettings = field(default_factory=DataApiSettings)
     network_id: int | None = NETWORK_ID
     aggregator: ScriptedAggregator = field(default_factory=ScriptedAggregator)
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
@@ -154,7 +155,7 @@ class World:
             self.open(self.network_id)
         aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
         probes = ProbeEndpoints(self.gate, self.counted)
-        data = DataApi(StartupGate[DataServices](), self.settings, DataApiSettings())
+        data = DataApi(StartupGate[DataServices](), self.settings, self.data)
         status = StatusEndpoints(
             self.status,
             self.settings,

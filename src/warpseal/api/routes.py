@@ -15,6 +15,7 @@ from warpseal.api.aggregator.endpoints import AggregatorEndpoints
 from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
 from warpseal.api.middleware import ErrorMiddleware, RequestLog
+from warpseal.api.openapi.explorer import ApiExplorer
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.settings import ApiSettings
@@ -45,6 +46,7 @@ def api_app(
         Route("/ready", probes.ready),
         *status.routes(),
         *data.routes(),
+        *ApiExplorer().routes(),
     ]
     return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemoryKeyStore, World, client_of, get
+from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemoryKeyStore, World, client_of
 from warpseal.api.client_network import client_network
 from warpseal.api.data.access import KEY_TTL_S, ApiAccess
 from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
@@ -116,11 +116,6 @@ async def test_loopback_clients_are_limited_only_by_a_setting() -> None:
             async with client.get(P_TXS) as answer:
                 statuses.append((answer.status, answer.headers["ratelimit-remaining"]))
     assert statuses == [(200, "0"), (429, "0"), (429, "0")]
-
-
-async def test_the_openapi_document_costs_no_units() -> None:
-    world = World().with_data(rate_limit_per_minute=1, rate_limit_loopback=True)
-    assert await get(world, "/openapi.json")
 
 
 def request_from(address: str) -> Request:

@@ -13,9 +13,9 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.api.data import samples as s
 from tests.api.data.world import World, indexed
-from warpseal.api.data.openapi import document
 from warpseal.api.data.operations import CHAIN_IDS, OPERATIONS, REWARDS
 from warpseal.api.data.settings import Compat
+from warpseal.api.openapi.document import document
 from warpseal.chains.ids import bech32_text
 from warpseal.warp.ids import id_text, node_id_text
 

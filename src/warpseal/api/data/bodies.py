@@ -160,7 +160,7 @@ class KebabError(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Health(Resource, frozen=True, gc=False, kw_only=True):
-    """Whether the daemon can sign; the status is 200 while it lives."""
+    """Whether the daemon can sign: up with 200, down with 503."""
 
     status: str
     details: dict[str, Any]

@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
+
+from warpseal.runtime.locks import AsyncLock
 
 JSON: Final = "application/json"
 COMPRESSED_FROM_BYTES: Final = 1_024
@@ -28,7 +30,7 @@ _ZERO_WEIGHT: Final = re.compile(r"\s*q\s*=\s*(?:0+\.?0*|\.0+)\s*")
 
 async def respond(request: Request, body: bytes, media_type: str, cache_control: str) -> Response:
     """Return bytes as they go out: status 304 if the client has them, compressed if they are long enough."""
-    tag = f'W/"{blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
+    tag = _entity_tag(body)
     headers = {"etag": tag, "cache-control": cache_control, "vary": "Accept-Encoding"}
     if _matches(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
@@ -38,6 +40,44 @@ async def respond(request: Request, body: bytes, media_type: str, cache_control:
         compress = partial(gzip.compress, body, _GZIP_LEVEL, mtime=0)
         body = await asyncio.to_thread(compress) if in_thread else compress()
     return Response(body, 200, headers, media_type=media_type)
+
+
+class EncodedBody:
+    """The body of a response, which is compressed once for all clients."""
+
+    def __init__(self, plain: bytes) -> None:
+        self.plain = plain
+        self._lock = AsyncLock()
+        self._compressed: bytes | None = None
+
+    @cached_property
+    def tag(self) -> str:
+        """The entity tag."""
+        return _entity_tag(self.plain)
+
+    async def compressed(self) -> bytes | None:
+        """Return the body in gzip; None if it is too short for that."""
+        if len(self.plain) < COMPRESSED_FROM_BYTES:
+            return None
+        async with self._lock:
+            if self._compressed is None:
+                self._compressed = await asyncio.to_thread(gzip.compress, self.plain, _GZIP_LEVEL, mtime=0)
+            return self._compressed
+
+
+async def respond_encoded(request: Request, body: EncodedBody, media_type: str, cache_control: str) -> Response:
+    """Return a body that is kept: status 304 if the client has it, compressed if it is long enough."""
+    headers = {"etag": body.tag, "cache-control": cache_control, "vary": "Accept-Encoding"}
+    if _matches(request.headers.get("if-none-match", ""), body.tag):
+        return Response(status_code=304, headers=headers)
+    compressed = await body.compressed() if accepts_gzip(request.headers.get("accept-encoding", "")) else None
+    if compressed is not None:
+        headers["content-encoding"] = "gzip"
+    return Response(body.plain if compressed is None else compressed, 200, headers, media_type=media_type)
+
+
+def _entity_tag(body: bytes) -> str:
+    return f'W/"{blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
 
 
 def _matches(if_none_match: str, tag: str) -> bool:

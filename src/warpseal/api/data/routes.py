@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from functools import cache
-from typing import Final
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from warpseal.api.data.access import ApiAccess
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
-from warpseal.api.data.docs_page import POLICY, page
-from warpseal.api.data.openapi import document
 from warpseal.api.data.operations import (
     BLOCKCHAIN,
     BLOCKS,
@@ -26,15 +21,11 @@ from warpseal.api.data.operations import (
     Operation,
 )
 from warpseal.api.data.request_context import ContextFactory, RequestContext
-from warpseal.api.data.responses import JSON, respond, response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.data.staking_endpoints import get_validator, list_rewards
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
-
-OPENAPI_PATH: Final = "/openapi.json"
-DOCS_PATH: Final = "/docs"
 
 
 class DataApi:
@@ -57,7 +48,7 @@ class DataApi:
         self._contexts = ContextFactory(gate, settings, data, now)
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 8, of the OpenAPI document and of its page."""
+        """Return the routes of endpoints 3 to 8."""
         return [
             self._route(TRANSACTIONS, list_transactions),
             self._route(BLOCKS, list_blocks),
@@ -65,18 +56,7 @@ class DataApi:
             self._route(CHAIN_IDS, list_chain_ids),
             self._route(REWARDS, list_rewards),
             self._route(VALIDATOR, get_validator),
-            Route(OPENAPI_PATH, self.openapi, methods=["GET"]),
-            Route(DOCS_PATH, self.docs, methods=["GET"]),
         ]
-
-    async def openapi(self, request: Request) -> Response:
-        """GET /openapi.json."""
-        return await respond(request, _document(), JSON, "public, no-cache")
-
-    async def docs(self, request: Request) -> Response:
-        """GET /docs."""
-        response_headers(request.scope)["content-security-policy"] = POLICY
-        return await respond(request, _page(), "text/html", "public, no-cache")
 
     def _route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -84,13 +64,3 @@ class DataApi:
             return await handle(await self._contexts.create(request, operation))
 
         return Route(operation.path, endpoint, methods=["GET"])
-
-
-@cache
-def _document() -> bytes:
-    return msgspec.json.encode(document())
-
-
-@cache
-def _page() -> bytes:
-    return page(document())

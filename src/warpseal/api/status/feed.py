@@ -5,8 +5,6 @@ All clients share a document for a second, and the HTML is rendered only while p
 
 from __future__ import annotations
 
-import asyncio
-import gzip
 from collections import deque
 from collections.abc import Mapping
 from functools import cached_property
@@ -15,15 +13,13 @@ from uuid import uuid4
 
 import msgspec
 
-from warpseal.api.data.responses import COMPRESSED_FROM_BYTES
+from warpseal.api.data.responses import EncodedBody
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.page import Rows, render_page, render_rows, render_sections
-from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 
 _MAX_CHANGES: Final = 8
-_GZIP_LEVEL: Final = 1
 _KEY: Final = "status"
 
 
@@ -33,24 +29,6 @@ class StatusSource(Protocol):
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
         """Return the current document. with_addresses: include those of validators and of upstream nodes."""
         ...
-
-
-class EncodedBody:
-    """The body of a response, which is compressed once for all clients."""
-
-    def __init__(self, plain: bytes) -> None:
-        self.plain = plain
-        self._lock = AsyncLock()
-        self._compressed: bytes | None = None
-
-    async def compressed(self) -> bytes | None:
-        """Return the body in gzip; None if it is too short for that."""
-        if len(self.plain) < COMPRESSED_FROM_BYTES:
-            return None
-        async with self._lock:
-            if self._compressed is None:
-                self._compressed = await asyncio.to_thread(gzip.compress, self.plain, _GZIP_LEVEL, mtime=0)
-            return self._compressed
 
 
 class StatusChange(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,4 +1,4 @@
-"""The OpenAPI document describes exactly the endpoints that are served."""
+"""The OpenAPI document: its parameters are the parsed ones, its schemas are used, its examples are valid."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ import json
 import re
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 import pytest
-from starlette.routing import Route
 
-from tests.api.data.world import World, client_of
-from tests.api.world import World as DaemonWorld
+from tests.api.openapi.sample_requests import DOCUMENT, operations
 from warpseal.api import routes
 from warpseal.api.aggregator.l1_request import QUERY_FIELDS
 from warpseal.api.aggregator.request_fields import BODY_FIELDS
 from warpseal.api.data import bodies
 from warpseal.api.data.bodies import AggregateSignaturesRequest
-from warpseal.api.data.openapi import document
 from warpseal.api.data.operations import OPERATIONS
-from warpseal.api.data.routes import DOCS_PATH, OPENAPI_PATH, DataApi
-from warpseal.api.data.services import DataServices
-from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.node.admin import AdminMethods
+from warpseal.api.openapi.examples import load_examples
 from warpseal.history import resources
 
-DOCUMENT = document()
 SDK_TX_TYPES = """AddValidatorTx, AddSubnetValidatorTx, AddDelegatorTx, CreateChainTx, CreateSubnetTx, ImportTx,
 ExportTx,
 AdvanceTimeTx, RewardValidatorTx, RemoveSubnetValidatorTx, TransformSubnetTx, AddPermissionlessValidatorTx,
@@ -35,32 +29,16 @@ AddPermissionlessDelegatorTx, BaseTx, TransferSubnetOwnershipTx, ConvertSubnetTo
 SetL1ValidatorWeightTx, DisableL1ValidatorTx, IncreaseL1ValidatorBalanceTx, UNKNOWN, CreateAssetTx, OperationTx"""
 
 
-PAGE_PATHS = ("/", "/status/events", "/status/metrics")
+def check_schema(schema: dict[str, Any], value: object) -> None:
+    """Assert that a value is valid."""
+    components = {"components": DOCUMENT["components"]}
+    jsonschema_rs.validator_for({**schema, **components}).validate(value)
 
 
-def shown(path: str) -> str:
-    """A path without the names of what stands in it."""
-    return re.sub(r"\{\w+\}", "{}", path)
-
-
-def served_routes() -> list[Route]:
-    app: Any = DaemonWorld().app()
-    mounted = [route for route in app.routes if isinstance(route, Route)]
-    own = DataApi(StartupGate[DataServices](), ApiSettings(), DataApiSettings()).routes()
-    return list({route.path: route for route in (*mounted, *own)}.values())
-
-
-def test_the_document_has_exactly_the_routes() -> None:
-    served = {shown(route.path) for route in served_routes()} - {OPENAPI_PATH, DOCS_PATH, *PAGE_PATHS}
-    assert {shown(path) for path in DOCUMENT["paths"]} == served
-
-
-def test_every_documented_method_is_served() -> None:
-    methods = {shown(route.path): route.methods for route in served_routes()}
-    for path, operations in DOCUMENT["paths"].items():
-        for method in operations:
-            allowed = methods[shown(path)]
-            assert not allowed or method.upper() in allowed
+def json_schema_of(content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the schema of a body that is a JSON value; None of a document or of a text."""
+    schema: dict[str, Any] | None = content.get("application/json", {}).get("schema")
+    return schema
 
 
 def test_documented_parameters_are_the_parsed_ones() -> None:
@@ -99,7 +77,7 @@ def test_every_reference_resolves_and_every_schema_is_used() -> None:
 
 
 def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
-    body = [method["operationId"] for methods in DOCUMENT["paths"].values() for method in methods.values()]
+    body = [operation["operationId"] for *_, operation in operations()]
     assert len(set(body)) == len(body)
     assert {
         "aggregateSignatures",
@@ -150,27 +128,41 @@ def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[r
     assert bodies.Error in shapes()
 
 
-async def test_the_document_is_served_and_revalidated() -> None:
-    async with client_of(World(is_open=False)) as client:
-        async with client.get(OPENAPI_PATH) as answer:
-            assert answer.content_type == "application/json"
-            body = await answer.json()
-            tag = answer.headers["etag"]
-        async with client.get(OPENAPI_PATH, headers={"If-None-Match": tag}) as answer:
-            assert answer.status == 304
-    assert body == json.loads(msgspec.json.encode(DOCUMENT))
-    assert body["openapi"] == "3.1.0"
+@pytest.mark.parametrize("operation", [item for *_, item in operations()], ids=lambda item: item["operationId"])
+def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_answer(operation: dict[str, Any]) -> None:
+    for parameter in operation["parameters"]:
+        assert "example" in parameter or not parameter.get("required"), parameter["name"]
+        if "example" in parameter:
+            check_schema(parameter["schema"], parameter["example"])
+    if "requestBody" in operation:
+        ((_, body),) = operation["requestBody"]["content"].items()
+        assert body["examples"]
+        for example in body["examples"].values():
+            check_schema(body["schema"], example["value"])
+    statuses = [status for status in operation["responses"] if status.startswith("2")]
+    schemas = {status: json_schema_of(operation["responses"][status].get("content", {})) for status in statuses}
+    answers = [
+        (schema, operation["responses"][status]["content"]["application/json"]["example"])
+        for status, schema in schemas.items()
+        if schema is not None and "example" in operation["responses"][status]["content"]["application/json"]
+    ]
+    assert len(answers) == any(schemas.values())
+    for schema, answer in answers:
+        check_schema(schema, answer)
 
 
-async def test_the_docs_page_has_every_operation_and_loads_nothing() -> None:
-    async with client_of(World()) as client, client.get(DOCS_PATH) as answer:
-        assert answer.content_type == "text/html"
-        assert "default-src 'none'" in answer.headers["content-security-policy"]
-        page = await answer.text()
-    for methods in DOCUMENT["paths"].values():
-        for method in methods.values():
-            assert f"<section id='{method['operationId']}'>" in page
-    assert set(re.findall(r"(?:href|src)='([^'#][^']*)'", page)) == {"/openapi.json"}
-    links = set(re.findall(r"href='#([^']*)'", page))
-    assert links <= set(re.findall(r"id='([^']*)'", page))
-    assert not re.search(r"https?://|<script|<img|@import|url\(", page)
+def test_every_example_belongs_to_an_operation() -> None:
+    named = [operation["operationId"] for *_, operation in operations()]
+    assert sorted(load_examples()) == sorted(named)
+
+
+def test_the_examples_of_administration_are_all_its_methods() -> None:
+    nothing: Any = None
+    methods = AdminMethods(nothing, nothing, nothing, nothing, nothing).methods()
+    bodies = load_examples()["callAdmin"].bodies
+    assert sorted(body["method"] for body in bodies.values()) == sorted(f"admin.{name}" for name in methods)
+
+
+def test_signing_comes_first() -> None:
+    assert DOCUMENT["tags"][0]["name"] == "Signature Aggregator"
+    assert next(operations())[2]["operationId"] == "aggregateSignatures"

@@ -1,0 +1,83 @@
+"""Descriptions of endpoints: their parameters and answers as parts of the OpenAPI document.
+
+Source of truth: OpenAPI 3.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+JSON: Final = "application/json"
+COMPONENT: Final = "#/components/schemas/{name}"
+_IN_PATH: Final = re.compile(r"\{(\w+)\}")
+
+Content = type[msgspec.Struct] | str | None
+"""The body of an answer: a resource as JSON, a text of a media type, or none."""
+
+
+def describe_endpoint(
+    path: str,
+    name: str,
+    summary: str,
+    tag: str,
+    answers: Mapping[int, Content],
+    query_parameters: Iterable[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the description of an endpoint without a body. name: the operation id."""
+    in_path = [
+        {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]} for name in _IN_PATH.findall(path)
+    ]
+    return {
+        "operationId": name,
+        "summary": summary,
+        "tags": [tag],
+        "parameters": [*in_path, *query_parameters],
+        "responses": {str(status): _describe_content(status, content) for status, content in answers.items()},
+    }
+
+
+def describe_json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a body."""
+    return {JSON: {"schema": schema}}
+
+
+def describe_answer(status: int, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of an answer."""
+    return {"description": HTTPStatus(status).phrase, **({"content": content} if content else {})}
+
+
+def refer_to(resource: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return a reference to the schema of a resource."""
+    return {"$ref": COMPONENT.format(name=resource.__name__)}
+
+
+def describe_query(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    """Return the description of a query parameter that may be left out."""
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+def describe_text(description: str) -> dict[str, Any]:
+    """Return the description of a text."""
+    return {"description": description, "schema": {"type": "string"}}
+
+
+def _describe_content(status: int, content: Content) -> dict[str, Any]:
+    if content is None:
+        return describe_answer(status, {})
+    if isinstance(content, str):
+        return describe_answer(status, {content: {} if content == JSON else {"schema": {"type": "string"}}})
+    return describe_answer(status, describe_json(refer_to(content)))
+
+
+_PATH_PARAMETERS: Final = {
+    "network": describe_text("A name of the network that this service serves: mainnet, fuji or testnet."),
+    "blockchainId": describe_text("p-chain, x-chain, c-chain, an alias, or a blockchain's id."),
+    "nodeId": describe_text("A node's id."),
+    "txHash": describe_text("A P-Chain transaction's id, base58-check or hex."),
+    "asset": describe_text("The name of a file."),
+}

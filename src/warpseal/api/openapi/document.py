@@ -1,0 +1,191 @@
+"""The OpenAPI document of the API port, made from the resources and from the tables of operations and parameters.
+
+Source of truth: OpenAPI 3.1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from warpseal.api.data.access import KEY_HEADERS
+from warpseal.api.data.bodies import (
+    AggregateSignaturesRequest,
+    Error,
+    Explanation,
+    Health,
+    KebabError,
+    KebabSignedMessage,
+    Readiness,
+    SignedMessage,
+)
+from warpseal.api.data.operations import OPERATIONS, Operation
+from warpseal.api.data.parameters import Parameter
+from warpseal.api.data.request_context import HEADER
+from warpseal.api.openapi.describe import (
+    COMPONENT,
+    Content,
+    describe_answer,
+    describe_endpoint,
+    describe_json,
+    describe_query,
+    describe_text,
+    refer_to,
+)
+from warpseal.api.openapi.examples import load_examples, with_example
+from warpseal.api.openapi.node_paths import (
+    ADMIN_TOKEN,
+    NODE,
+    PAGES,
+    RESOURCES,
+    Paths,
+    describe_node_paths,
+    describe_pages,
+)
+from warpseal.api.status.document import StatusDocument
+from warpseal.version import __version__
+
+_V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
+_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
+_KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 413, 429, 500, 502, 503, 504), KebabError)
+_SIGNING: Final = "Signature Aggregator"
+_SERVICE: Final = "Service"
+_TAGS: Final = {
+    _SIGNING: "Signed messages, by message or by P-Chain transaction.",
+    _SERVICE: "State of the daemon.",
+    "Primary Network": "History of the three primary chains, from the index or the node.",
+    NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
+    PAGES: "Pages, streams and metrics.",
+}
+_ABOUT: Final = (
+    "Signed Warp messages, and the history of the three primary chains. Amounts and block numbers are decimal texts, "
+    "times are Unix seconds, ids are base58-check. What is not known is left out and never null."
+)
+
+
+def document() -> dict[str, Any]:
+    """Return the whole document, JSON-ready."""
+    _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
+    history: Paths = {operation.path: {"get": _describe(operation)} for operation in OPERATIONS}
+    paths = {**_signing_paths(), **_service_paths(), **history, **describe_node_paths(), **describe_pages()}
+    keys = {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Warpseal", "version": __version__, "description": _ABOUT},
+        "servers": [{"url": "/"}],
+        "security": [{}, *({name: []} for name in KEY_HEADERS)],
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "paths": {path: _with_examples(item) for path, item in paths.items()},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {**keys, ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _with_examples(item: dict[str, Any]) -> dict[str, Any]:
+    """Return the operations of a path with their examples."""
+    examples = load_examples()
+    return {
+        key: with_example(value, examples[value["operationId"]]) if key in ("get", "post") else value
+        for key, value in item.items()
+    }
+
+
+_RESOURCES: Final = dict.fromkeys(
+    (
+        *(resource for operation in OPERATIONS for resource in operation.answers),
+        *(AggregateSignaturesRequest, SignedMessage, Explanation, KebabSignedMessage, Health, Readiness),
+        *(StatusDocument, Error, KebabError),
+        *RESOURCES,
+    )
+)
+"""The resources of all answers and bodies."""
+
+
+def _describe(operation: Operation) -> dict[str, Any]:
+    """Return the description of an endpoint of the history."""
+    parameters = [_parameter(parameter) for parameter in operation.parameters]
+    described = describe_endpoint(operation.path, operation.name, operation.summary, operation.tag, _ERRORS, parameters)
+    schemas = [refer_to(resource) for resource in operation.answers]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    answer = {**describe_answer(200, describe_json(schema)), "headers": _HEADERS}
+    unchanged = {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."}
+    described["responses"] = {"200": {**answer, "description": "Success."}, "304": unchanged, **described["responses"]}
+    return {**described, "x-compute-units": operation.units}
+
+
+def _signing_paths() -> Paths:
+    """Return the descriptions of the aggregation endpoints."""
+    v1, v1_l1, kebab = _V1_AGGREGATE, _V1_AGGREGATE + "/{txHash}", "/aggregate-signatures"
+    body = {"required": True, "content": describe_json(refer_to(AggregateSignaturesRequest))}
+    aggregate = describe_endpoint(
+        v1,
+        "aggregateSignatures",
+        "Aggregate the signatures over a message.",
+        _SIGNING,
+        {201: SignedMessage, **_ERRORS},
+    )
+    l1_message = describe_endpoint(
+        v1_l1,
+        "getAggregatedSignatures",
+        "The signed message of a P-Chain transaction about an L1.",
+        _SIGNING,
+        {201: SignedMessage, 200: Explanation, **_ERRORS},
+        _L1_PARAMETERS,
+    )
+    as_reference = describe_endpoint(
+        kebab,
+        "aggregateSignaturesAsReference",
+        "The same as the reference aggregator answers: keys in kebab case, status 200.",
+        _SIGNING,
+        {200: KebabSignedMessage, **_KEBAB_ERRORS},
+    )
+    return {
+        v1: {"post": {**aggregate, "requestBody": body}},
+        v1_l1: {"get": l1_message},
+        kebab: {"post": {**as_reference, "requestBody": body}},
+    }
+
+
+def _service_paths() -> Paths:
+    """Return the descriptions of the state of the daemon."""
+    status_summary = "The state of the daemon: subnets, validators, recent aggregations, nodes and chains."
+    ready_summary = "Whether enough weight is connected to sign."
+    subnet = describe_query("subnetId", "The only subnet that counts; without it, those of ready-subnets.")
+    operations: tuple[tuple[str, str, str, dict[int, Content], tuple[dict[str, Any], ...]], ...] = (
+        ("/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}, ()),
+        ("/ready", "ready", ready_summary, {200: Readiness, 503: Readiness}, (subnet,)),
+        ("/status.json", "status", status_summary, {200: StatusDocument}, ()),
+    )
+    return {
+        path: {"get": describe_endpoint(path, name, summary, _SERVICE, answers, parameters)}
+        for path, name, summary, answers, parameters in operations
+    }
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    schema = parameter.schema
+    described = describe_query(parameter.name, parameter.description, **schema) | {"required": parameter.required}
+    return described | ({"style": "form", "explode": True} if schema.get("type") == "array" else {})
+
+
+_L1_PARAMETERS: Final = (
+    describe_query("quorumPercentage", "By default 67.", type="integer", minimum=0, maximum=100),
+    describe_query("quorumPercentageBuffer", "By default 0.", type="integer", minimum=0, maximum=100),
+    describe_query(
+        "pChainHeight", "By default that of the destination's epoch; 0: the proposed one.", type="integer", minimum=0
+    ),
+    describe_query("registrationTxHash", "The transaction that began the validation.", type="string"),
+    describe_query("justification", "Hex of a proof of the validation's registration.", type="string"),
+    describe_query("explain", "Return the plan for signing instead of a signed message.", type="boolean"),
+    describe_query("timeoutSeconds", "How long the caller waits.", type="integer", minimum=0),
+)
+_HEADERS: Final = {
+    HEADER: describe_text("How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain."),
+    "etag": describe_text("Names this very answer."),
+    "ratelimit-policy": describe_text("The limit that is nearest to being used up: compute units;w=seconds."),
+    "ratelimit-limit": describe_text("Compute units of that limit."),
+    "ratelimit-remaining": describe_text("Compute units that are left."),
+}

@@ -1,0 +1,106 @@
+"""`/docs`: Swagger UI over the OpenAPI document. The browser loads everything from this daemon.
+
+The package swagger-ui-py contributes the files of Swagger UI only; its code is never imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from html import escape
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from warpseal.api.data.responses import JSON, EncodedBody, respond_encoded, response_headers
+from warpseal.api.openapi.document import document
+from warpseal.errors import NotFound
+from warpseal.version import __version__
+
+DOCUMENT_PATH: Final = "/openapi.json"
+EXPLORER_PATH: Final = "/docs"
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of the page."""
+
+_SCRIPT: Final = "explorer.js"
+_STYLE: Final = "swagger-ui.css"
+_LIBRARY: Final = "swagger-ui-bundle.js"
+_MEDIA_TYPES: Final = {_SCRIPT: "text/javascript", _STYLE: "text/css", _LIBRARY: "text/javascript"}
+_REVALIDATED: Final = "public, no-cache"
+# The address of a file has its tag in it.
+_UNCHANGING: Final = "public, max-age=31536000, immutable"
+
+
+class ApiExplorer:
+    """Serves the document, the page and its files."""
+
+    def __init__(self) -> None:
+        self._assets: dict[str, EncodedBody] = {}
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route(DOCUMENT_PATH, self.document, methods=["GET"]),
+            Route(EXPLORER_PATH, self.page, methods=["GET"]),
+            Route(EXPLORER_PATH + "/{asset}", self.asset, methods=["GET"]),
+        ]
+
+    async def document(self, request: Request) -> Response:
+        """GET /openapi.json."""
+        return await respond_encoded(request, _encoded_document(), JSON, _REVALIDATED)
+
+    async def page(self, request: Request) -> Response:
+        """GET /docs."""
+        tags = {name: (await self._load(name)).tag for name in _MEDIA_TYPES}
+        response_headers(request.scope)["content-security-policy"] = POLICY
+        return await respond_encoded(request, EncodedBody(_page(tags)), "text/html", _REVALIDATED)
+
+    async def asset(self, request: Request) -> Response:
+        """GET /docs/{asset}. Raises NotFound."""
+        name = request.path_params["asset"]
+        media_type = _MEDIA_TYPES.get(name)
+        if media_type is None:
+            raise NotFound("no such path")
+        response_headers(request.scope)["x-content-type-options"] = "nosniff"
+        return await respond_encoded(request, await self._load(name), media_type, _UNCHANGING)
+
+    async def _load(self, name: str) -> EncodedBody:
+        if name not in self._assets:
+            self._assets[name] = EncodedBody(await asyncio.to_thread(_read_asset, name))
+        return self._assets[name]
+
+
+@cache
+def _encoded_document() -> EncodedBody:
+    return EncodedBody(msgspec.json.encode(document()))
+
+
+def _read_asset(name: str) -> bytes:
+    if name == _SCRIPT:
+        return (files(__package__) / name).read_bytes()
+    # To find a package is not to import it.
+    package = find_spec("swagger_ui")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    return (Path(package.submodule_search_locations[0]) / "static" / name).read_bytes()
+
+
+def _page(tags: dict[str, str]) -> bytes:
+    address = {name: f"{EXPLORER_PATH}/{name}?v={escape(tag[3:-1])}" for name, tag in tags.items()}
+    scripts = "".join(f'<script src="{address[name]}"></script>' for name in (_LIBRARY, _SCRIPT))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>Warpseal API {escape(__version__)}</title><link rel="stylesheet" href="{address[_STYLE]}"></head>'
+        f'<body><noscript>For programs: <a href="{DOCUMENT_PATH}">{DOCUMENT_PATH}</a>.</noscript>'
+        f'<div id="explorer"></div>{scripts}</body></html>'
+    ).encode()

@@ -1,0 +1,159 @@
+"""Descriptions of the node interfaces under `/ext`, and of the pages and streams of the daemon.
+
+Source of truth: docs/node-interfaces.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from warpseal.api.openapi.describe import (
+    JSON,
+    Content,
+    describe_answer,
+    describe_endpoint,
+    describe_json,
+    describe_query,
+    refer_to,
+)
+from warpseal.history.resources import UNSET, Resource, UnsetType
+
+NODE: Final = "Node Interfaces"
+PAGES: Final = "Pages"
+ADMIN_TOKEN: Final = "admin-token"
+_TEXT: Final = "text/plain"
+_HTML: Final = "text/html"
+
+
+class JsonRpcCall(Resource, frozen=True, gc=False, kw_only=True):
+    """A JSON-RPC 2.0 request."""
+
+    jsonrpc: str
+    id: int | str
+    method: str
+    params: dict[str, Any] | list[Any] | UnsetType = UNSET
+
+
+class JsonRpcFailure(Resource, frozen=True, gc=False, kw_only=True):
+    """The error of a JSON-RPC call."""
+
+    code: int
+    message: str
+    data: Any | UnsetType = UNSET
+
+
+class JsonRpcReply(Resource, frozen=True, gc=False, kw_only=True):
+    """The reply to a JSON-RPC call: a result or an error."""
+
+    jsonrpc: str
+    id: int | str
+    result: Any | UnsetType = UNSET
+    error: JsonRpcFailure | UnsetType = UNSET
+
+
+class NodeHealth(Resource, frozen=True, gc=False, kw_only=True):
+    """The latest results of the health checks, by name."""
+
+    checks: dict[str, Any]
+    healthy: bool
+
+
+RESOURCES: Final = (JsonRpcCall, JsonRpcReply, NodeHealth)
+
+Paths = dict[str, dict[str, Any]]
+"""Descriptions of operations by path and method."""
+
+
+def describe_node_paths() -> Paths:
+    """Return the node interfaces."""
+    report: dict[int, Content] = {200: NodeHealth, 503: NodeHealth}
+    tag = describe_query("tag", "Only checks with this tag, and global ones; may be repeated.", type="string")
+    health, admin, chain = "/ext/health", "/ext/admin", "/ext/bc/{blockchainId}"
+    readiness_summary = "Whether the daemon has started up."
+    liveness_summary = "Whether the process runs; for liveness probes."
+    checks_summary = "The latest results of all health checks."
+    calls_summary = "The same reports by JSON-RPC: health.health, health.readiness, health.liveness."
+    validators_summary = "The current validators of a chain's subnet: validators.getCurrentValidators."
+    calls = {
+        health: _describe_calls(health, "callHealth", calls_summary),
+        admin: {
+            **_describe_calls(admin, "callAdmin", "Administration: aliases, loggers, plugins, profiles."),
+            "security": [{}, {ADMIN_TOKEN: []}],
+        },
+        f"{chain}/validators": _describe_calls(f"{chain}/validators", "callValidators", validators_summary),
+        f"{chain}/rpc": _describe_evm_calls(f"{chain}/rpc"),
+    }
+    reports = {
+        health: describe_endpoint(health, "getNodeHealth", checks_summary, NODE, report, (tag,)),
+        f"{health}/health": describe_endpoint(
+            f"{health}/health", "getHealthChecks", checks_summary, NODE, report, (tag,)
+        ),
+        f"{health}/readiness": describe_endpoint(
+            f"{health}/readiness", "getReadiness", readiness_summary, NODE, report, (tag,)
+        ),
+        f"{health}/liveness": describe_endpoint(
+            f"{health}/liveness", "getLiveness", liveness_summary, NODE, {200: NodeHealth}
+        ),
+    }
+    socket_summary = "The same calls and subscriptions by WebSocket, which this page cannot open."
+    socket = describe_endpoint(f"{chain}/ws", "openEvmSocket", socket_summary, NODE, {101: None, 400: _TEXT})
+    paths: Paths = {path: {"get": operation} for path, operation in reports.items()}
+    for path, operation in calls.items():
+        paths.setdefault(path, {})["post"] = operation
+    return {**paths, f"{chain}/ws": {"get": socket}}
+
+
+def describe_pages() -> Paths:
+    """Return the pages for people and monitoring."""
+    version = describe_query("version", "The version of the page that the client has.", type="string")
+    operations = (
+        describe_endpoint("/", "getPage", "The landing page.", PAGES, {200: _HTML}),
+        describe_endpoint("/docs", "getExplorer", "This page.", PAGES, {200: _HTML}),
+        describe_endpoint("/docs/{asset}", "getExplorerAsset", "A file of this page.", PAGES, {200: "text/css"}),
+        describe_endpoint("/openapi.json", "getDocument", "This document.", PAGES, {200: JSON}),
+        describe_endpoint(
+            "/status/events",
+            "getStatusEvents",
+            "The changes of the landing page as server-sent events; the stream does not end.",
+            PAGES,
+            {200: "text/event-stream"},
+            (version,),
+        ),
+        describe_endpoint(
+            "/status/metrics", "findMetrics", "Redirects to /metrics on the metrics port.", PAGES, {307: None}
+        ),
+    )
+    paths = ("/", "/docs", "/docs/{asset}", "/openapi.json", "/status/events", "/status/metrics")
+    return {
+        **{path: {"get": operation} for path, operation in zip(paths, operations, strict=True)},
+        "/metrics": {"servers": [_METRICS_SERVER], "get": _METRICS},
+    }
+
+
+def _describe_calls(path: str, name: str, summary: str) -> dict[str, Any]:
+    """Return the description of a JSON-RPC service."""
+    described = describe_endpoint(path, name, summary, NODE, {200: JsonRpcReply, 404: _TEXT, 415: _TEXT})
+    return {**described, "requestBody": {"required": True, "content": describe_json(refer_to(JsonRpcCall))}}
+
+
+def _describe_evm_calls(path: str) -> dict[str, Any]:
+    """Return the description of an EVM chain's RPC, which takes batches."""
+    summary = "Calls of an EVM chain, single or as a batch, forwarded to its nodes."
+    call, reply = (
+        {"anyOf": [refer_to(resource), {"type": "array", "items": refer_to(resource)}]}
+        for resource in (JsonRpcCall, JsonRpcReply)
+    )
+    described = _describe_calls(path, "callEvm", summary)
+    described["requestBody"]["content"] = describe_json(call)
+    described["responses"]["200"] = describe_answer(200, describe_json(reply))
+    return described
+
+
+_METRICS: Final = describe_endpoint(
+    "/metrics", "getMetrics", "All metrics, on the metrics port, to which this page sends nothing.", PAGES, {200: _TEXT}
+)
+_METRICS_SERVER: Final = {
+    "url": "http://{host}:{port}",
+    "description": "metrics-host and metrics-port",
+    "variables": {"host": {"default": "127.0.0.1"}, "port": {"default": "8081"}},
+}

@@ -1,0 +1,51 @@
+"""The example requests of the OpenAPI document, as a client sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from warpseal.api.openapi.document import document
+
+DOCUMENT = document()
+
+
+@dataclass(frozen=True)
+class ExampleRequest:
+    """One request. body: JSON, or None. operation: its description."""
+
+    method: str
+    path: str
+    body: Any
+    operation: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The operation id."""
+        return str(self.operation["operationId"])
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield each operation with its path and its method."""
+    for path, item in DOCUMENT["paths"].items():
+        for method in ("get", "post"):
+            if method in item:
+                yield path, method, item[method]
+
+
+def example_requests() -> Iterator[ExampleRequest]:
+    """Yield the requests of all operations, one for each example of a body."""
+    for template, method, operation in operations():
+        path, query = template, []
+        for parameter in operation["parameters"]:
+            if parameter["in"] == "path":
+                path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
+            elif "example" in parameter:
+                query.append(f"{parameter['name']}={parameter['example']}")
+        address = path + ("?" + "&".join(query) if query else "")
+        if "requestBody" not in operation:
+            yield ExampleRequest(method, address, None, operation)
+            continue
+        for example in operation["requestBody"]["content"]["application/json"]["examples"].values():
+            yield ExampleRequest(method, address, example["value"], operation)

@@ -1,0 +1,148 @@
+"""The API explorer of a whole daemon in front of the network that `warpseal simnet` runs by default.
+
+The document has exactly the routes of the running daemon, its example requests can be sent as they are, and a browser
+sends them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from starlette.applications import Starlette
+
+from tests.api.openapi.sample_requests import DOCUMENT, example_requests, operations
+from tests.eventually import until
+from tests.evm_rpc.evm import Node, serve_node
+from tests.integration.browser import needs_chromium, open_tab
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.message_verifier import verify_signed_message
+from warpseal.api.node.app import NodeInterfaces, switch_paths
+from warpseal.api.routes import metrics_app
+from warpseal.daemon import app
+from warpseal.simnet.main import add_arguments, build_plan
+from warpseal.simnet.plan import Plan
+from warpseal.warp.ids import id_text
+from warpseal.warp.message import SignedMessage
+
+# They need an index; tests of the Data API send them to a daemon that has one.
+NEED_INDEX = {
+    "listLatestPrimaryNetworkTransactions",
+    "listLatestPrimaryNetworkBlocks",
+    "getChainIdsForAddresses",
+    "listHistoricalPrimaryNetworkRewards",
+}
+# A stream, a WebSocket, a redirect, and the metrics port.
+NO_ANSWER = {"getStatusEvents", "openEvmSocket", "findMetrics", "getMetrics"}
+
+
+def simnet_plan() -> Plan:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return build_plan(parser.parse_args(["--messages", "4"]))
+
+
+def shown(path: str) -> str:
+    """Return a path without the names of its parameters."""
+    return re.sub(r"\{\w+\}", "{}", path)
+
+
+async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interfaces: list[NodeInterfaces] = []
+    apps: list[Starlette] = []
+
+    def switch(ext: Any, others: Any) -> Any:
+        interfaces.append(ext)
+        apps.append(others)
+        return switch_paths(ext, others)
+
+    def metrics(*arguments: Any) -> Starlette:
+        apps.append(metrics_app(*arguments))
+        return apps[-1]
+
+    monkeypatch.setattr(app, "switch_paths", switch)
+    monkeypatch.setattr(app, "metrics_app", metrics)
+    async with run_network(simnet_plan()) as network, serve_node(Node()) as node:
+        c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
+        chain = {
+            "blockchain-id": id_text(c_chain.chain_id),
+            "rpc": [node.url],
+            "ws": [f"ws://127.0.0.1:{node.port}/ws"],
+        }
+        keys = {"evm-chains": [chain], "api-admin-enabled": True, "health-check-frequency": "1s"}
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
+            await daemon.until_ready()
+            router = interfaces[0].router
+            await until(lambda: any(target.template.endswith("/validators") for target in router._routes.values()))
+            served = {shown(route.path): route.methods for served_app in apps for route in served_app.routes}  # type: ignore[attr-defined]
+            templates = {shown(target.template) for target in router._routes.values()}
+            assert {shown(path) for path in DOCUMENT["paths"]} == served.keys() | templates
+            for path, item in DOCUMENT["paths"].items():
+                methods = served.get(shown(path))
+                assert not methods or {method.upper() for method in item if method != "servers"} <= methods
+            await until(partial(is_healthy, daemon))
+            await assert_requests_can_be_sent(daemon)
+
+
+async def is_healthy(daemon: Daemon) -> bool:
+    return (await daemon.get("/ext/health")).status == 200
+
+
+async def assert_requests_can_be_sent(daemon: Daemon) -> None:
+    """Send every example request; assert that it succeeds and that the answer is as documented."""
+    sent = set()
+    for request in example_requests():
+        if request.name in NEED_INDEX | NO_ANSWER:
+            continue
+        url = daemon.api_url + request.path
+        async with daemon.session.request(request.method, url, json=request.body) as reply:
+            text = await reply.text()
+        assert reply.status < 300, (request.name, text)
+        content = request.operation["responses"][str(reply.status)].get("content", {})
+        assert reply.content_type in content, (request.name, reply.content_type)
+        if "schema" in content.get("application/json", {}):
+            schema = {**content["application/json"]["schema"], "components": DOCUMENT["components"]}
+            jsonschema_rs.validator_for(schema).validate(json.loads(text))
+            assert "error" not in json.loads(text), (request.name, request.body, text)
+        sent.add(request.name)
+    assert len(sent) > 15
+
+
+@needs_chromium
+async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None:
+    async with (
+        run_network(simnet_plan()) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+        open_tab() as tab,
+    ):
+        await daemon.until_ready()
+        await tab.load(daemon.api_url + "/docs")
+        names = [operation["operationId"] for *_, operation in operations()]
+        await tab.until(f"document.querySelectorAll('.opblock').length === {len(names)}")
+        shown_names = await tab.evaluate("[...document.querySelectorAll('.opblock')].map((block) => block.id)")
+        assert sorted(name.rpartition("-")[2] for name in shown_names) == sorted(names)
+        assert shown_names[0].endswith("-aggregateSignatures")
+        block = f"document.getElementById('{shown_names[0]}')"
+        for button in (".opblock-summary-control", ".try-out__btn", ".execute"):
+            await tab.until(f"{block}.querySelector('{button}')")
+            await tab.evaluate(f"{block}.querySelector('{button}').click()")
+        reply = f"{block}.querySelector('.live-responses-table tbody')"
+        await tab.until(f"{reply}?.querySelector('pre')")
+        assert (await tab.evaluate(f"{reply}.querySelector('.response-col_status').textContent")).startswith("201")
+        signed = json.loads(await tab.evaluate(f"{reply}.querySelector('pre').textContent"))["signedMessage"]
+        message = SignedMessage.parse(bytes.fromhex(signed)).unsigned
+        (sent,) = [item for item in network.messages if item.unsigned.raw == message.raw]
+        verify_signed_message(network, signed, message.raw, sent.signing_subnet_id, 67)
+        origins = await tab.evaluate(
+            "performance.getEntriesByType('resource').map((item) => new URL(item.name).origin)"
+        )
+        assert set(origins) == {daemon.api_url}
+        assert tab.log == []
