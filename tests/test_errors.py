@@ -66,6 +66,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.HeightTooNew(9, 1),
     errors.TooManyRequests(500, per_client=True),
     errors.TooManyRequests(1000, per_client=False),
+    errors.Overloaded(21.4, 1200),
     errors.NodeUnavailable("the height", [NodeAttempt(0, NodeFailure.HTTP_STATUS)]),
     errors.QuorumNotReached(NEVER, at_deadline=True),
     errors.QuorumNotReached(NEVER, at_deadline=False),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import ceil
 from typing import Any, ClassVar
 
 
@@ -362,6 +363,23 @@ class TooManyRequests(WarpsealError):
         whose, scope = ("from this client address", "client") if per_client else ("in all", "daemon")
         text = f"{limit} requests are in flight {whose}, which is the limit; try again shortly"
         super().__init__(text, limit=limit, scope=scope)
+
+
+class Overloaded(WarpsealError):
+    """New messages arrive faster than they are signed, and this one could not be signed within its timeout.
+
+    expected_s: seconds until a result could be expected.
+    """
+
+    code = "overloaded"
+
+    def __init__(self, expected_s: float, waiting: int) -> None:
+        text = (
+            f"the daemon cannot keep up: {waiting} new messages wait, and a result is expected in about "
+            f"{expected_s:.0f} s, after the timeout of this request; try again then"
+        )
+        super().__init__(text, expectedSeconds=ceil(expected_s), waiting=waiting)
+        self.retry_after_s = expected_s
 
 
 # Upstream nodes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -174,7 +175,10 @@ class _OpenAsk:
 
 @dataclass
 class Network:
-    """The peer network in memory. scripts: by number of node; a node without one signs at once."""
+    """The peer network in memory. scripts: by number of node; a node without one signs at once.
+
+    capacity: unanswered requests from which on a node is congested; None: it never is.
+    """
 
     scripts: dict[int, Script] = field(default_factory=dict)
     disconnected: set[NodeID] = field(default_factory=set)
@@ -186,11 +190,16 @@ class Network:
     started_s_ago: float = 3_600.0
     app_bytes: list[bytes] = field(default_factory=list)
     next_dial_at: float | None = None
+    capacity: int | None = None
     _times: dict[tuple[NodeID, bytes], int] = field(default_factory=dict)
+    _unanswered: Counter[NodeID] = field(default_factory=Counter)
     _listeners: list[Callable[[NodeID, bool], None]] = field(default_factory=list)
 
     def is_connected(self, node_id: NodeID) -> bool:
         return node_id not in self.disconnected
+
+    def is_congested(self, node_id: NodeID) -> bool:
+        return self.capacity is not None and self._unanswered[node_id] >= self.capacity
 
     def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
         return CONNECTED if self.is_connected(node_id) else self.reaches.get(node_id, PENDING)
@@ -260,7 +269,12 @@ class Network:
         ask = SentAsk(node(number), number, raw, self._times.get(key, 0), loop.time())
         self._times[key] = ask.times + 1
         for after_s, answer in self.scripts.get(number, signs())(ask):
-            loop.call_later(after_s, opened.deliver, on_response, answer)
+            self._unanswered[node(number)] += 1
+            loop.call_later(after_s, self._deliver, opened, on_response, answer)
+
+    def _deliver(self, opened: _OpenAsk, on_response: Callable[[PeerResponse], None], answer: PeerResponse) -> None:
+        self._unanswered[answer.node_id] -= 1
+        opened.deliver(on_response, answer)
 
 
 def _message_in(app_bytes: bytes) -> bytes:

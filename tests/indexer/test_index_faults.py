@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
+from tests.aggregation.virtual_time import run
 from tests.eventually import until
 from tests.index.world import network_text
 from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up
@@ -16,15 +20,18 @@ from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PBlock
-from warpseal.errors import StartupError
+from warpseal.errors import IndexDamaged, StartupError
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import chain_indexer
+from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import load_genesis
+from warpseal.indexer.settings import IndexerSettings
+from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.warp.ids import id_text
 
 SEVENTH = p_blocks()[6]
@@ -173,3 +180,45 @@ def test_a_genesis_file_may_be_compressed(tmp_path: Path) -> None:
         load_genesis(88888, file)
     with pytest.raises(StartupError, match="cannot be read"):
         load_genesis(88888, tmp_path / "nowhere")
+
+
+class DamagedSync:
+    """A chain whose index is damaged. attempts: when it was read, on the loop's clock."""
+
+    chain = PrimaryChain.P
+
+    def __init__(self) -> None:
+        self.attempts: list[float] = []
+
+    async def resume(self) -> None:
+        self.attempts.append(asyncio.get_running_loop().time())
+        raise IndexDamaged("database disk image is malformed")
+
+
+def test_a_damaged_index_is_tried_again_after_growing_pauses_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    statuses: list[ChainStatus] = []
+
+    async def write_status(status: ChainStatus) -> None:
+        statuses.append(status)
+
+    async def is_bootstrapped() -> bool:
+        return True
+
+    async def main() -> list[float]:
+        sync: Any = DamagedSync()
+        retrier = Retrier(Backoff(), {})
+        indexer = ChainIndexer(sync, write_status, is_bootstrapped, retrier, IndexerSettings())
+        task = asyncio.create_task(indexer.run())
+        await asyncio.sleep(600)
+        task.cancel()
+        await asyncio.wait((task,))
+        attempts: list[float] = sync.attempts
+        return attempts
+
+    attempts = run(main())
+    pauses = [later - earlier for earlier, later in pairwise(attempts)]
+    assert 0.5 <= pauses[0] <= 1.0
+    assert all(later >= min(earlier, 7.5) for earlier, later in pairwise(pauses))
+    assert min(pauses[10:]) >= 7.5
+    assert statuses[-1].stopped == "index_damaged"
+    assert [record.message for record in caplog.records] == ["index write failed"]

@@ -18,7 +18,9 @@ from warpseal.errors import StartupError
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
+from warpseal.warp.ids import id_text
 
+UNCHECKED = "X-Warpseal-Unchecked"
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=4, epoch_blocks=40)
 HEIGHT = PLAN.height
 TAKEN_OVER_WITHIN_S = 10
@@ -61,6 +63,31 @@ async def test_what_one_has_signed_the_other_one_answers(tmp_path: Path, postgre
         reply = await second.daemon.l1_message(registration)
         assert (reply.signed, reply.body["superseded"]["now"]) == (answers[1], {"registered": False})
         assert count_signature_requests(network) == before
+
+
+async def test_what_one_has_signed_the_other_one_answers_while_no_node_does(tmp_path: Path, postgres_url: str) -> None:
+    async with run_network(PLAN) as network:
+        keys = {"tracked-subnet-ids": [id_text(network.subnets[-1].subnet_id)]}
+        async with two_daemons(network, tmp_path, postgres_url, **keys) as (first, second):
+            conversion, registration = network.p_chain.conversion_of(first.l1), network.p_chain.register(first.l1)
+            for transaction in (conversion, registration):
+                await first.deliver(transaction)
+            unsigned = network.p_chain.set_weight(validation_id_of(registration), 2_000)
+            await until(lambda: either(first, second, network.p_chain.height))
+            await until(lambda: knows_chains(second))
+            before = count_signature_requests(network)
+            await network.nodes[0].down()
+            # The second one has never been asked about this L1.
+            replies = [await second.deliver(transaction) for transaction in (conversion, registration)]
+            assert [reply.headers.get(UNCHECKED) for reply in replies] == [None, "node_unavailable"]
+            assert count_signature_requests(network) == before
+            await second.expect_error(502, "node_unavailable", unsigned, timeoutSeconds=2)
+
+
+async def knows_chains(running: L1Daemon) -> bool:
+    """Return whether a daemon has read the chains of the Primary Network and of its tracked subnet."""
+    series = 'warpseal_node_calls_total{method="platform.validates",outcome="ok"}'
+    return (await running.daemon.metrics()).get(series, 0) >= 2
 
 
 async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str) -> None:

@@ -1,4 +1,4 @@
-"""A daemon with its indexer as a real process: one call changes the log levels of both, and health knows both."""
+"""A daemon with its indexer as a real process: log levels of both, health of both, and an index that is damaged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import aiohttp
 
-from tests.cli.test_index import config_file, kill_process
+from tests.cli.test_index import config_file, damage, kill_process
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 
 
-async def test_log_levels_apply_to_the_index_process_and_health_shows_its_status(tmp_path: Path) -> None:
+async def test_log_levels_and_health_cover_the_index_process_and_a_damaged_index_is_reported(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(serving(ReplayNode()))
+        node = await stack.enter_async_context(serving(ReplayNode(tips={"C": 9})))
         logs = tmp_path / "logs"
         keys = {"api-port": 0, "metrics-port": 0, "api-admin-enabled": True, "log-dir": str(logs), "log-level": "warn"}
         config = config_file(tmp_path, node, **keys, **{"health-check-frequency": "1s"})
@@ -56,7 +56,35 @@ async def test_log_levels_apply_to_the_index_process_and_health_shows_its_status
         async def chains_are_shown() -> bool:
             found = [await check(name) for name in ("X", "C")]
             heights = [match.get("message", {}).get("engine", {}).get("consensus", {}) for match in found]
-            return [height.get("lastAcceptedHeight") for height in heights] == [13, 10]
+            return [height.get("lastAcceptedHeight") for height in heights] == [13, 9]
 
         await until(chains_are_shown)
-        assert (await check("C"))["message"]["engine"]["vm"]["nodeHeight"] == 10
+        assert (await check("C"))["message"]["engine"]["vm"]["nodeHeight"] == 9
+
+        # The index is damaged under both processes, and a new block comes.
+        damage(config, slice(None))
+        node.tips.clear()
+
+        async def fetch(path: str) -> tuple[int, dict[str, Any]]:
+            async with session.get(url + path) as reply:
+                found: dict[str, Any] = json.loads(await reply.text())
+                return reply.status, found
+
+        async def damage_is_reported() -> bool:
+            _, ready = await fetch("/ready")
+            _, answer = await fetch("/v1/networks/fuji/blockchains/p-chain/transactions")
+            is_degraded = any(text.startswith("index_damaged: ") for text in ready.get("degraded", []))
+            return is_degraded and answer.get("code") == "index_damaged"
+
+        await until(damage_is_reported)
+        # The index is read every half second.
+        await asyncio.sleep(2)
+        assert await damage_is_reported()
+        assert (await fetch("/ext/health/liveness"))[0] == 200
+        async with session.post(url + "/aggregate-signatures", json={"message": "00"}) as reply:
+            assert (reply.status, (await reply.json())["code"]) == (400, "not_a_warp_message")
+        text = "".join(file.read_text() for file in logs.glob("*.log"))
+        assert ["index is damaged" in line for line in text.splitlines() if " ERROR " in line] == [True]
+        # The chain with the new block is tried again after growing pauses, without a further line.
+        assert sum("index write failed" in line for line in text.splitlines()) <= 1
+        assert "Traceback" not in text

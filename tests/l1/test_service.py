@@ -264,7 +264,7 @@ async def test_stored_signatures_are_served_while_no_node_answers(tmp_path: Path
         unsigned = p_chain.set_weight(validation_id_of(transactions[1]), 2_000)
         await running.network.nodes[0].down()
         # The proposed height was last learned long ago.
-        running.messages._heights._succeeded_at = float("-inf")
+        running.heights._succeeded_at = float("-inf")
         before = running.count_signature_requests()
         answers = [await running.messages.get(build_request(transaction.tx_id)) for transaction in transactions]
         for answer in answers:

@@ -46,6 +46,7 @@ class World:
 
     network: SimulatedNetwork
     upstream: Upstream
+    heights: ProposedHeight
     store: Store
     messages: L1MessageService
     sets: ValidatorSets
@@ -101,7 +102,7 @@ async def run_service(
         tasks = await stack.enter_async_context(_background())
         for service in (built.heights, peers, built.tracker, store):
             tasks.create_task(service.run())
-        yield World(network, upstream, store, built.messages, built.sets, peers, built.follower)
+        yield World(network, upstream, built.heights, store, built.messages, built.sets, peers, built.follower)
 
 
 def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:

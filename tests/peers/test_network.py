@@ -123,7 +123,11 @@ async def test_queued_first_asks_are_sent_before_re_asks(tmp_path: Path) -> None
         for name, again in (("first", False), ("again", True), ("second", False), ("third", False)):
             requester = Requester(peers, network, on_response=partial(order.append, name))
             requester.ask(is_reask=again)
+        node_id = network.validators[0].node_id
+        assert peers.is_congested(node_id)
         await until(lambda: len(order) == 4)
+        assert not peers.is_congested(node_id)
+        assert not peers.is_congested(NodeID(bytes(20)))
         assert order == ["first", "second", "third", "again"]
 
 

@@ -40,6 +40,39 @@ def test_requests_above_the_outstanding_limit_are_queued() -> None:
     assert table.queued == 1
 
 
+def test_a_peer_is_congested_while_as_many_requests_are_queued_as_may_be_outstanding() -> None:
+    table = RequestTable(SMALL)
+    for number in range(1, 4):
+        table.submit(request(number), 0.0)
+        assert not table.is_congested(0.0)
+    table.submit(request(4), 0.0)
+    assert table.is_congested(0.0)
+    # It answers slowly: a queue remains for seconds.
+    assert table.match_response(CHAIN, 1, 2.5)
+    assert written(table.release(2.5)) == [3]
+    table.submit(request(5), 2.5)
+    assert table.is_congested(2.6)
+    assert table.match_response(CHAIN, 2, 2.7)
+    table.release(2.7)
+    assert not table.is_congested(2.7)
+
+
+def test_a_silent_peer_is_not_congested() -> None:
+    table = RequestTable(SMALL)
+    for number in range(1, 6):
+        table.submit(request(number), 0.0)
+    assert table.is_congested(0.9)
+    assert not table.is_congested(1.0)
+    # Slots that time out change nothing.
+    table.forget_expired(3.0)
+    table.release(3.0)
+    for number in range(6, 9):
+        table.submit(request(number), 3.0)
+    assert not table.is_congested(3.0)
+    assert table.match_response(CHAIN, 1, 3.1)
+    assert table.is_congested(3.1)
+
+
 def test_sixteen_are_outstanding_by_default() -> None:
     table = RequestTable(RequestLimits())
     assert submit_all(table, [request(n) for n in range(40)]) == list(range(16))

@@ -69,6 +69,9 @@ async def test_tracked_subnets_and_their_chains_are_refreshed_in_the_background(
         scenario = RefresherScenario(here)
         async with scenario.running():
             await until(lambda: scenario.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(scenario.learnt) >= 6)
+            calls = here.node.calls["platform.validatedBy"]
+            assert await here.chains.subnet_of(L1_CHAIN) == L1
+            assert here.node.calls["platform.validatedBy"] == calls
         assert {len(entry) for entry in scenario.learnt} == {4, 1}
 
 

@@ -56,6 +56,10 @@ class AskSchedule:
         self._probed_at: dict[NodeRecord, float] = {}
         self._probes = 0
 
+    def begin(self, now: float) -> None:
+        """Take that the round begins now, not when it was made."""
+        self._next_step_at = now + self._settings.next_wave_s
+
     def add_connected(self, node: NodeRecord) -> None:
         """Ask a node that has just connected, if its member is selected and pending."""
         if node.member.is_selected and _may_be_asked(node):

@@ -39,6 +39,9 @@ class PeerClient(Protocol):
     def is_connected(self, node_id: NodeID) -> bool:
         """Return whether a node may be asked now."""
 
+    def is_congested(self, node_id: NodeID) -> bool:
+        """Return whether a connected node answers, and has more requests queued than it will answer soon."""
+
     def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
         """Return whether a node can be reached before a deadline."""
 

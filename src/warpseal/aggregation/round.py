@@ -167,6 +167,10 @@ class AggregationRound:
         self._undecoded: deque[StoredShare] = deque()
         self._is_connecting = False
 
+    def begin(self, now: float) -> None:
+        """Take that the round, which waited for its turn, begins now."""
+        self._schedule.begin(now)
+
     # Callers.
 
     @property

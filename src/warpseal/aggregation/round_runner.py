@@ -16,6 +16,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from warpseal.aggregation.admission import UNQUEUED_ROUNDS, RoundAdmission, RoundQueue
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.members import NO_RETRY, MemberRecord, Unreachable
@@ -61,6 +62,8 @@ log = logging.getLogger("warpseal.aggregation")
 _NEVER: Final = float("inf")
 _MIN_SLEEP_S: Final = 0.002
 _MAX_LOGGED_NODES: Final = 20
+# How often the first of the rounds that wait looks whether the validators can take another one.
+_TURN_POLL_S: Final = 0.01
 # A quorum that fails for want of connections in the first minute is probably a matter of time.
 _STARTING_S: Final = 60.0
 # Decoding this many shares takes two milliseconds; then other callbacks of the loop have their turn.
@@ -78,6 +81,7 @@ class RoundDeps:
     pool: CryptoPool
     settings: AggregationSettings
     random: Random
+    admission: RoundAdmission = field(default_factory=RoundAdmission)
 
 
 @dataclass(slots=True, eq=False)
@@ -191,6 +195,8 @@ class RoundRunner:
         self._responses: deque[PeerResponse] = deque()
         self._is_draining = False
         self._loaded = ArchiveEntry()
+        self._queue: RoundQueue | None = None
+        self._turn_at: float | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -266,6 +272,8 @@ class RoundRunner:
                         stack.enter_context(self._peers.open(tasks))
                     case Load(until=until):
                         await self._load(until)
+                        await self._wait_for_turn()
+                        self._round.loaded(self._loaded)
                     case Decode(shares=stored_shares):
                         self._decode(stored_shares)
                         # Other callbacks of the loop have their turn.
@@ -337,7 +345,75 @@ class RoundRunner:
         self._loaded = stored
         for caller in self.callers.values():
             caller.loaded_at = caller.clock()
-        self._round.loaded(stored)
+
+    # The turn of the round.
+
+    def on_turn(self) -> None:
+        """Take that the round is the first of those that wait."""
+        self._wake.set()
+
+    def refuse_late(self, until: float, expected_s: float, waiting: int) -> bool:
+        """Refuse the callers whose deadline is `until` or earlier; return whether a caller is left."""
+        for caller in [caller for caller in self.callers.values() if caller.goal.deadline <= until]:
+            now, subnet_id = self._loop.time(), self.request.subnet_id
+            caller.settle(self._deps.admission.refuse(subnet_id, expected_s, waiting, now))
+            self.leave(caller)
+        return not self.is_idle
+
+    async def _wait_for_turn(self) -> None:
+        """Wait until the validators can take another round; a round for which shares are at hand does not wait."""
+        if self._loaded.signatures or self._loaded.shares or self._must_not_wait:
+            return
+        queue = self._deps.admission.queue(self.request.subnet_id)
+        if len(queue) or (queue.running >= UNQUEUED_ROUNDS and self._is_congested()):
+            queue.add(self, self._loop.time())
+            try:
+                while not self._has_turn(queue):
+                    await self._poll_turn(queue)
+            finally:
+                queue.remove(self, self._loop.time(), has_turn=not self.is_idle)
+            self._round.begin(self._loop.time())
+        if not self.is_idle:
+            self._queue, self._turn_at = queue, self._loop.time()
+            queue.running += 1
+
+    def _has_turn(self, queue: RoundQueue) -> bool:
+        if self.is_idle or self._must_not_wait:
+            return True
+        return queue.is_first(self) and not self._is_congested()
+
+    async def _poll_turn(self, queue: RoundQueue) -> None:
+        """Wait until the round is the first of its queue; the first one waits a moment, for all of them."""
+        self._wake.clear()
+        if not queue.is_first(self):
+            await self._wake.wait()
+            return
+        alarm = self._loop.call_later(_TURN_POLL_S, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            alarm.cancel()
+        queue.review(self._loop.time())
+
+    @property
+    def _must_not_wait(self) -> bool:
+        """Whether shares are at hand, or a caller wants only what is stored."""
+        return self._round.table.share_weight > 0 or any(goal.stored_only for goal in self.callers)
+
+    def _is_congested(self) -> bool:
+        """Return whether validators that the quorum needs have more requests queued than they will answer soon."""
+        peers, missing_weight = self._deps.ports.peers, min((goal.required_weight for goal in self.callers), default=0)
+        congested_weight = 0
+        for member in self._round.table.members:
+            connected = [node_id for node_id in member.node_ids if peers.is_connected(node_id)]
+            if connected and all(peers.is_congested(node_id) for node_id in connected):
+                congested_weight += member.weight
+            elif connected:
+                missing_weight -= member.weight
+                if missing_weight <= 0:
+                    return False
+        # If the quorum is not connected either way, the round fails for that reason.
+        return congested_weight >= missing_weight
 
     def _decode(self, stored_shares: Sequence[StoredShare]) -> None:
         decoded: list[tuple[StoredShare, CachedShare]] = []
@@ -374,6 +450,9 @@ class RoundRunner:
 
     def _complete(self, action: Complete) -> None:
         digest, now = self.request.validators.digest, self._loop.time()
+        if self._queue is not None and self._turn_at is not None:
+            self._queue.record_duration(now - self._turn_at)
+            self._turn_at = None
         self._deps.results.put(self._message_id, digest, action.result, action.made_for, now)
         for goal in action.goals:
             caller = self.callers.pop(goal)
@@ -416,6 +495,9 @@ class RoundRunner:
 
     def _close(self) -> None:
         self.is_over = True
+        if self._queue is not None:
+            self._queue.running -= 1
+            self._deps.admission.forget_idle(self.request.subnet_id)
         self._responses.clear()
         self._cache.unsubscribe(self._message_id, self)
         last = self._round.close()

@@ -103,6 +103,7 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.ReceiveTimeout: ErrorResponseRule(400, 400),
     errors.TooManyConnections: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.TooManyRequests: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),
+    errors.Overloaded: ErrorResponseRule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.NodeUnavailable: ErrorResponseRule(502, 502, retry_after_s=_RETRY_SOON_S),
     errors.InvalidPageToken: _REQUEST,
     errors.ExpiredPageToken: _REQUEST,

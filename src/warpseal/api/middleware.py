@@ -136,7 +136,7 @@ class ErrorMiddleware:
             if started or not _is_shutdown(scope):
                 raise
             await _answer(ShuttingDown(), scope, receive, send)
-        except Exception as error:
+        except Exception as error:  # The edge of every request: its client gets a response, its error a log line.
             if not isinstance(error, WarpsealError):
                 log.error("internal error, request failed", exc_info=error)
                 error = InternalError(f"internal error; see the log of request {request_id.get()} for details")

@@ -65,6 +65,7 @@ class Services:
 
     heights: ProposedHeight
     sets: ValidatorSets
+    chains: ChainLookup
     network: PeerNetwork
     followed: SubnetTracker
     current: CurrentValidations
@@ -194,6 +195,7 @@ async def build_services(
         yield Services(
             heights,
             sets,
+            chains,
             network,
             followed,
             current,

@@ -13,7 +13,6 @@ from warpseal.errors import CallRefused
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.upstream import Upstream
 from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
-from warpseal.validators.chains import ChainLookup
 from warpseal.validators.refresher import ValidatorRefresher
 from warpseal.warp.ids import ChainID, id_text
 
@@ -31,8 +30,7 @@ class ValidatorsApi:
     async def run(self, services: Services, upstream: Upstream) -> None:
         """Mount the chains, and refresh their validators until cancelled."""
         settings, current = self._config.validators, services.current
-        chains = ChainLookup(upstream.platform)
-        known = LocalView(chains, current, services.network.is_connected, services.observed.uptime)
+        known = LocalView(services.chains, current, services.network.is_connected, services.observed.uptime)
 
         def appeared(chain_id: ChainID) -> None:
             if chain_id not in self._chains:
@@ -40,7 +38,7 @@ class ValidatorsApi:
 
         for chain_id, nodes in upstream.validators.items():
             self._mount(chain_id, nodes, known)
-        rounds = ValidatorRefresher(chains, current, services.followed, settings, appeared)
+        rounds = ValidatorRefresher(services.chains, current, services.followed, settings, appeared)
         await rounds.run(tuple(self._chains.values()))
 
     def _mount(self, chain_id: ChainID, nodes: ChainValidatorsClient, known: LocalView) -> None:

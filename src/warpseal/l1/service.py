@@ -56,7 +56,7 @@ class L1MessageService:
     ) -> None:
         self._components = L1Components(deps, network_id, settings, executor)
         self._aggregator = deps.aggregator
-        self._heights = deps.heights
+        self._sets = deps.sets
         self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.store.archive)
         self._settings = settings
         self._limits = limits
@@ -159,18 +159,21 @@ class L1MessageService:
         return _result(stored, context, superseded)
 
     async def _stored_without_node(self, request: L1Request) -> L1SignedMessage | None:
-        """Return a stored signed message for the last known height while no node answers; None: it is not known."""
-        height, components = self._heights.last if request.height is None else request.height, self._components
-        if not height:
-            return None
+        """Return a stored signed message for the newest set in memory while no node answers; None: it is not known.
+
+        The store has the signature and its signers' keys, but the set decides on weights and on the order of the bits.
+        """
+        components = self._components
         try:
             async with asyncio.timeout(_STORED_TIMEOUT_S):
                 located = await components.transactions.find(request.tx_id)
                 attestation = located.message()
                 subnet_id = await components.find_subnet(attestation.manager_chain_id)
                 at_least = located.height or 0
+                height = request.height or self._sets.newest_height(subnet_id)
+                if height is None:
+                    return None
                 validity = await components.validity.current(attestation, at_least)
-                # The set at this height is in memory, if it is anywhere.
                 context = SigningContext(located, attestation, at_least, subnet_id, HeightChoice(height, "epoch"))
                 stored = await self._aggregate_stored(request, context)
         except (WarpsealError, TimeoutError):
@@ -178,7 +181,7 @@ class L1MessageService:
         if stored is None:
             return None
         superseded = validity.as_json() if isinstance(validity, Superseded) else None
-        source = PROPOSED if request.height is None else HeightChoice(height, "request")
+        source = HeightChoice(height, "request") if request.height else PROPOSED
         result = _result(stored, replace(context, choice=source), superseded)
         return replace(result, is_unchecked=validity == NO_NODE_ANSWERED)
 

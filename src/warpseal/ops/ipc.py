@@ -181,7 +181,7 @@ async def _execute(handlers: Mapping[str, CommandHandler], command: Mapping[str,
         await handler(command["value"])
     except CallRefused as error:
         return str(error)
-    except Exception as error:
+    except Exception as error:  # The daemon waits for a reply, and this process takes the next command.
         log.exception("internal error in a command of the daemon", extra={"topic": command["topic"]})
         return type(error).__name__
     return ""

@@ -148,6 +148,10 @@ class PeerConnection:
         """When the oldest request that occupies a slot was written; None if there is none."""
         return self._protocol.requests.oldest_sent_at if self._protocol is not None else None
 
+    def is_congested(self, now: float) -> bool:
+        """Return whether as many requests are queued as may be outstanding, though the node is not silent."""
+        return self._protocol is not None and self._protocol.requests.is_congested(now)
+
     def release_at(self, now: float) -> float | None:
         """Return when a `tick` releases a queued request; None if none is queued."""
         return self._protocol.release_at(now) if self._protocol is not None else None
@@ -182,7 +186,7 @@ class PeerConnection:
             timeouts = protocol.requests.pop_timeouts()
             if timeouts:
                 self._context.listener.on_timeouts(timeouts)
-        except Exception:
+        except Exception:  # One timer ticks all connections; the others go on.
             log.exception("internal error, closing peer connection")
             self.close(ConnectionFailure.INTERNAL)
 

@@ -75,7 +75,7 @@ class ConnectionRegistry:
         for listener in tuple(self._listeners):
             try:
                 listener(node_id, connected)
-            except Exception:
+            except Exception:  # The connection is made or lost all the same, and the other listeners must learn it.
                 log.exception("internal error in a connectivity listener")
 
     async def tick_all(self, tracked: Container[NodeID]) -> None:
@@ -156,7 +156,7 @@ class ConnectionRegistry:
         connection.statistics.count_response(now - request.requested_at, now, is_error=is_error)
         try:
             request.on_response(response)
-        except Exception:
+        except Exception:  # The fault is the round's, not the peer's: its connection serves other rounds.
             log.exception("internal error in a response handler")
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None:

@@ -75,7 +75,7 @@ class Dialer:
     async def _attempt(self, node_id: NodeID) -> None:
         try:
             await self._dial(node_id)
-        except Exception:
+        except Exception:  # Nothing awaits this task, and without a recorded failure the node is never dialed again.
             log.exception("internal error while dialing a peer")
             now = asyncio.get_running_loop().time()
             self._schedule.record_failure(

@@ -187,6 +187,11 @@ class PeerNetwork:
 
     # Requests.
 
+    def is_congested(self, node_id: NodeID) -> bool:
+        """Return whether a connected node answers, and has more requests queued than it will answer soon."""
+        connection = self._registry.connected.get(node_id)
+        return connection is not None and connection.is_congested(self._now())
+
     def ask(
         self,
         node_ids: Iterable[NodeID],

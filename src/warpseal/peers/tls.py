@@ -168,7 +168,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             self._flush()
             self._fail(ConnectionFailure.TLS_FAILED, error.reason or str(error))
-        except Exception:
+        except Exception:  # The event loop calls this for one of many connections; the others go on.
             log.exception("internal error, closing peer connection")
             self._fail(ConnectionFailure.INTERNAL, "")
 

@@ -16,6 +16,8 @@ from warpseal.warp.ids import NodeID
 _RATE_WINDOW_S: Final = 1.0
 # A full queue is purged of expired and cancelled requests at most this often, because a purge reads all of it.
 _PURGE_INTERVAL_S: Final = 0.1
+# A peer is silent if it has answered nothing since a request that is at least so old.
+_SILENT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,17 @@ class RequestTable:
     its response or its deadline; its slot is free again `slot_timeout_s` after writing.
     """
 
-    __slots__ = ("_asks", "_in_flight", "_limits", "_purged_at", "_reasks", "_sent", "_slots", "_timed_out")
+    __slots__ = (
+        "_asks",
+        "_in_flight",
+        "_limits",
+        "_purged_at",
+        "_reasks",
+        "_responded_at",
+        "_sent",
+        "_slots",
+        "_timed_out",
+    )
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -111,6 +123,7 @@ class RequestTable:
         self._asks: deque[PeerRequest] = deque()
         self._reasks: deque[PeerRequest] = deque()
         self._purged_at = -math.inf
+        self._responded_at = -math.inf
         self._timed_out = 0
 
     @property
@@ -132,6 +145,14 @@ class RequestTable:
     def oldest_sent_at(self) -> float | None:
         """When the oldest request that occupies a slot was written."""
         return next(iter(self._slots.values()), None)
+
+    def is_congested(self, now: float) -> bool:
+        """Return whether as many requests are queued as may be outstanding, though the peer is not silent."""
+        if self.queued < self._limits.outstanding:
+            return False
+        oldest = next(iter(self._in_flight.values()), None)
+        is_silent = oldest is not None and self._responded_at < oldest.requested_at <= now - _SILENT_S
+        return not is_silent
 
     def pop_timeouts(self) -> int:
         """Return how many slots timed out since the last call."""
@@ -167,6 +188,7 @@ class RequestTable:
             return None
         del self._in_flight[request_id]
         self._slots.pop(request_id, None)
+        self._responded_at = now
         return request if request.deadline > now else None
 
     def release_at(self, now: float) -> float | None:

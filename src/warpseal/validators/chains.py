@@ -77,6 +77,8 @@ class ChainLookup:
     async def _fetch_blockchains(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         chain_ids = await self._platform.blockchains_of(subnet_id, origin=CallOrigin.CALLER)
         self._blockchains.put(subnet_id, chain_ids, ttl_s=_BLOCKCHAINS_TTL_S)
+        for chain_id in chain_ids:
+            self._subnet_of.put(chain_id, subnet_id)
         return chain_ids
 
     async def _fetch_subnet_of(self, chain_id: ChainID) -> SubnetID:

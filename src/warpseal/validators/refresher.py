@@ -17,7 +17,7 @@ from warpseal.validators.chain_validator_list import ChainValidatorList, Current
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.subnet_tracker import SubnetTracker
-from warpseal.warp.ids import ChainID, SubnetID
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,9 @@ _MAX_CONCURRENCY: Final = 4
 
 
 class ValidatorRefresher:
-    """Refreshes the tracked subnets, and the configured chains that no node lists.
+    """Refreshes the tracked subnets, the chains of the Primary Network, and the configured chains that no node lists.
 
+    Afterwards the subnet of each of their chains is known while no node answers.
     on_blockchain: called with each blockchain of a tracked subnet at every refresh.
     """
 
@@ -53,6 +54,7 @@ class ValidatorRefresher:
         # Configured chains have nodes of their own: calls to the P-Chain's nodes never wait for one that hangs.
         configured_limit = AsyncSemaphore(_MAX_CONCURRENCY)
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(limit, self._chains.blockchains_of, PRIMARY_NETWORK))
             for subnet_id in self._tracked:
                 tasks.create_task(self._repeat(limit, self.refresh_subnet, subnet_id))
             for chain in configured:
@@ -71,7 +73,7 @@ class ValidatorRefresher:
             await self._tracker.extend(subnet_id)
             await self._current.refresh(subnet_id)
 
-    async def _repeat(self, limit: asyncio.Semaphore, refresh: Callable[[S], Awaitable[None]], subject: S) -> None:
+    async def _repeat(self, limit: asyncio.Semaphore, refresh: Callable[[S], Awaitable[object]], subject: S) -> None:
         while True:
             try:
                 async with limit:

@@ -81,6 +81,10 @@ class SetCache:
         entry = self._by_digest.get(digest)
         return entry.parsed if entry else None
 
+    def newest_height(self, subnet_id: SubnetID) -> int | None:
+        """Return the newest height of which a set of a subnet is cached; None: of no height."""
+        return max((height for other, height in (*self._current, *self._ordinary) if other == subnet_id), default=None)
+
     def put(self, key: SetKey, parsed: ParsedValidatorSet, *, current: bool) -> None:
         """Add a set at (subnet, height), and mark it as used; it may be evicted immediately if it does not fit."""
         if key not in self._current and key not in self._ordinary:

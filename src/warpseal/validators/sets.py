@@ -98,6 +98,10 @@ class ValidatorSets:
         parsed = await self._fetch_shared(key, named, origin)
         return self._store(key, parsed, is_current=is_current)
 
+    def newest_height(self, subnet_id: SubnetID) -> int | None:
+        """Return the newest height of which a set of a subnet is known without a node; None: of no height."""
+        return self._cache.newest_height(subnet_id)
+
     def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
         """Return the parsed keys in canonical order.
 

@@ -90,7 +90,7 @@ class JsonRpcEndpoint:
         except OSError as error:
             log.warning("a call failed", extra={"method_called": request.method, "reason": str(error)})
             raise JsonRpcError(SERVER_ERROR, error.strerror or str(error)) from None
-        except Exception as error:
+        except Exception as error:  # The reply of a JSON-RPC call has status 200, whatever became of the call.
             log.error("internal error, call failed", exc_info=error)
             raise JsonRpcError(SERVER_ERROR, "internal error; see the log for details") from None
 

@@ -279,7 +279,7 @@ class PChainFollower:
         for listener in tuple(self._listeners):
             try:
                 listener(tx)
-            except Exception:
+            except Exception:  # The blocks are stored: no error of a listener may make them be read again.
                 log.exception("internal error, a listener of L1 transactions failed")
 
     async def _load(self) -> None:

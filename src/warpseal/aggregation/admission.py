@@ -1,0 +1,161 @@
+"""Turns of new rounds while validators are asked for more than they can answer, or this machine can process, in time.
+
+The rounds of one signing subnet share a queue: its validators have the connections on which requests wait. The queue
+is pure; times are those of the event loop's clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, Protocol
+
+from warpseal.errors import Overloaded
+from warpseal.warp.ids import SubnetID, id_text
+
+log = logging.getLogger("warpseal.aggregation")
+
+# A peer may have as many requests outstanding: so few rounds fill no queue of requests, and never wait.
+UNQUEUED_ROUNDS: Final = 16
+# The pace is known once so many rounds had their turn and the first second is over, or after the longer time. Before,
+# a caller is refused only if its deadline has passed.
+_MIN_TURNS: Final = 16
+_MIN_MEASURED_S: Final = 1.0
+_MAX_MEASURED_S: Final = 3.0
+_REVIEW_INTERVAL_S: Final = 0.25
+_MEASURED_TURNS: Final = 64
+_MEASURED_ROUNDS: Final = 32
+_WARNING_INTERVAL_S: Final = 60.0
+
+
+class WaitingRound(Protocol):
+    """A round that waits for its turn."""
+
+    def on_turn(self) -> None:
+        """Take that the round is the first of its queue."""
+
+    def refuse_late(self, until: float, expected_s: float, waiting: int) -> bool:
+        """Refuse the callers whose deadline is `until` or earlier; return whether a caller is left.
+
+        expected_s: seconds until a result may be expected. waiting: number of rounds in the queue.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds from turn to turn, and from the turn of a round to its result. is_known: enough turns were measured."""
+
+    turn_s: float
+    duration_s: float
+    is_known: bool
+
+    def expected_s(self, place: int) -> float:
+        """Return the seconds until the round at a place of the queue (from 1) may have a result."""
+        return place * self.turn_s + self.duration_s
+
+
+class RoundQueue:
+    """The waiting rounds of one signing subnet, first come first served, and the pace of their turns.
+
+    running: the rounds that had their turn and are not over.
+    """
+
+    def __init__(self) -> None:
+        self.running = 0
+        self._waiting: dict[WaitingRound, None] = {}
+        # The times of the last turns, after the time from which they are counted.
+        self._turns: deque[float] = deque(maxlen=_MEASURED_TURNS + 1)
+        self._durations: deque[float] = deque(maxlen=_MEASURED_ROUNDS)
+        self._measured_from = 0.0
+        self._next_review_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def is_first(self, waiting: WaitingRound) -> bool:
+        """Return whether a round is the next to have its turn."""
+        return next(iter(self._waiting), None) is waiting
+
+    def add(self, waiting: WaitingRound, now: float) -> None:
+        """Add a round; its callers are refused at once if they would wait in vain."""
+        if not self._waiting:
+            self._turns.clear()
+            self._turns.append(now)
+            self._measured_from = now
+        self._waiting[waiting] = None
+        pace, place = self.pace(now), len(self._waiting)
+        waiting.refuse_late(self._refused_until(place, pace, now), pace.expected_s(place), place)
+
+    def remove(self, waiting: WaitingRound, now: float, *, has_turn: bool) -> None:
+        """Remove a round, because it has its turn or because no caller waits."""
+        was_first = self.is_first(waiting)
+        del self._waiting[waiting]
+        if has_turn:
+            self._turns.append(now)
+        if was_first and self._waiting:
+            next(iter(self._waiting)).on_turn()
+
+    def review(self, now: float) -> None:
+        """Refuse the callers that would wait in vain; call it again and again while rounds wait."""
+        if now < self._next_review_at:
+            return
+        self._next_review_at = now + _REVIEW_INTERVAL_S
+        pace, waiting, ahead = self.pace(now), tuple(self._waiting), 0
+        for place, round_ in enumerate(waiting, 1):
+            # Only the rounds that stay delay it. Retry-After counts all: if they come back, it is in this order.
+            until = self._refused_until(ahead + 1, pace, now)
+            ahead += round_.refuse_late(until, pace.expected_s(place), len(waiting))
+
+    def record_duration(self, duration_s: float) -> None:
+        """Record how long a round took from its turn to its first result."""
+        self._durations.append(duration_s)
+
+    def pace(self, now: float) -> Pace:
+        """Return the pace as measured now."""
+        turn_s = (now - self._turns[0]) / max(1, len(self._turns) - 1)
+        measured_s = _MIN_MEASURED_S if len(self._turns) > _MIN_TURNS else _MAX_MEASURED_S
+        duration_s = median(self._durations) if self._durations else 0.0
+        return Pace(turn_s, duration_s, now - self._measured_from >= measured_s)
+
+    def _refused_until(self, place: int, pace: Pace, now: float) -> float:
+        """Return the deadline up to which the callers of a round at a place of the queue would wait in vain."""
+        return now + pace.expected_s(place) if pace.is_known else now
+
+
+class RoundAdmission:
+    """The queues of all signing subnets, and the warning to the operator."""
+
+    def __init__(self) -> None:
+        self._queues: dict[SubnetID, RoundQueue] = {}
+        self._warned_at = float("-inf")
+        self._refused = 0
+
+    def queue(self, subnet_id: SubnetID) -> RoundQueue:
+        """Return the queue of a signing subnet."""
+        return self._queues.setdefault(subnet_id, RoundQueue())
+
+    def forget_idle(self, subnet_id: SubnetID) -> None:
+        """Drop the queue of a signing subnet if no round is in it or had its turn there."""
+        queue = self._queues.get(subnet_id)
+        if queue is not None and not queue and not queue.running:
+            del self._queues[subnet_id]
+
+    def refuse(self, subnet_id: SubnetID, expected_s: float, waiting: int, now: float) -> Overloaded:
+        """Return the error of a refused caller; log a warning, at most once a minute."""
+        self._refused += 1
+        if now - self._warned_at >= _WARNING_INTERVAL_S:
+            fields = {
+                "signing_subnet_id": id_text(subnet_id),
+                "refused": self._refused,
+                "waiting": waiting,
+                "expected_s": round(expected_s, 1),
+            }
+            log.warning(
+                "refused new messages: they arrive faster than this daemon gets them signed; use a faster machine, "
+                "or more daemons on one store",
+                extra=fields,
+            )
+            self._warned_at, self._refused = now, 0
+        return Overloaded(expected_s, waiting)

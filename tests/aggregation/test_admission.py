@@ -1,0 +1,244 @@
+"""Turns of new rounds: who waits, who is refused early, and who is never refused, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.virtual_time import now, run
+from tests.aggregation.world import SUBNET, Script, World, members, message, node, request, signs, silent, tidy
+from warpseal.aggregation.admission import UNQUEUED_ROUNDS, RoundQueue
+from warpseal.aggregation.service import Aggregation
+from warpseal.errors import Overloaded, QuorumNotReached
+from warpseal.warp.ids import id_text
+
+# Four rounds at once, a quarter of a second each: 16 rounds a second, after the 16 that never wait.
+CAPACITY = 4
+ROUND_S = 0.25
+PER_S = CAPACITY / ROUND_S
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a request of a burst ended, and how many seconds after the burst began."""
+
+    result: Aggregation | BaseException
+    after_s: float
+
+
+def busy_world(script: Script | None = None) -> World:
+    world = World(members([10] * 4))
+    world.network.capacity = CAPACITY
+    world.network.scripts = dict.fromkeys(range(1, 5), script or signs(ROUND_S))
+    return world
+
+
+async def ask(world: World, number: int, timeout_s: float) -> Outcome:
+    started = now()
+    try:
+        result: Aggregation | BaseException = await world.service.aggregate(
+            request(about=message(b"%d" % number), timeout_s=timeout_s)
+        )
+    except (Overloaded, QuorumNotReached) as error:
+        result = error
+    return Outcome(result, now() - started)
+
+
+async def burst(world: World, count: int, timeout_s: float) -> Sequence[Outcome]:
+    return await asyncio.gather(*[ask(world, number, timeout_s) for number in range(count)])
+
+
+def test_a_burst_is_answered_as_far_as_time_allows_and_the_rest_is_refused_early(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> Sequence[Outcome]:
+        async with tidy(busy_world()) as world:
+            return await burst(world, 500, timeout_s=10.0)
+
+    with caplog.at_level(logging.WARNING, "warpseal"):
+        outcomes = run(main())
+    answered = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome.result, Overloaded)]
+    assert len(answered) + len(refused) == len(outcomes)
+    # Of the 176 that fit into ten seconds.
+    assert 140 <= len(answered) <= 176
+    assert max(outcome.after_s for outcome in answered) < 10.0
+    assert max(outcome.after_s for outcome in refused) <= 2.0
+    # The last one would have been reached after 484 others.
+    expected_s = [outcome.result.retry_after_s for outcome in refused if isinstance(outcome.result, Overloaded)]
+    assert max(expected_s) == pytest.approx(484 / PER_S, rel=0.2)
+    assert min(expected_s) > 8.0
+    assert expected_s == sorted(expected_s)
+    (line,) = [record for record in caplog.records if "refused new messages" in record.message]
+    assert line.levelno == logging.WARNING
+    assert "more daemons on one store" in line.message
+
+
+def test_a_burst_that_can_be_answered_in_time_is_answered_completely() -> None:
+    async def main() -> Sequence[Outcome]:
+        async with tidy(busy_world()) as world:
+            return await burst(world, 150, timeout_s=15.0)
+
+    assert all(isinstance(outcome.result, Aggregation) for outcome in run(main()))
+
+
+def test_a_caller_with_little_time_is_refused_at_its_deadline_at_the_latest_and_others_wait() -> None:
+    async def main() -> tuple[Sequence[Outcome], Outcome, Outcome]:
+        async with tidy(busy_world()) as world:
+            patient = asyncio.create_task(burst(world, 100, timeout_s=15.0))
+            await asyncio.sleep(2.0)
+            hasty = await ask(world, 1_000, timeout_s=1.0)
+            shared = asyncio.gather(ask(world, 1_001, timeout_s=1.0), ask(world, 1_001, timeout_s=15.0))
+            return [*await patient, (await shared)[1]], hasty, (await shared)[0]
+
+    answered, hasty, sharing = run(main())
+    assert all(isinstance(outcome.result, Aggregation) for outcome in answered)
+    assert isinstance(hasty.result, Overloaded)
+    assert hasty.after_s < 0.1
+    assert isinstance(sharing.result, Overloaded)
+
+
+def test_what_is_known_or_being_signed_is_answered_while_new_messages_wait() -> None:
+    async def main() -> None:
+        async with tidy(busy_world()) as world:
+            await world.service.aggregate(request(about=message(b"known")))
+            waiting = asyncio.create_task(burst(world, 100, timeout_s=15.0))
+            await asyncio.sleep(0.1)
+            assert isinstance((await ask(world, 3, timeout_s=0.2)).result, Aggregation)
+            await asyncio.sleep(2.0)
+            started = now()
+            assert (await world.service.aggregate(request(about=message(b"known")))).cached
+            # Another quorum is a round of its own, for which shares are at hand.
+            await world.service.aggregate(request(100, about=message(b"known")))
+            assert now() - started <= ROUND_S
+            with pytest.raises(QuorumNotReached):
+                await world.service.aggregate(request(about=message(b"nothing is stored"), stored_only=True))
+            # A caller that wants only what is stored takes a waiting round of the same message with it.
+            with pytest.raises(QuorumNotReached):
+                await world.service.aggregate(request(about=message(b"99"), stored_only=True))
+            assert now() - started <= ROUND_S
+            assert all(isinstance(outcome.result, Aggregation) for outcome in await waiting)
+
+    run(main())
+
+
+def test_what_is_stored_does_not_wait() -> None:
+    async def main() -> None:
+        archive = MemoryArchive()
+        first = World(members([10] * 4), archive=archive)
+        await first.service.aggregate(request(about=message(b"stored")))
+        world = World(members([10] * 4), archive=archive)
+        world.network.capacity = CAPACITY
+        world.network.scripts = dict.fromkeys(range(1, 5), signs(ROUND_S))
+        waiting = asyncio.create_task(burst(world, 100, timeout_s=15.0))
+        await asyncio.sleep(1.0)
+        started = now()
+        await world.service.aggregate(request(about=message(b"stored")))
+        assert now() == started
+        await waiting
+
+    run(main())
+
+
+def test_rounds_do_not_wait_if_their_quorum_is_not_connected() -> None:
+    async def main() -> Sequence[Outcome]:
+        async with tidy(busy_world(silent)) as world:
+            world.network.capacity = 0
+            world.network.disconnected = {node(1), node(2)}
+            return await burst(world, 100, timeout_s=5.0)
+
+    outcomes = run(main())
+    assert all(isinstance(outcome.result, QuorumNotReached) for outcome in outcomes)
+    assert all(outcome.after_s == pytest.approx(5.0) for outcome in outcomes)
+
+
+def test_few_rounds_never_wait_however_congested_their_validators_are() -> None:
+    async def main() -> Sequence[Outcome]:
+        async with tidy(busy_world()) as world:
+            world.network.capacity = 0
+            return await burst(world, UNQUEUED_ROUNDS, timeout_s=5.0)
+
+    assert {outcome.after_s for outcome in run(main())} == {ROUND_S}
+
+
+def test_callers_that_leave_leave_the_queue() -> None:
+    async def main() -> None:
+        async with tidy(busy_world()) as world:
+            waiting = asyncio.create_task(burst(world, 100, timeout_s=15.0))
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+            await asyncio.sleep(ROUND_S)
+            answered = await ask(world, 1_000, timeout_s=1.0)
+            assert isinstance(answered.result, Aggregation)
+            assert answered.after_s == pytest.approx(ROUND_S)
+
+    run(main())
+
+
+class Waiting:
+    """A round with one caller. refused: the expected seconds of its refusal."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.refused: float | None = None
+        self.has_been_first = False
+
+    def on_turn(self) -> None:
+        self.has_been_first = True
+
+    def refuse_late(self, until: float, expected_s: float, waiting: int) -> bool:
+        if self.refused is None and self.deadline <= until:
+            self.refused = expected_s
+        return self.refused is None
+
+
+def test_the_pace_is_that_of_the_last_turns_and_falls_while_none_comes() -> None:
+    queue = RoundQueue()
+    rounds = [Waiting(1_000.0) for _ in range(101)]
+    for waiting in rounds:
+        queue.add(waiting, 0.0)
+    for turn, waiting in enumerate(rounds[:100], 1):
+        assert queue.is_first(waiting)
+        queue.remove(waiting, turn * 0.1, has_turn=True)
+    assert queue.pace(10.0).expected_s(10) == pytest.approx(1.0)
+    assert queue.pace(16.4).expected_s(10) == pytest.approx(2.0)
+    queue.record_duration(3.0)
+    queue.record_duration(0.5)
+    queue.record_duration(0.5)
+    assert queue.pace(10.0).expected_s(10) == pytest.approx(1.5)
+    assert rounds[100].has_been_first
+
+
+def test_a_refused_round_does_not_count_for_those_behind_it() -> None:
+    queue = RoundQueue()
+    hasty, patient = [Waiting(3.3) for _ in range(20)], Waiting(3.5)
+    for waiting in (*hasty, patient):
+        queue.add(waiting, 0.0)
+    for turn in range(1, 17):
+        queue.remove(hasty[turn - 1], turn * 0.1, has_turn=True)
+    # A turn takes 3 s / 16 now: the second of them would be late, and so would the patient one if it were the fifth.
+    queue.review(3.0)
+    assert [waiting.refused is not None for waiting in hasty[16:]] == [False, True, True, True]
+    assert patient.refused is None
+
+
+def test_the_subnet_is_named_to_the_operator_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        world = busy_world()
+        for _ in range(2):
+            await burst(world, 400, timeout_s=3.0)
+        await asyncio.sleep(60.0)
+        await burst(world, 400, timeout_s=3.0)
+
+    with caplog.at_level(logging.WARNING, "warpseal"):
+        run(main())
+    lines = [record for record in caplog.records if "refused new messages" in record.message]
+    assert len(lines) == 2
+    assert lines[1].__dict__["refused"] > 300
+    assert lines[1].__dict__["signing_subnet_id"] == id_text(SUBNET)
