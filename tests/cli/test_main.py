@@ -147,14 +147,16 @@ def test_config_check_shows_each_value_and_its_source(
     shown = capsys.readouterr().out
     rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("  ")}
     assert set(rows) == {key.name for key in KEYS}
-    assert "7000" in rows["api-port"]
-    assert f"file {file}" in rows["api-port"]
-    assert "7001" in rows["metrics-port"]
-    assert "environment WARPSEAL_METRICS_PORT" in rows["metrics-port"]
-    assert "debug" in rows["log-level"]
-    assert "environment LOG_LEVEL" in rows["log-level"]
-    assert rows["signature-cache-size"].endswith("default")
-    assert "https://node.example:9650" in rows["p-chain-api"]
+    values = {name: json.JSONDecoder().raw_decode(row.split(maxsplit=1)[1])[0] for name, row in rows.items()}
+    assert (values["api-port"], values["metrics-port"], values["log-level"]) == (7000, 7001, "debug")
+    assert rows["api-port"].endswith(f" file {file}")
+    assert rows["metrics-port"].endswith(" environment WARPSEAL_METRICS_PORT")
+    assert rows["log-level"].endswith(" environment LOG_LEVEL")
+    assert rows["signature-cache-size"].endswith(" default")
+    assert values["p-chain-api"] == ["https://node.example:9650"]
+    assert (values["log-dir"], values["index-from"], values["public-page"]) == (None, {}, True)
+    assert (values["advertised-version"], values["node-timeout-seconds"]) == ("1.15.0", 5)
+    assert isinstance(values["data-dir"], str)
     assert "s3cr3t" not in shown
 
 

@@ -310,9 +310,9 @@ def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None
         "http-headers": {"k": "canary"},
     }
     config = load(write(tmp_path, {"p-chain-api": secret, "info-api": [secret, NODE]}), {}, {}).config
-    shown = [key.display(config) for key in KEYS]
-    assert shown[:2] == ["https://node.example:443", "https://node.example:443, http://127.0.0.1:9650"]
-    assert "canary" not in " ".join(shown)
+    shown = [key.json_value(config) for key in KEYS]
+    assert shown[:2] == [["https://node.example:443"], ["https://node.example:443", "http://127.0.0.1:9650"]]
+    assert "canary" not in json.dumps(shown)
 
 
 def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
@@ -329,8 +329,8 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     assert read.rpc[0].url("").path == "/key-1234/rpc"
     assert read.deny_methods == ("debug_*", "eth_sendRawTransaction")
     assert read.upgrade_file == Path("/etc/upgrade.json")
-    shown = next(key for key in KEYS if key.name == "evm-chains").display(config)
-    assert shown == f"{chain} at https://gateway.example:443, http://127.0.0.1:9650"
+    shown = next(key for key in KEYS if key.name == "evm-chains").json_value(config)
+    assert shown == [{"blockchain-id": chain, "rpc": ["https://gateway.example:443", "http://127.0.0.1:9650"]}]
     assert "secret" not in repr(config.node.evm_chains)
     assert "key-1234" not in repr(config.node.evm_chains)
 
@@ -373,7 +373,7 @@ def test_the_price_source_is_checked_and_shown_without_its_key(tmp_path: Path) -
     given = {"price-url": "https://prices.example/canary/{date}?key=canary", "price-path": "a.{currency}.0"}
     config = load(write(tmp_path, {**LEAST, **given, "price-file": "/p.csv"}), {}, {}).config
     assert (config.prices.url, config.prices.path, config.prices.file) == (*given.values(), Path("/p.csv"))
-    assert "canary" not in " ".join(key.display(config) for key in KEYS)
+    assert "canary" not in json.dumps([key.json_value(config) for key in KEYS])
     assert not config.prices.is_off
     with pytest.raises(ConfigError, match=r"price-url: \{day_of_year\} means nothing"):
         load(write(tmp_path, {**LEAST, "price-url": "https://a/{day_of_year}"}), {}, {})

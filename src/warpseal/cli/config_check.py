@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every error with its path (exit code 1), or the effective settings and their sources (0)."""
+    """Print every error with its path (exit code 1), or the effective settings in JSON and their sources (0)."""
     for notice in find_service_addresses(os.environ):
         print(f"note: {notice.path} is ignored: {notice.reason}")
     try:
@@ -34,5 +35,6 @@ def run(args: argparse.Namespace) -> int:
     print("The configuration is valid. Effective settings and their sources (secrets are not shown):")
     for key in KEYS:
         source = loaded.sources.get(key.name, "default")
-        print(f"  {key.name:36} {key.display(loaded.config):44} {source}")
+        value = json.dumps(key.json_value(loaded.config), ensure_ascii=False)
+        print(f"  {key.name:36} {value:44} {source}")
     return 0

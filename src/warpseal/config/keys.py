@@ -74,16 +74,16 @@ class Key:
         """The name in the config file."""
         return self.setting.key
 
-    def display(self, config: Config) -> str:
-        """Return the effective value without secrets: of a node scheme, host and port, of a secret nothing."""
-        return self._display(getattr(getattr(config, self.section), self.field))
+    def json_value(self, config: Config) -> Any:
+        """Return the effective value as JSON has it: of a node scheme, host and port, of a secret `***`."""
+        return self._json_value(getattr(getattr(config, self.section), self.field))
 
     @property
     def default_text(self) -> str:
         """The default without secrets."""
         if self.setting.is_required:
             return "required"
-        return _DATA_DIR_TEXT if self.default is MISSING else self._display(self.default)
+        return _DATA_DIR_TEXT if self.default is MISSING else _as_text(self._json_value(self.default))
 
     @property
     def help(self) -> str:
@@ -91,10 +91,10 @@ class Key:
         default = self.default_text
         return f"{self.setting.help} ({default if self.setting.is_required else f'default {default}'})"
 
-    def _display(self, value: Any) -> str:
+    def _json_value(self, value: Any) -> Any:
         if self.setting.is_secret:
-            return "set" if value else "none"
-        return _display(self.setting.display(value) if self.setting.display is not None else value)
+            return "***" if value else None
+        return _json_value(self.setting.display(value) if self.setting.display is not None else value)
 
 
 def _keys() -> Iterator[Key]:
@@ -180,26 +180,35 @@ def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator
             yield SettingFault("metrics-port", f"is the api-port too, {api_port}")
 
 
-def _display(value: Any) -> str:
+def _json_value(value: Any) -> Any:
     if isinstance(value, tuple) and value and all(isinstance(part, int) for part in value):
         return ".".join(map(str, value))
     if isinstance(value, tuple):
-        return ", ".join(map(_display, value)) or "none"
+        return list(map(_json_value, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{_display(name)}: {number}" for name, number in value.items()) or "none"
+        return {str(name): _json_value(item) for name, item in value.items()}
     if isinstance(value, NodeEndpoint):
         return value.display
     if isinstance(value, EvmChain):
-        return f"{id_text(value.blockchain_id)} at {_display(value.rpc)}"
+        return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc)}
     if isinstance(value, ManualPeer):
-        return f"{node_id_text(value.node_id)} at {value.host}:{value.port}"
+        return {"id": node_id_text(value.node_id), "ip": f"{value.host}:{value.port}"}
     if isinstance(value, bytes):
         return id_text(value)
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return "none" if value in (None, "") else str(value)
+        return int(value)
+    if value in (None, ""):
+        return None
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+def _as_text(value: Any) -> str:
+    """Return a value as JSON has it in the words of the help."""
+    if isinstance(value, list):
+        return ", ".join(map(_as_text, value)) or "none"
+    if value in (None, {}):
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 if __name__ == "__main__":
