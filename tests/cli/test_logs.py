@@ -3,19 +3,91 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+from enum import Enum
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from warpseal.cli.process import set_up_logging
-from warpseal.ops.logs.loggers import LEVELS, LineFormatter
+from warpseal.ops.logs.lines import LEVELS, JsonFormatter, LineFormatter, LogFormat
+from warpseal.ops.logs.settings import LogSettings
 from warpseal.runtime.request_id import request_id
 
 
-def line(message: str, *args: object, level: int = logging.INFO, **fields: object) -> str:
+class Color(Enum):
+    RED = "red"
+
+
+# Field -> what its values are in a line of text, and in one of JSON.
+PLAIN: list[tuple[object, str, object]] = [
+    (
+        {"refused": 10, "not connected": 2},
+        ' field.refused=10 field."not connected"=2',
+        {"refused": 10, "not connected": 2},
+    ),
+    (("NodeID-a", "NodeID-b"), " field=NodeID-a,NodeID-b", ["NodeID-a", "NodeID-b"]),
+    (["a, b", "c"], ' field.0="a, b" field.1=c', ["a, b", "c"]),
+    ([{"code": 1}, ["x"]], " field.0.code=1 field.1=x", [{"code": 1}, ["x"]]),
+    (None, "", None),
+    (True, " field=true", True),
+    (Path("/var/lib"), " field=/var/lib", "/var/lib"),
+    (b"\x01\xff", " field=01ff", "01ff"),
+    (Color.RED, " field=red", "red"),
+    (0.25, " field=0.25", 0.25),
+    (float("inf"), " field=inf", "inf"),
+    (ValueError("two words"), ' field="two words"', "two words"),
+]
+
+
+def make_record(message: str, *args: object, level: int = logging.INFO, **fields: object) -> logging.LogRecord:
     record = logging.LogRecord("warpseal.x", level, "f.py", 1, message, args, None)
     vars(record).update(fields)
-    return LineFormatter().format(record)
+    return record
+
+
+def line(message: str, *args: object, **fields: Any) -> str:
+    return LineFormatter().format(make_record(message, *args, **fields))
+
+
+@pytest.mark.parametrize(("value", "text", "in_json"), PLAIN)
+def test_no_value_of_a_field_shows_the_notation_of_python(value: object, text: str, in_json: object) -> None:
+    record = make_record("event", field=value)
+    assert LineFormatter().format(record).endswith(f" warpseal.x event{text}")
+    assert json.loads(JsonFormatter().format(record))["field"] == in_json
+
+
+def test_a_json_line_has_time_level_logger_message_fields_and_the_traceback() -> None:
+    record = make_record("dialled %s\n\u2028INFO forged", "a", level=logging.CRITICAL, request_id="id-1", share=0.5)
+    try:
+        raise ValueError("the reason")
+    except ValueError as error:
+        record.exc_info = (type(error), error, error.__traceback__)
+    shown = JsonFormatter().format(record)
+    assert shown.isascii()
+    assert shown.isprintable()
+    content = json.loads(shown)
+    assert list(content) == ["time", "level", "logger", "message", "share", "request_id", "trace"]
+    assert len(content["time"]) == len("2024-01-01T00:00:00.000Z")
+    assert (content["level"], content["logger"]) == ("fatal", "warpseal.x")
+    assert content["message"] == "dialled a\n\u2028INFO forged"
+    assert (content["share"], content["request_id"]) == (0.5, "id-1")
+    assert content["trace"].endswith("ValueError: the reason")
+
+
+def test_the_setting_makes_every_line_a_json_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    set_up_logging(LogSettings("info", folder=tmp_path, format=LogFormat.JSON))
+    logging.getLogger("uvicorn").warning("of a library")
+    logging.getLogger("warpseal.test").info("ours", extra={"counts": {"refused": 10}})
+    displayed = stream.getvalue()
+    assert (tmp_path / "main.log").read_text() == displayed
+    library, ours = map(json.loads, displayed.splitlines())
+    assert (library["level"], library["logger"]) == ("warn", "uvicorn")
+    assert ours["counts"] == {"refused": 10}
 
 
 def test_a_line_has_time_level_logger_message_and_fields() -> None:
@@ -57,7 +129,7 @@ def test_a_traceback_follows_on_separate_lines() -> None:
 def test_only_log_lines_of_a_request_carry_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    set_up_logging("info")
+    set_up_logging(LogSettings("info"))
     log = logging.getLogger("warpseal.test")
     log.info("before")
     token = request_id.set("id-1")
@@ -89,7 +161,7 @@ def test_log_levels_of_the_reference_silence_the_same_lines(
 ) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    set_up_logging(name)
+    set_up_logging(LogSettings(name))
     for level in (50, 40, 30, 20, 15, 10, 1):
         logging.getLogger("warpseal.test").log(level, "x")
     levels = [line.split(" ", 1)[1].split(" warpseal")[0].strip() for line in stream.getvalue().splitlines()]

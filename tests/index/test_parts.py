@@ -23,6 +23,7 @@ from tests.index.world import (
 from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import answers, params, replayed
 from warpseal.chains.ids import Address, parse_address
+from warpseal.errors import StartupError
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.queries import PageRequest, TimeRange, TransactionQuery
 from warpseal.history.resources import UNSET
@@ -36,7 +37,6 @@ from warpseal.index.schema import ALL_UNSPENT, DERIVED, STORED
 from warpseal.index.settings import IndexSettings
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import build_x_tx_effects
-from warpseal.store.errors import StoreUnusable
 from warpseal.warp.ids import id_text
 
 
@@ -68,7 +68,7 @@ def test_the_newest_version_is_the_programs() -> None:
 
 @pytest.mark.parametrize("url", ["off", "mysql://x/y"])
 def test_an_invalid_index_url_is_refused(url: str) -> None:
-    with pytest.raises(StoreUnusable):
+    with pytest.raises(StartupError):
         index_url(IndexSettings(url=url), None)
 
 

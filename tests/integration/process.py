@@ -52,13 +52,19 @@ class FinishedCommand:
 
 
 @asynccontextmanager
-async def start_command(*arguments: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[RunningCommand]:
-    """Run `warpseal …` and kill it at the end if it still runs."""
+async def start_command(
+    *arguments: str, environ: Mapping[str, str] | None = None, own_group: bool = False
+) -> AsyncIterator[RunningCommand]:
+    """Run `warpseal …` and kill it at the end if it still runs.
+
+    own_group: its process group is its own, and has its pid.
+    """
     process = await asyncio.create_subprocess_exec(
         *_command(arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=_environment(environ),
+        start_new_session=own_group,
     )
     command = RunningCommand(process)
     reading = asyncio.create_task(_read(process, command.stderr))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.values import SimMessage
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
+from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 PLAN = Plan(validators=6, l1s=())
@@ -82,6 +84,7 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
             await until(lambda: asked(network) == 6)
             daemon.process.send_signal(number)
             await daemon.until_logged("stopping")
+            daemon.process.send_signal(signal.SIGHUP)
             await until(lambda: refuses_connections(api_url))
             with pytest.raises(aiohttp.ClientConnectionError):
                 await ask(api_url, second)
@@ -166,6 +169,8 @@ async def test_a_starting_daemon_stops_on_a_signal(tmp_path: Path) -> None:
         file = write_config_file(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
         async with start_command("serve", "--config", str(file)) as daemon:
             await daemon.listening()
+            daemon.process.send_signal(signal.SIGHUP)
+            await daemon.until_logged("log files reopened")
             daemon.process.terminate()
             assert await daemon.ended() == 0
 
@@ -179,7 +184,10 @@ async def test_a_second_daemon_on_the_same_data_dir_exits_with_an_error(tmp_path
             assert (await ask(api_url, message))[0] == 200
             second = await run_command("serve", "--config", str(file))
             assert second.code == 1
-            assert str(tmp_path / "data" / "88888") in second.stderr
+            *_, refusal = second.stderr.splitlines()
+            folder = tmp_path / "data" / "88888"
+            holder = f"another daemon (pid {first.process.pid})"
+            assert refusal == f"warpseal: {folder} is in use by {holder}: stop it, or give this one its own data-dir"
             assert "Traceback" not in second.stderr
             # The first one did not notice.
             assert (await ask(api_url, network.messages_of(PRIMARY_NETWORK)[1]))[0] == 200
@@ -198,15 +206,6 @@ async def test_after_a_kill_the_lock_is_free_and_the_identity_the_same(tmp_path:
                 daemon.process.kill()
                 assert await daemon.ended() == -signal.SIGKILL
         assert len(identities) == 1
-
-
-async def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network:
-        file = write_config_file(network, tmp_path, {"api-port": network.nodes[0].port})
-        ended = await run_command("serve", "--config", str(file))
-    assert ended.code == 1
-    assert f"port {network.nodes[0].port}" in ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 async def test_config_file_as_the_first_flag_means_serve_and_environment_settings_apply(tmp_path: Path) -> None:
@@ -268,28 +267,52 @@ async def test_a_daemon_runs_with_the_config_that_a_network_process_wrote(tmp_pa
         assert await network.ended() == 0
 
 
-async def test_a_healthy_start_logs_a_handful_of_lines_and_no_warning(tmp_path: Path) -> None:
+async def test_a_healthy_start_says_what_runs_where_in_a_handful_of_lines_and_no_warning(tmp_path: Path) -> None:
     async with (
         run_network(PLAN) as network,
-        start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon,
+        start_command(
+            "serve", "--config", str(write_config_file(network, tmp_path, {"api-host": "0.0.0.0"}))
+        ) as daemon,
         aiohttp.ClientSession() as session,
     ):
-        api_url, _ = await daemon.listening()
+        api_url, metrics_url = await daemon.listening()
 
         async def is_healthy() -> bool:
             async with session.get(f"{api_url}/ext/health") as response:
                 return response.status == 200
 
         await until(is_healthy)
+        await daemon.until_logged("first quorum reached")
+        async with session.get(f"{api_url}/status.json") as response:
+            status = await response.json()
         daemon.process.terminate()
         assert await daemon.ended() == 0
         assert_is_quiet(daemon.stderr)
+        listening, started, quorum = (
+            next(line.rstrip("\n") for line in daemon.stderr if f" {event} " in line)
+            for event in ("listening", "daemon started", "first quorum reached")
+        )
+        port, metrics = api_url.rpartition(":")[2], metrics_url.removeprefix("http://")
+        where = f'api="0.0.0.0:{port} (all interfaces)" metrics={metrics} data_dir={tmp_path / "data"}'
+        assert listening.endswith(f" version={__version__} {where}")
+        expected = f"network_id=88888 node_id={status['nodeId']} bls_backend={status['blsBackend']}"
+        assert started.endswith(f" version={__version__} {expected}")
+        fields = dict(word.split("=", 1) for word in quorum.partition("reached ")[2].split())
+        (primary,) = status["subnets"]
+        assert (fields["subnet_id"], fields["required_weight"]) == (primary["subnetId"], primary["requiredWeight"])
+        assert int(fields["required_weight"]) <= int(fields["connected_weight"]) <= int(primary["totalWeight"])
+        assert int(fields["connected_validators"]) <= int(fields["validators"]) == len(network.validators)
+        assert float(fields["uptime_s"]) > 0
 
 
-async def test_a_healthy_start_with_an_index_logs_a_handful_of_lines_and_no_warning(tmp_path: Path) -> None:
+async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all_processes(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
     async with serving(ReplayNode()) as node:
-        file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"])
-        async with start_command("serve", "--config", str(file)) as daemon, aiohttp.ClientSession() as session:
+        file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"], log_dir=str(logs))
+        async with (
+            start_command("serve", "--config", str(file), own_group=True) as daemon,
+            aiohttp.ClientSession() as session,
+        ):
             api_url, _ = await daemon.listening()
 
             async def is_indexed() -> bool:
@@ -303,9 +326,18 @@ async def test_a_healthy_start_with_an_index_logs_a_handful_of_lines_and_no_warn
 
             await until(is_indexed)
             await until(is_the_indexer_healthy)
+            rotated = [log for log in (logs / "main.log", logs / "main-indexer.log") if log.exists()]
+            assert logs / "main.log" in rotated
+            for log in rotated:
+                log.rename(log.with_suffix(".old"))
+            os.killpg(daemon.process.pid, signal.SIGHUP)
+            for log in (logs / "main.log", logs / "main-indexer.log"):
+                await until(lambda log=log: log.exists() and "log files reopened" in log.read_text())  # type: ignore[misc]
+            assert await is_indexed()
             daemon.process.terminate()
+            os.killpg(daemon.process.pid, signal.SIGHUP)
             assert await daemon.ended() == 0
-            assert_is_quiet(daemon.stderr)
+            assert_is_quiet([line for line in daemon.stderr if "log files reopened" not in line])
 
 
 def assert_is_quiet(log: list[str]) -> None:

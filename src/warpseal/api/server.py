@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from email.utils import formatdate
 from typing import Any, Final
@@ -15,6 +16,7 @@ from warpseal.api.client_network import IdleConnections
 from warpseal.api.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import StartupError
+from warpseal.runtime.process import find_listener, os_error_text
 
 SHUTDOWN_EVENT: Final = "cut_short"
 """Key of the ASGI scope's state: an event that is set when the grace period is over."""
@@ -25,12 +27,16 @@ _DRAIN_S: Final = 1.0
 
 
 class HttpServer:
-    """Serves `app`. `bind` takes the port; `run` serves until `stop`, then finishes the requests in flight."""
+    """Serves `app`. `bind` takes the port; `run` serves until `stop`, then finishes the requests in flight.
 
-    def __init__(self, app: ASGIApp, host: str, port: int, settings: ApiSettings) -> None:
+    name: first word of the settings of its host and port, for errors.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, port: int, settings: ApiSettings, *, name: str = "api") -> None:
         self._host = host
         self._wanted_port = port
         self._settings = settings
+        self._name = name
         self._config = Config(
             app,
             http="httptools",
@@ -61,8 +67,15 @@ class HttpServer:
             self._socket = socket.create_server(
                 (self._host, self._wanted_port), family=family, backlog=_BACKLOG, dualstack_ipv6=dual
             )
-        except (OSError, OverflowError) as error:
-            raise StartupError(f"cannot listen on {self._host} port {self._wanted_port}: {error}") from error
+        except OSError as error:
+            raise StartupError(self._bind_fault(error)) from error
+
+    @property
+    def address(self) -> str:
+        """The bound address for people, such as `127.0.0.1:8080`, or `0.0.0.0:8080 (all interfaces)`."""
+        host, port = self._bound().getsockname()[:2]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"{address} (all interfaces)" if host in ("0.0.0.0", "::") else address
 
     @property
     def port(self) -> int:
@@ -102,6 +115,20 @@ class HttpServer:
         if self._socket is None:
             raise RuntimeError("the server is not bound yet")
         return self._socket
+
+    def _bind_fault(self, error: OSError) -> str:
+        """Return why the port cannot be taken, and which setting to change."""
+        host, port, name = self._host, self._wanted_port, self._name
+        if error.errno == errno.EADDRINUSE:
+            pid = find_listener(port)
+            holder = f"process {pid}" if pid else "another process"
+            return f"{name}-port {port} on {host} is in use by {holder}: stop it, or set another {name}-port"
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return (
+                f"{name}-port {port} needs privileges that this user does not have: set another {name}-port, above 1023"
+            )
+        reason = os_error_text(error) if error.errno and error.errno > 0 else error.strerror  # No number of the system.
+        return f"{name}-host {host} is no address of this machine ({reason}): set another {name}-host"
 
     def _connection(self) -> LimitedHttp:
         app_state: dict[str, Any] = {SHUTDOWN_EVENT: self._shutdown_event}

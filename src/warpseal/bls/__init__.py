@@ -36,12 +36,13 @@ def choose_backend(wanted: str = "") -> str:
     Raises ImportError for an unknown name, a library that is not installed, and if there is none.
     """
     if wanted and wanted not in LIBRARIES:
-        raise ImportError(f"WARPSEAL_BLS is {wanted!r}; it names a BLS library: {' or '.join(LIBRARIES)}")
+        text = f"WARPSEAL_BLS is {wanted!r}; it names a BLS library: {' or '.join(LIBRARIES)}"
+        raise ImportError(text, name=__name__)
     for name in [wanted] if wanted else LIBRARIES:
         if find_spec(LIBRARIES[name]) is not None:
             return name
     names = LIBRARIES[wanted] if wanted else " or ".join(LIBRARIES.values())
-    raise ImportError(f"no BLS library: install {names}")
+    raise ImportError(f"no BLS library: install {names}", name=__name__)
 
 
 BACKEND: Final = choose_backend(os.environ.get("WARPSEAL_BLS", ""))

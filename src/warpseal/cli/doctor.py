@@ -8,6 +8,7 @@ import json
 from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.daemon.doctor import Grade, run_checks
+from warpseal.ops.logs.settings import LogSettings
 
 DESCRIPTION = (
     "Check whether this configuration can sign: nodes, store, validators, weight, clock. Each finding has a grade and, "
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every finding and a verdict; the exit code is 1 when something is bad."""
-    set_up_logging("fatal")
+    set_up_logging(LogSettings("fatal"))
     config = load_config(args).config
     if not args.json:
         print(f"Checking nodes and validators, for up to {args.wait:g} seconds …", flush=True)

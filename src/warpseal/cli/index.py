@@ -8,7 +8,7 @@ import json
 import time
 from typing import Any, Final
 
-from warpseal.cli.process import Command, run_on_loop, set_up_logging
+from warpseal.cli.process import Command, run_daemon, run_on_loop, set_up_logging
 from warpseal.cli.serve import GC_THRESHOLDS, add_config_arguments, add_setting_arguments, load_config
 from warpseal.daemon.index_process import (
     SUFFIX,
@@ -38,10 +38,10 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     config = load_config(args).config
-    loggers = set_up_logging(config.logs.level, config.logs.display_level, config.logs.folder, suffix=SUFFIX)
+    loggers = set_up_logging(config.logs, suffix=SUFFIX)
     gc.set_threshold(*GC_THRESHOLDS)
-    run_on_loop(run_index(config, loggers, lambda line: print(line, flush=True), ends_with_stdin=args.ends_with_stdin))
-    return 0
+    work = run_index(config, loggers, lambda line: print(line, flush=True), ends_with_stdin=args.ends_with_stdin)
+    return run_daemon(work, loggers)
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:

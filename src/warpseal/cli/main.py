@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -58,10 +59,18 @@ GROUPS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage; 3 of some commands: not checked."""
     arguments = _with_default_command(list(sys.argv[1:] if argv is None else argv))
-    args = _parser(arguments).parse_args(arguments)
+    if arguments[:1] == ["serve"] or arguments[:2] == ["index", "run"]:
+        # Later SIGHUP reopens the log files; before and after that it ends no daemon.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
+        args = _parser(arguments).parse_args(arguments)
         code: int = args.run(args)
     except StartupError as error:
+        print(f"warpseal: {error}", file=sys.stderr)
+        return 1
+    except ImportError as error:
+        if error.name != "warpseal.bls":
+            raise
         print(f"warpseal: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

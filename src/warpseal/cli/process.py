@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from warpseal.errors import StartupError
+from warpseal.ops.logs.lines import LogFormat
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.ops.logs.settings import LogSettings
 from warpseal.runtime.locks import WorkerThreads
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -40,14 +45,29 @@ async def _with_counted_threads(work: Coroutine[Any, Any, T]) -> T:
     return await work
 
 
-def set_up_logging(
-    level: str, display_level: str | None = None, folder: Path | None = None, *, suffix: str = ""
-) -> DaemonLoggers:
-    """Log to standard error and, with a folder, to files; levels are keys of LEVELS.
+def run_daemon(work: Coroutine[Any, Any, None], loggers: DaemonLoggers) -> int:
+    """Run a long-running process to its end and return the exit code.
+
+    Raises StartupError; if the log is JSON, its last line has the error instead.
+    """
+    try:
+        run_on_loop(work)
+    except StartupError as error:
+        if loggers.log_format is LogFormat.TEXT:
+            raise
+        log.critical("cannot start", extra={"reason": str(error)})
+        return 1
+    return 0
+
+
+def set_up_logging(settings: LogSettings, *, suffix: str = "") -> DaemonLoggers:
+    """Log to standard error and, with a folder, to files.
 
     suffix: appended to the file names of the index process. Raises StartupError if the folder cannot be used.
     """
-    loggers = DaemonLoggers(level, display_level, folder, suffix=suffix)
+    loggers = DaemonLoggers(
+        settings.level, settings.display_level, settings.folder, suffix=suffix, log_format=settings.format
+    )
     loggers.attach()
     return loggers
 

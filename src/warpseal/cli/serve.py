@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from warpseal.cli.process import run_on_loop, set_up_logging
+from warpseal.cli.process import run_daemon, set_up_logging
 from warpseal.config.keys import GROUP_CONTENTS, KEYS
 from warpseal.config.load import CONFIG_FILE_NAMES, Loaded, find_service_addresses, load
 from warpseal.daemon.app import serve
@@ -82,14 +82,13 @@ def run(args: argparse.Namespace) -> int:
     """Run the daemon until SIGTERM or SIGINT; return the exit code."""
     loaded = load_config(args)
     config = loaded.config
-    loggers = set_up_logging(config.logs.level, config.logs.display_level, config.logs.folder)
+    loggers = set_up_logging(config.logs)
     for notice in find_service_addresses(os.environ):
         log.info("environment variable ignored", extra={"variable": notice.path, "reason": notice.reason})
     for fault in loaded.unknown_names:
         log.warning("environment variable ignored", extra={"variable": fault.path, "reason": fault.reason})
     gc.set_threshold(*GC_THRESHOLDS)
-    run_on_loop(serve(config, _announce, loggers, _index_command(args)))
-    return 0
+    return run_daemon(serve(config, _announce, loggers, _index_command(args)), loggers)
 
 
 def _index_command(args: argparse.Namespace) -> list[str]:

@@ -27,7 +27,8 @@ from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.logs.loggers import DaemonLoggers
-from warpseal.runtime.process import first_error, running, stop_signals
+from warpseal.runtime.process import first_error, hangup_signal, running, stop_signals
+from warpseal.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ async def serve(
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT, the second of which ends the process at once. Raises StartupError.
 
+    SIGHUP opens the log files again.
+
     announce: called with the URLs of the API and of the metrics page once both ports listen. loggers: those
     whose levels the node API shows and changes. index_command: starts the index process if index-chains names a chain;
     empty: another service manager starts it.
@@ -53,9 +56,10 @@ async def serve(
             os._exit(_INTERRUPTED_EXIT_CODE)
         stopping.set()
 
-    with stop_signals(stop):
+    loggers = loggers or DaemonLoggers(config.logs.level)
+    with stop_signals(stop), hangup_signal(loggers.reopen):
         try:
-            await _serve(config, announce, loggers or DaemonLoggers(config.logs.level), stopping, index_command)
+            await _serve(config, announce, loggers, stopping, index_command)
         except* StartupError as failures:
             raise first_error(failures) from None
 
@@ -74,6 +78,7 @@ async def _serve(
     node_api.mount()
     data_api = DataApi(data, config.api, config.data_api)
     evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
+    evm_api.check_files()
     aggregator = AggregatorEndpoints(signing, config.api, metrics)
     status = DaemonStatus(config, probes, node_api, evm_api)
     hosts = AllowedHosts(config.node_api.allowed_hosts)
@@ -83,7 +88,8 @@ async def _serve(
         switch_paths(node_api.interfaces, app), config.api.api_host, config.api.api_port, config.api
     )
     metrics_page = metrics_app(MetricsPage(metrics), config.api, metrics)
-    metrics_server = HttpServer(metrics_page, config.api.metrics_host, config.api.metrics_port, config.api)
+    metrics_host, metrics_port = config.api.metrics_host, config.api.metrics_port
+    metrics_server = HttpServer(metrics_page, metrics_host, metrics_port, config.api, name="metrics")
     api_server.bind()
     metrics_server.bind()
     if config.peers.is_configured_identity_missing:
@@ -91,15 +97,21 @@ async def _serve(
         from warpseal.peers.identity import create_configured_identity
 
         create_configured_identity(config.peers)
+    bound = {"api": api_server.address, "metrics": metrics_server.address}
+    log.info("listening", extra={"version": __version__, **bound, "data_dir": config.peers.data_dir})
 
     failures: list[StartupError] = []
+
+    def start_indexer() -> None:
+        if config.indexer.chains and index_command:
+            tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
 
     async def start() -> None:
         # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
         from warpseal.daemon.startup import start_services
 
         try:
-            await start_services(config, signing, data, node_api, evm_api, status, metrics)
+            await start_services(config, signing, data, node_api, evm_api, status, metrics, start_indexer)
         except* StartupError as errors:
             failures.append(first_error(errors))
             stopping.set()
@@ -114,8 +126,6 @@ async def _serve(
                 tasks.create_task(evm_api.run(node_api.health, node_api.add_evm_chain_id)),
                 tasks.create_task(start()),
             )
-            if config.indexer.chains and index_command:
-                tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
             await stopping.wait()
             if not failures:
                 log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.node.evm import Admission
 from warpseal.config.keys import Config
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains, run_chains
 from warpseal.evm_rpc.chain_config import ChainConfigLoader
 from warpseal.evm_rpc.forwarder import ForwardingObserver, LoadChainConfig
 from warpseal.node.endpoint import EvmChain
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
+from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ class EvmApi:
         """Set the clients that know a chain's genesis and the network's upgrade times."""
         self._view, self._info = view, info
         self._opened.set()
+
+    def check_files(self) -> None:
+        """Raise StartupError if an upgrade file cannot be read."""
+        for chain in self._config.node.evm_chains:
+            if chain.upgrade_file is not None:
+                try:
+                    chain.upgrade_file.open("rb").close()
+                except OSError as error:
+                    reason = f"upgrade-file {chain.upgrade_file} cannot be read: {os_error_text(error)}"
+                    raise StartupError(f"evm-chains: {reason}") from error
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

@@ -38,7 +38,7 @@ from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, lock_descriptor
 from warpseal.runtime.locks import WorkerThreads
-from warpseal.runtime.process import first_error, running, stop_signals, write_pid
+from warpseal.runtime.process import first_error, hangup_signal, os_error_text, running, stop_signals, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import P_CHAIN
@@ -89,7 +89,7 @@ async def run_index(
             handlers = {**level_handlers(loggers), **profile_handlers(profilers.take)}
             with stop_signals(stopping.set):
                 async with running(serve_commands(data_dir, handlers)):
-                    indexing = _index(config, on_opened, on_worker_exit)
+                    indexing = _index(config, loggers, on_opened, on_worker_exit)
                     await _run_until(stopping, indexing, ends_with_stdin=ends_with_stdin)
     except* StartupError as errors:
         raise first_error(errors) from None
@@ -159,7 +159,9 @@ async def read_index_status(
         return tuple(index.freshness()), index.chain_statuses()
 
 
-async def _index(config: Config, on_opened: OnOpened, on_worker_exit: Callable[[], None]) -> None:
+async def _index(
+    config: Config, loggers: DaemonLoggers, on_opened: OnOpened, on_worker_exit: Callable[[], None]
+) -> None:
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(_open_upstream(config))
         retrier = Retrier(_RETRY, {NodeUnavailable: "nodes"}, _log_unavailable)
@@ -173,6 +175,8 @@ async def _index(config: Config, on_opened: OnOpened, on_worker_exit: Callable[[
         opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
         worker = await stack.enter_async_context(open_worker_process(on_worker_exit))
         await _open_index(worker, opener, url)
+        # Only now: the processes that the worker has started ignore SIGHUP, as this one did until here.
+        stack.enter_context(hangup_signal(loggers.reopen))
         await on_opened(worker, f"warpseal is indexing: network={network_id} index={url.redacted}")
         await Indexer(upstream, worker, config.indexer).run()
 
@@ -219,7 +223,7 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = (folder / LOCK_NAME).open("ab+")
     except OSError as error:
-        raise StartupError(f"data-dir {folder} cannot be used: {error.strerror or error}") from error
+        raise StartupError(f"data-dir {folder} cannot be used: {os_error_text(error)}") from error
     with opened:
         try:
             lock_descriptor(opened.fileno(), folder / LOCK_NAME, "data-dir")

@@ -94,7 +94,10 @@ class NodeApi:
         )
 
     def mount(self) -> None:
-        """Mount the endpoints, and hold the profiler until `run` ends. Raises StartupError naming a file of aliases."""
+        """Mount the endpoints, and hold the profiler until `run` ends.
+
+        Raises StartupError naming a file of aliases, or the folder of the plugins.
+        """
         profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
         own = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
         self._route(P_CHAIN, PrimaryChain.P)
@@ -103,7 +106,8 @@ class NodeApi:
                 try:
                     self.aliases.add_alias(chain_id, name)
                 except InvalidAlias as error:
-                    raise StartupError(f"chain-aliases-file: {error}") from None
+                    file = self._config.node_api.chain_aliases_file
+                    raise StartupError(f"chain-aliases-file {file}: {error}") from None
                 self.interfaces.router.alias(CHAINS + id_text(chain_id), CHAINS + name)
         for chain in self._config.node.evm_chains:
             self.aliases.add_chain(chain.blockchain_id)
@@ -207,6 +211,8 @@ class NodeApi:
             return await self._info.rpc_protocol_version() if self._info is not None else None
 
         folder = settings.folder(self._config.peers.data_dir)
+        if settings.plugin_dir is not None and not folder.is_dir():
+            raise StartupError(f"plugin-dir {folder} is no folder: create it, or correct the setting")
         return PluginRegistry(settings, folder, read_vm_aliases(settings.aliases_file), node_protocol=node_protocol)
 
 

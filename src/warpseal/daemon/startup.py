@@ -13,6 +13,7 @@ from typing import Any, Final
 from warpseal import bls
 from warpseal.api.aggregator.endpoints import SigningServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
+from warpseal.api.settings import NETWORK_NAMES
 from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
@@ -28,15 +29,18 @@ from warpseal.indexer.status import IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
 from warpseal.peers.identity import lock_identity
+from warpseal.peers.network import PeerNetwork
 from warpseal.prices.sources import AvaxPrices, open_price_sources
 from warpseal.runtime.retry import Backoff, Retrier
-from warpseal.store.url import OFF
+from warpseal.store.url import OFF, StoreUrl
+from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.version import __version__
-from warpseal.warp.ids import node_id_text
+from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
 log = logging.getLogger(__name__)
 
 _BACKOFF: Final = Backoff(first_s=0.25, cap_s=5.0)
+_QUORUM_CHECK_S: Final = 0.1
 
 
 async def start_services(
@@ -47,20 +51,27 @@ async def start_services(
     evm_api: EvmApi,
     status: DaemonStatus,
     metrics: Metrics,
+    start_indexer: Callable[[], None],
 ) -> None:
-    """Build all services, open the gates of the APIs, and run until cancelled. Raises StartupError."""
+    """Build all services, open the gates of the APIs, and run until cancelled. Raises StartupError.
+
+    start_indexer: called once nothing is known that keeps the index process from starting.
+    """
     async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
         network_id = await _network_id(upstream.info, signing, data)
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
+            index_location = await _check_index(config, network_id, identity.folder)
             services = await stack.enter_async_context(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )
             node_id = identity.identity.node_id
-            fields = {"version": __version__, "node_id": node_id_text(node_id), "network_id": network_id}
-            log.info("daemon started", extra=fields)
+            network = NETWORK_NAMES.get(network_id, (None,))[0]
+            fields = {"version": __version__, "network": network, "network_id": network_id}
+            log.info("daemon started", extra={**fields, "node_id": node_id_text(node_id), "bls_backend": bls.BACKEND})
+            start_indexer()
             index_status = IndexStatus()
             sources = metric_sources(services, config)
             expires_at = identity.identity.expires_at
@@ -71,6 +82,7 @@ async def start_services(
             node_api.open(services, node_id, index_status)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(services.run())
+                tasks.create_task(_log_first_quorums(services.network, services.followed, status.uptime_s))
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(node_api.watch_nodes(services, upstream))
                 tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
@@ -90,7 +102,7 @@ async def start_services(
                         services.observed,
                     )
 
-                tasks.create_task(_open_data_api(data, data_services, config, identity.folder, index_status))
+                tasks.create_task(_open_data_api(data, data_services, config, index_location, index_status))
 
 
 def _signing_services(network_id: int, services: Services, index_status: IndexStatus) -> SigningServices:
@@ -119,11 +131,47 @@ async def _network_id(info: InfoClient, *gates: StartupGate[Any]) -> int:
     return await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(info.network_id)
 
 
+async def _check_index(config: Config, network_id: int, folder: Path | None) -> StoreUrl | None:
+    """Return the URL of the index, None without one. Raises StartupError for what the index process could not use."""
+    if not config.indexer.chains:
+        return None
+    if config.indexer.genesis_file is not None:
+        # Without such a file, only the index process loads the codecs of the chains.
+        from warpseal.indexer.network import load_genesis
+
+        await asyncio.to_thread(load_genesis, network_id, config.indexer.genesis_file)
+    return index_url(config.index, folder)
+
+
+async def _log_first_quorums(network: PeerNetwork, followed: SubnetTracker, uptime_s: Callable[[], float]) -> None:
+    """Log the Primary Network and each configured subnet when its connected weight first reaches the quorum."""
+    changed, reached = asyncio.Event(), set[SubnetID]()
+    network.subscribe(lambda node_id, connected: changed.set())
+    followed.watch(changed.set)
+    while len(reached) < len(subnets := followed.readiness()):
+        changed.clear()
+        for subnet in subnets:
+            validators = followed.validators_of(subnet.subnet_id)
+            if subnet.is_ready and validators is not None and subnet.subnet_id not in reached:
+                reached.add(subnet.subnet_id)
+                fields = {
+                    "subnet_id": id_text(subnet.subnet_id),
+                    "connected_weight": subnet.connected,
+                    "required_weight": subnet.needed,
+                    "connected_validators": len(validators.validators) - len(subnet.missing),
+                    "validators": len(validators.validators),
+                }
+                log.info("first quorum reached", extra={**fields, "uptime_s": round(uptime_s(), 1)})
+        await changed.wait()
+        # Many validators connect at once after the start.
+        await asyncio.sleep(_QUORUM_CHECK_S)
+
+
 async def _open_data_api(
     gate: StartupGate[DataServices],
     data_services: Callable[[], Awaitable[DataServices]],
     config: Config,
-    folder: Path | None,
+    index_location: StoreUrl | None,
     index_status: IndexStatus,
 ) -> None:
     """Open the Data API once the ids of the primary chains are known: at once on public networks."""
@@ -133,11 +181,11 @@ async def _open_data_api(
         gate.unavailable(error)
 
     services = await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(data_services)
-    if not config.indexer.chains:
+    if index_location is None:
         gate.open(services)
         return
     text = NetworkText(services.network_id, services.chains)
-    async with Index(index_url(config.index, folder), text, config.index) as index:
+    async with Index(index_location, text, config.index) as index:
         index_status.index = index
         gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
         await index.run()

@@ -84,6 +84,10 @@ class DaemonStatus:
         self._sources: StatusSources | None = None
         self._offset_s = 0.0
 
+    def uptime_s(self) -> float:
+        """Return the seconds since the start."""
+        return self._unix_clock() - self._started_at
+
     def open(self, sources: StatusSources) -> None:
         """Set what the services know."""
         self._sources = sources

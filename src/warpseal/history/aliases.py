@@ -14,6 +14,7 @@ import msgspec
 
 from warpseal.errors import StartupError
 from warpseal.history.chains import PrimaryChain
+from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 
 MAX_ALIAS_CHARACTERS: Final = 512
@@ -120,8 +121,10 @@ def read_aliases(file: Path | None) -> Mapping[ChainID, tuple[str, ...]]:
         with file.open("rb") as opened:
             given = msgspec.json.decode(opened.read(_MAX_FILE_BYTES), type=dict[str, list[str]])
         return {ChainID(parse_id(chain)): tuple(names) for chain, names in given.items()}
-    except (OSError, msgspec.MsgspecError, MalformedID) as error:
-        raise StartupError(f"chain-aliases-file {file}: {error}") from error
+    except OSError as error:
+        raise StartupError(f"chain-aliases-file {file} cannot be read: {os_error_text(error)}") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StartupError(f"chain-aliases-file {file} is not an object of lists by blockchain id: {error}") from error
 
 
 def _is_id(text: str) -> bool:

@@ -17,8 +17,9 @@ from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from warpseal.errors import IndexDamaged, StoreDown
+from warpseal.errors import IndexDamaged, StartupError, StoreDown
 from warpseal.index.settings import IndexSettings
+from warpseal.runtime.process import os_error_text
 from warpseal.store.engine import create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.migrate import Migrations, upgrade_at_start
@@ -37,12 +38,17 @@ _LOG_OF_CACHE: Final = 0.5
 
 
 def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
-    """Return the URL of the index. folder: the network's folder of a daemon. Raises StoreUnusable if there is none."""
+    """Return the URL of the index. folder: the network's folder of a daemon, None if it is read-only.
+
+    Raises StartupError if there is no place for it.
+    """
     url = resolve_url(settings.url, folder, INDEX_NAME)
     if url is None:
-        raise StoreUnusable(INDEX_NAME, "the data-dir is read-only, and no URL is given for the index")
+        raise StartupError(
+            "data-dir is read-only, so there is no place for the index: make it writable, or set index-url"
+        )
     if url.kind is StoreKind.OFF:
-        raise StoreUnusable(url.redacted, "an index cannot be off: index-chains names none instead")
+        raise StartupError("index-url is off: name no chain in index-chains instead")
     return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _in_schema(url.text))
 
 
@@ -52,7 +58,7 @@ def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
         try:
             create_private(url.path)
         except OSError as error:
-            raise StoreUnusable(url.redacted, error.strerror or str(error)) from error
+            raise StoreUnusable(url.redacted, os_error_text(error), what="index") from error
     engine = writing_engine(url)
     if url.kind is StoreKind.SQLITE:
         log_bytes = int(settings.cache_bytes * _LOG_OF_CACHE)

@@ -29,6 +29,7 @@ from warpseal.ledger.params import (
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import NodeState
 from warpseal.node.upstream import Upstream
+from warpseal.runtime.process import os_error_text
 
 MAX_GENESIS_BYTES: Final = 64 * 1024 * 1024
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -111,7 +112,7 @@ def _read_genesis(file: Path) -> PGenesis:
             raise StartupError(f"genesis-file {file}: more than {MAX_GENESIS_BYTES} bytes")
         return parse_p_genesis(_decompress(raw) if raw.startswith(_ZSTD_MAGIC) else raw)
     except OSError as error:
-        raise StartupError(f"genesis-file {file} cannot be read: {error.strerror}") from None
+        raise StartupError(f"genesis-file {file} cannot be read: {os_error_text(error)}") from None
     except (MalformedChainBytes, zstandard.ZstdError) as error:
         raise StartupError(f"genesis-file {file} is no P-Chain genesis: {error}") from None
 

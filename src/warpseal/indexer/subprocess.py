@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from warpseal.indexer.settings import IndexerSettings
+from warpseal.runtime.process import os_error_text
 from warpseal.runtime.retry import Backoff, RetryDelays
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class IndexSubprocess:
         try:
             process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=DEVNULL)
         except OSError as error:
-            log.error("indexer process cannot be started", extra={"reason": error.strerror})
+            fields = {"command": self._command[0], "reason": os_error_text(error)}
+            log.error("indexer process cannot be started", extra=fields)
             return None
         log.info("started the indexer process", extra={"pid": process.pid})
         try:

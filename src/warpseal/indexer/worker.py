@@ -125,6 +125,7 @@ def _initialize_process() -> None:
     # The parent process handles these signals and lets the current call end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     gc.set_threshold(*GC_THRESHOLDS)
 
 

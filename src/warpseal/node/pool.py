@@ -108,7 +108,7 @@ class PoolNode:
         if _now() >= self._network_valid_until:
             await self._checks.run(None, self._query_network)
         if self._network_id not in (None, served):
-            detail = f"the node is of network {self._network_id}, not {served}"
+            detail = f"the node is of network {self._network_id}, not {served} as info-api says: correct its base-url"
             raise CallFailure(NodeFailure.WRONG_NETWORK, detail)
 
     async def _query_network(self) -> None:

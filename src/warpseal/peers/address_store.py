@@ -115,15 +115,15 @@ def _decode(raw: bytes) -> Iterator[AddressRow]:
 
 
 def _set_aside(path: Path, error: Exception) -> None:
-    log.warning("the file of addresses cannot be read and is set aside: path=%s error=%s", path, error)
+    log.warning("unreadable file of addresses is set aside", extra={"path": path, "reason": str(error)})
     try:
         path.replace(path.with_name(path.name + _DAMAGED_SUFFIX))
     except OSError as failure:
-        log.warning("the file of addresses cannot be set aside: path=%s error=%s", path, failure)
+        log.warning("the file of addresses cannot be set aside", extra={"path": path, "reason": str(failure)})
 
 
 def _remove(path: Path) -> None:
     try:
         path.unlink()
     except OSError as error:
-        log.warning("the imported file of addresses cannot be removed: path=%s error=%s", path, error)
+        log.warning("the imported file of addresses cannot be removed", extra={"path": path, "reason": str(error)})

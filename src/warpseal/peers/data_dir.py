@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from warpseal.errors import StartupError
-from warpseal.runtime.process import read_pid, write_pid
+from warpseal.runtime.process import os_error_text, read_pid, write_pid
 
 LOCK_NAME = "lock"
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -32,7 +32,7 @@ class UnusableFolder(StartupError):
     """The folder can neither be created nor opened, for another reason than being read-only."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(f"data-dir {path} cannot be used: {error.strerror or error}")
+        super().__init__(f"data-dir {path} cannot be used: {os_error_text(error)}")
         self.path = path
 
 

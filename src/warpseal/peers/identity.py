@@ -24,7 +24,8 @@ from warpseal.errors import StartupError
 from warpseal.peers.data_dir import create_atomically, is_disk_full, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
-from warpseal.warp.ids import NodeID, node_id_text
+from warpseal.runtime.process import os_error_text
+from warpseal.warp.ids import NodeID
 
 IDENTITY_NAME = "identity.pem"
 _MAX_FILE_BYTES = 64 * 1024
@@ -52,10 +53,16 @@ log = logging.getLogger(__name__)
 class UnusableIdentity(StartupError):
     """The configured or stored certificate and key cannot be used. They are never replaced by new ones."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
-        self.reason = reason
+    def __init__(self, file: PemFile, reason: str) -> None:
+        super().__init__(f"{file.setting}: {file.path} {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class PemFile:
+    """A file with a certificate, a key, or both, and the setting that names it or its folder."""
+
+    setting: str
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,119 +113,123 @@ def lock_identity(settings: PeerSettings, network_id: int) -> Iterator[LockedIde
 
 
 def _load_configured(settings: PeerSettings, held: ExitStack) -> Identity:
-    certificate_path, key_path = settings.tls_cert_path, settings.tls_key_path
-    if certificate_path is None or key_path is None:
-        given = certificate_path or key_path
-        assert given is not None
-        raise UnusableIdentity(given, "tls-cert-path and tls-key-path must be given together")
+    if settings.tls_cert_path is None or settings.tls_key_path is None:
+        raise StartupError("tls-cert-path and tls-key-path must be given together")
     create_configured_identity(settings)
-    missing = [path for path in (certificate_path, key_path) if not path.exists()]
+    certificate = PemFile("tls-cert-path", settings.tls_cert_path)
+    key = PemFile("tls-key-path", settings.tls_key_path)
+    missing = [file for file in (certificate, key) if not file.path.exists()]
     if missing:
         raise UnusableIdentity(missing[0], "does not exist, while the other half of certificate and key does")
-    return _load(certificate_path, _read_locked(key_path, held, "tls-key-path"), _read(certificate_path))
+    return _load(key, _read_locked(key, held), certificate, _read(certificate))
 
 
 def create_configured_identity(settings: PeerSettings) -> None:
     """Create the configured certificate and key if neither exists. Raises UnusableIdentity."""
     if not settings.is_configured_identity_missing:
         return
-    certificate_path, key_path = settings.tls_cert_path, settings.tls_key_path
-    assert certificate_path is not None
-    assert key_path is not None
-    certificate, key = issue_certificate()
+    assert settings.tls_cert_path is not None
+    assert settings.tls_key_path is not None
+    certificate = PemFile("tls-cert-path", settings.tls_cert_path)
+    key = PemFile("tls-key-path", settings.tls_key_path)
+    certificate_pem, key_pem = issue_certificate()
+    creating = key
     try:
-        if certificate_path == key_path:
-            create_atomically(key_path, key + certificate)
+        if certificate.path == key.path:
+            create_atomically(key.path, key_pem + certificate_pem)
             return
-        create_atomically(key_path, key)
-        create_atomically(certificate_path, certificate, mode=0o644)
+        create_atomically(key.path, key_pem)
+        creating = certificate
+        create_atomically(certificate.path, certificate_pem, mode=0o644)
     except FileExistsError:
         return  # Another process created them at the same time; the lock on the key decides between the two.
     except OSError as error:
-        raise UnusableIdentity(key_path, f"cannot be created: {error.strerror or error}") from error
+        raise UnusableIdentity(creating, f"cannot be created: {os_error_text(error)}") from error
 
 
 def _load_stored(path: Path, held: ExitStack, *, writable: bool) -> Identity:
-    if path.exists() or (writable and _create_stored(path)):
-        pem = _read_locked(path, held, "data-dir")
-        return _load(path, pem, pem)
+    file = PemFile("data-dir", path)
+    if path.exists() or (writable and _create_stored(file)):
+        pem = _read_locked(file, held)
+        return _load(file, pem, file, pem)
     log.warning(
-        "data-dir %s and no TLS paths are given: running with a temporary identity and without a store in data-dir,"
-        " data_dir=%s",
+        "data-dir %s and no TLS paths are given: running with a temporary identity and without a store in data-dir",
         "is on a full disk" if writable else "is read-only",
-        path.parent,
+        extra={"data_dir": path.parent},
     )
     certificate, key = issue_certificate()
-    return _load(path, key, certificate, temporary=True)
+    return _load(file, key, file, certificate, temporary=True)
 
 
-def _create_stored(path: Path) -> bool:
+def _create_stored(file: PemFile) -> bool:
     """Create the stored identity; return False if the disk is full."""
     certificate, key = issue_certificate()
     try:
-        write_atomically(path, key + certificate)
+        write_atomically(file.path, key + certificate)
         return True
     except OSError as error:
         if is_disk_full(error):
             return False
-        raise UnusableIdentity(path, f"cannot be created: {error.strerror or error}") from error
+        raise UnusableIdentity(file, f"cannot be created: {os_error_text(error)}") from error
 
 
-def _read_locked(path: Path, held: ExitStack, setting: str) -> bytes:
+def _read_locked(file: PemFile, held: ExitStack) -> bytes:
     """Read a key file and hold its lock until `held` ends. The file may be on a read-only mount."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise UnusableIdentity(path, f"cannot be read: {error.strerror or error}") from error
+        raise UnusableIdentity(file, f"cannot be read: {os_error_text(error)}") from error
     held.callback(os.close, descriptor)
-    if not lock_descriptor(descriptor, path, setting):
-        log.warning("the file system has no locks: make sure that no second daemon uses %s", path)
-    return _read(path)
+    if not lock_descriptor(descriptor, file.path, file.setting):
+        log.warning("the file system has no locks: make sure that no second daemon uses %s", file.path)
+    return _read(file)
 
 
-def _read(path: Path) -> bytes:
+def _read(file: PemFile) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
+        with file.path.open("rb") as opened:
+            content = opened.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise UnusableIdentity(path, f"cannot be read: {error.strerror or error}") from error
+        raise UnusableIdentity(file, f"cannot be read: {os_error_text(error)}") from error
     if len(content) > _MAX_FILE_BYTES:
-        raise UnusableIdentity(path, f"is larger than {_MAX_FILE_BYTES} bytes")
+        raise UnusableIdentity(file, f"is larger than {_MAX_FILE_BYTES} bytes")
     return content
 
 
-def _load(path: Path, key_pem: bytes, certificate_pem: bytes, *, temporary: bool = False) -> Identity:
+def _load(
+    key_file: PemFile, key_pem: bytes, certificate_file: PemFile, certificate_pem: bytes, *, temporary: bool = False
+) -> Identity:
     """Return the identity of two PEM texts. Raises UnusableIdentity if they are damaged or do not belong together."""
-    der = _parse_certificate_pem(path, certificate_pem)
-    key = _parse_key(path, key_pem)
+    der = _parse_certificate_pem(certificate_file, certificate_pem)
+    key = _parse_key(key_file, key_pem)
     try:
         node_id = parse_certificate(der).node_id
     except MalformedCertificate as error:
-        raise UnusableIdentity(path, f"holds a certificate that every node refuses: {error}") from error
+        raise UnusableIdentity(certificate_file, f"holds a certificate that every node refuses: {error}") from error
     try:
         context = client_context(der, key)
     except ssl.SSLError as error:
-        raise UnusableIdentity(path, f"certificate and key do not belong together ({error.reason})") from error
-    log.info("identity node_id=%s temporary=%s", node_id_text(node_id), temporary)
+        reason = f"does not belong to the key in {key_file.path} ({error.reason})"
+        raise UnusableIdentity(certificate_file, reason) from error
     return Identity(der, node_id, context, _signer(key), temporary)
 
 
-def _parse_certificate_pem(path: Path, pem: bytes) -> bytes:
+def _parse_certificate_pem(file: PemFile, pem: bytes) -> bytes:
     begin, end = pem.find(_CERTIFICATE_BEGIN), pem.find(_CERTIFICATE_END)
     if 0 <= begin < end:
         with suppress(ValueError):
             return ssl.PEM_cert_to_DER_cert(pem[begin : end + len(_CERTIFICATE_END)].decode("ascii"))
-    raise UnusableIdentity(path, "holds no certificate in PEM form")
+    raise UnusableIdentity(file, "holds no certificate in PEM form")
 
 
-def _parse_key(path: Path, pem: bytes) -> _PrivateKey:
+def _parse_key(file: PemFile, pem: bytes) -> _PrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UnusableIdentity(path, "holds no unencrypted private key in PEM form") from error
+        raise UnusableIdentity(file, "holds no unencrypted private key in PEM form") from error
     if isinstance(key, _PrivateKey):
         return key
-    raise UnusableIdentity(path, "holds a private key that is neither ECDSA P-256 nor RSA")
+    raise UnusableIdentity(file, "holds a private key that is neither ECDSA P-256 nor RSA")
 
 
 def _signer(key: _PrivateKey) -> Callable[[bytes], bytes]:

@@ -24,6 +24,7 @@ from warpseal.history.outputs import Asset
 from warpseal.prices.settings import PriceSettings, fill_template
 from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.runtime.process import os_error_text
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 
@@ -135,8 +136,10 @@ def read_table(path: Path) -> Mapping[Key, str]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return dict(_entries(path, csv.reader(file)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise StartupError(f"price-file {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise StartupError(f"price-file {path} cannot be read: {os_error_text(error)}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise StartupError(f"price-file {path} is not CSV: {error}") from error
 
 
 def _entries(path: Path, rows: Iterable[list[str]]) -> Iterator[tuple[Key, str]]:

@@ -7,9 +7,13 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from glob import iglob
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 _MAX_PID_DIGITS: Final = 20
+# The state in the tables of /proc/net.
+_LISTENING: Final = "0A"
 
 E = TypeVar("E", bound=Exception)
 
@@ -38,6 +42,20 @@ def stop_signals(on_signal: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+@contextmanager
+def hangup_signal(on_signal: Callable[[], None]) -> Iterator[None]:
+    """Call `on_signal` on the loop at each SIGHUP; afterwards SIGHUP does what it did before.
+
+    The loop's own handlers would have the default action restored, which ends the process.
+    """
+    loop = asyncio.get_running_loop()
+    before = signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(on_signal))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def first_error(errors: BaseExceptionGroup[E]) -> E:
     """Return the first error in a group, however deep it is."""
     error = errors.exceptions[0]
@@ -47,6 +65,22 @@ def first_error(errors: BaseExceptionGroup[E]) -> E:
 def os_error_text(error: OSError) -> str:
     """Return the error text of the operating system, without the file names that Python adds."""
     return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def find_listener(port: int) -> int | None:
+    """Return the pid of the process that listens on a TCP port; None if it is not known. Linux has the tables."""
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                _, local, _, state, *_, inode = line.split()[:10]
+                if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{inode}]")
+    for link in iglob("/proc/[0-9]*/fd/*"):
+        with suppress(OSError):
+            if os.readlink(link) in sockets:
+                return int(link.split("/")[2])
+    return None
 
 
 def write_pid(descriptor: int) -> None:

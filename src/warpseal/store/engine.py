@@ -11,6 +11,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, PoolProxiedConnection, QueuePool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -117,6 +119,12 @@ def _postgresql(url: StoreUrl, connections: int) -> Engine:
         address = make_url(url.text).set(drivername="postgresql+psycopg")
     except ArgumentError:
         raise StoreUnusable(url.redacted, "store-url is not the URL of a database") from None
+    options = {name: value if isinstance(value, str) else ",".join(value) for name, value in address.query.items()}
+    try:
+        make_conninfo(**options)
+    except psycopg.ProgrammingError as error:
+        reason = f"{redacted_reason(url, error)}: correct its URL"
+        raise StoreUnusable(url.redacted, reason, what="database") from None
     return create_engine(
         address,
         pool_size=connections,

@@ -8,10 +8,13 @@ __all__ = ["BlockRangesMismatch", "StoreDown", "StoreInUse", "StoreNeedsUpgrade"
 
 
 class StoreUnusable(StartupError):
-    """The store cannot be opened, and waiting does not help. where: its url without secrets, or its path."""
+    """A database cannot be opened, and waiting does not help.
 
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"the store {where} cannot be used: {reason}")
+    where: its url without secrets, or its path. what: the store, the index, or a database that may be either.
+    """
+
+    def __init__(self, where: str, reason: str, *, what: str = "store") -> None:
+        super().__init__(f"the {what} {where} cannot be used: {reason}")
 
 
 class StoreTooNew(StartupError):

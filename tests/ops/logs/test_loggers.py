@@ -58,7 +58,7 @@ def test_every_package_that_logs_has_a_logger() -> None:
         for file in source.rglob("*/*.py")
         if "logging.getLogger(__name__)" in file.read_text()
     }
-    assert logging_packages - {"daemon", "plugins"} <= set(PACKAGE_LOGGERS)
+    assert logging_packages - {"cli", "daemon", "plugins"} <= set(PACKAGE_LOGGERS)
 
 
 async def test_a_changed_display_level_applies_to_later_lines_of_that_logger() -> None:
@@ -133,6 +133,53 @@ def test_files_are_rotated_and_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(files) == MAX_OLD_FILES + 1
     assert all(file.stat().st_size <= 2_000 for file in files)
     assert MAX_FILE_BYTES == 8 * 1024 * 1024
+
+
+def test_a_file_that_was_moved_or_deleted_is_opened_again_at_the_next_line(tmp_path: Path) -> None:
+    attach_loggers(tmp_path, "info", "off")
+    log, file = logging.getLogger("warpseal.peers"), tmp_path / "peers.log"
+    log.info("one")
+    file.rename(tmp_path / "peers.log-20261122")
+    log.info("two")
+    assert lines((tmp_path / "peers.log-20261122").read_text()) == ["one"]
+    assert lines(file.read_text()) == ["two"]
+    file.unlink()
+    log.info("three")
+    assert lines(file.read_text()) == ["three"]
+
+
+def test_reopening_opens_all_files_at_once_and_logs_one_line(tmp_path: Path) -> None:
+    loggers, display = attach_loggers(tmp_path)
+    for name in ("peers", "store"):
+        logging.getLogger(f"warpseal.{name}").info("before")
+        (tmp_path / f"{name}.log").rename(tmp_path / f"{name}.old")
+    loggers.reopen()
+    assert [(tmp_path / f"{name}.log").read_text() for name in ("peers", "store")] == ["", ""]
+    assert lines(display.getvalue())[-1] == "log files reopened files=2"
+    logging.getLogger("warpseal.peers").info("after")
+    assert lines((tmp_path / "peers.log").read_text()) == ["after"]
+
+
+def test_without_files_reopening_changes_nothing() -> None:
+    loggers, display = attach_loggers()
+    loggers.reopen()
+    assert lines(display.getvalue()) == ["log files reopened files=0"]
+
+
+def test_a_file_that_cannot_be_written_is_displayed_once_and_used_again_later(tmp_path: Path) -> None:
+    _, display = attach_loggers(tmp_path)
+    log, file = logging.getLogger("warpseal.peers"), tmp_path / "peers.log"
+    file.mkdir()
+    log.info("one")
+    log.info("two")
+    file.rmdir()
+    log.info("three")
+    assert lines(file.read_text()) == ["three"]
+    one, failure, *others = display.getvalue().splitlines()
+    assert one.endswith(" one")
+    assert f"WARNING warpseal.ops.logs.loggers log file cannot be written path={file}" in failure
+    assert failure.endswith(' reason="is a directory"')
+    assert lines("\n".join(others)) == ["two", "three"]
 
 
 def test_a_chain_alias_cannot_name_a_file_outside_the_log_folder(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.api.node.router import Router
 from warpseal.errors import CallRefused
 from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
-from warpseal.ops.logs.loggers import LEVELS, Levels
+from warpseal.ops.logs.lines import LEVELS
+from warpseal.ops.logs.loggers import Levels
 from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.ops.profiles.profiler import ProfileStep, TakeStep
 from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, cb58_decode, id_text

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from warpseal.errors import CallRefused
 from warpseal.ops.ipc import CommandHandler, ControlServer
-from warpseal.ops.logs.loggers import LEVELS, DaemonLoggers, Levels
+from warpseal.ops.logs.lines import LEVELS
+from warpseal.ops.logs.loggers import DaemonLoggers, Levels
 
 TOPIC: Final = "levels"
 _TIMEOUT_S: Final = 1.0

@@ -6,20 +6,19 @@ These names are not Python loggers: the chains share their code, and the field `
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import re
 import sys
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, TextIO
 
 from warpseal.errors import CallRefused, StartupError
-from warpseal.runtime.request_id import request_id
+from warpseal.ops.logs.lines import LEVELS, OFF, TRACE, LogFormat, add_request_id, build_formatter
+from warpseal.runtime.process import os_error_text
 
 MAIN: Final = "main"
 VM_FACTORY: Final = "vm-factory"
@@ -48,11 +47,6 @@ _OPS_PACKAGES: Final = frozenset(("health", "ipc", "profiles"))
 _PLUGINS: Final = "plugins"
 _FOLLOWER: Final = "warpseal.l1.follower.follower"
 _QUIET_LIBRARIES: Final = ("aiohttp", "alembic", "asyncio", "uvicorn")
-_STANDARD_FIELDS: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {
-    "message",
-    "asctime",
-    "request_id",
-}
 # The field `chain` of a record, and the primary alias that names the logger of that chain.
 _CHAIN_ALIASES: Final = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}
 
@@ -68,7 +62,7 @@ class Levels:
 class DaemonLoggers:
     """All loggers of this process. folder: the folder of the log files; None: no files are written.
 
-    suffix: added to the file names of a process other than the daemon.
+    suffix: added to the file names of a process other than the daemon. log_format: of all lines.
     """
 
     def __init__(
@@ -78,11 +72,13 @@ class DaemonLoggers:
         folder: Path | None = None,
         *,
         suffix: str = "",
+        log_format: LogFormat = LogFormat.TEXT,
     ) -> None:
         self._default = Levels(log_level, display_level or log_level)
         self._levels = dict.fromkeys((MAIN, VM_FACTORY, *PACKAGE_LOGGERS), self._default)
         self._folder = folder
         self.suffix = suffix
+        self.log_format = log_format
         self._handler: LogHandler | None = None
 
     def attach(self, stream: TextIO | None = None) -> None:
@@ -91,13 +87,21 @@ class DaemonLoggers:
             try:
                 self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             except OSError as error:
-                raise StartupError(f"log-dir: cannot make the folder {self._folder}: {error.strerror}") from error
+                raise StartupError(f"log-dir {self._folder} cannot be created: {os_error_text(error)}") from error
+            if not os.access(self._folder, os.W_OK | os.X_OK):
+                raise StartupError(f"log-dir {self._folder} is not writable: change its owner, or set another log-dir")
         logging.addLevelName(TRACE, "TRACE")
         # No line contains these fields, and collecting them takes as long as writing the line.
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
         self._handler = LogHandler(self, stream or sys.stderr, self._folder)
         logging.getLogger().handlers = [self._handler]
         self._apply()
+
+    def reopen(self) -> None:
+        """Open the log files again, because another program may have moved or deleted them."""
+        if self._handler is not None:
+            count = self._handler.reopen_files()
+            logging.getLogger(_PACKAGE).info("log files reopened", extra={"files": count})
 
     def add_chains(self, primary_aliases: Iterable[str]) -> None:
         """Add a logger for each chain."""
@@ -166,8 +170,9 @@ class LogHandler(logging.Handler):
         self._loggers = loggers
         self._folder = folder
         self._display = logging.StreamHandler(stream)
-        self._files: dict[str, RotatingFileHandler] = {}
-        self.setFormatter(LineFormatter())
+        self._files: dict[str, LogFile] = {}
+        self._unwritable: set[str] = set()
+        self.setFormatter(build_formatter(loggers.log_format))
         self._display.setFormatter(self.formatter)
         self.addFilter(add_request_id)
 
@@ -178,7 +183,7 @@ class LogHandler(logging.Handler):
         if record.levelno >= displayed:
             self._display.emit(record)
         if record.levelno >= to_file:
-            self._file_handler(name).emit(record)
+            self._use_file(name, lambda file: file.emit(record))
 
     def flush(self) -> None:
         """Flush the display."""
@@ -190,71 +195,70 @@ class LogHandler(logging.Handler):
             file.close()
         super().close()
 
-    def _file_handler(self, name: str) -> RotatingFileHandler:
+    def reopen_files(self) -> int:
+        """Open again the files that have been written to; return their number."""
+        self.acquire()
+        try:
+            for name in self._files:
+                self._use_file(name, LogFile.reopen)
+            return len(self._files)
+        finally:
+            self.release()
+
+    def _use_file(self, name: str, act: Callable[[LogFile], None]) -> None:
+        """Write to a file; if that fails, display it once, until it succeeds again."""
+        file = self._file_handler(name)
+        try:
+            act(file)
+            self._unwritable.discard(name)
+        except OSError as error:
+            if name not in self._unwritable:
+                self._unwritable.add(name)
+                fields = {"path": file.baseFilename, "reason": os_error_text(error)}
+                warning = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
+                self._display.emit(logging.makeLogRecord({**warning, "msg": "log file cannot be written", **fields}))
+
+    def _file_handler(self, name: str) -> LogFile:
         file = self._files.get(name)
         if file is None:
             assert self._folder is not None
-            path = self._folder / f"{_UNSAFE_CHARACTERS.sub('_', name)}{self._loggers.suffix}.log"
-            file = RotatingFileHandler(path, maxBytes=MAX_FILE_BYTES, backupCount=MAX_OLD_FILES, delay=True)
+            file = LogFile(self._folder / f"{_UNSAFE_CHARACTERS.sub('_', name)}{self._loggers.suffix}.log")
             file.setFormatter(self.formatter)
             self._files[name] = file
         return file
 
 
-class LineFormatter(logging.Formatter):
-    """Formats `time LEVEL logger message key=value …`; values with spaces or control characters are JSON-quoted."""
+class LogFile(RotatingFileHandler):
+    """A log file, rotated at MAX_FILE_BYTES; opened again at the next line if another program has moved or deleted it.
 
-    def format(self, record: logging.LogRecord) -> str:
-        level = "FATAL" if record.levelno >= logging.CRITICAL else record.levelname
-        moment = f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
-        line = f"{moment} {level:5} {record.name} {escape_controls(record.getMessage())}"
-        fields = "".join([f" {key}={_shown(value)}" for key, value in _fields_of(record).items()])
-        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return line + fields + trace
+    Methods raise OSError.
+    """
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=MAX_FILE_BYTES, backupCount=MAX_OLD_FILES, encoding="utf-8", delay=True)
 
-def escape_controls(message: str) -> str:
-    """Return the message with control characters escaped, so that no peer or client can forge a log line."""
-    if message.isprintable():
-        return message
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.stream is not None and self._is_moved():
+            self.reopen()
+        super().emit(record)
 
+    def reopen(self) -> None:
+        """Close the file, and open it again by its path."""
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
+        self.stream = self._open()
 
-def add_request_id(record: logging.LogRecord) -> bool:
-    """Note the request that is being served; a filter that lets every record pass."""
-    record.request_id = request_id.get()
-    return True
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging
+        """Raise the error of the operating system that is being handled."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            raise error
+        super().handleError(record)
 
-
-def _fields_of(record: logging.LogRecord) -> dict[str, object]:
-    fields = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
-    current = getattr(record, "request_id", "")
-    return {**fields, "request_id": current} if current else fields
-
-
-def _shown(value: object) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    plain = text.isprintable() and text != "" and not (" " in text or "=" in text or '"' in text)
-    return text if plain else json.dumps(text)
-
-
-@lru_cache(1)
-def _second(created_s: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))
-
-
-TRACE: Final = 15
-VERBO: Final = 1
-OFF: Final = logging.CRITICAL + 10
-
-LEVELS: Final[Mapping[str, int]] = {
-    "off": OFF,
-    "fatal": logging.CRITICAL,
-    "error": logging.ERROR,
-    "warn": logging.WARNING,
-    "info": logging.INFO,
-    "trace": TRACE,
-    "debug": logging.DEBUG,
-    "verbo": VERBO,
-}
-"""From the most silent level to the most verbose one."""
+    def _is_moved(self) -> bool:
+        try:
+            assert self.stream is not None
+            return not os.path.samestat(os.stat(self.baseFilename), os.fstat(self.stream.fileno()))
+        except FileNotFoundError:
+            return True

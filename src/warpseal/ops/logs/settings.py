@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from warpseal.ops.logs.loggers import LEVELS
-from warpseal.runtime.settings import Group, one_of, optional_path, setting
+from warpseal.ops.logs.lines import LEVELS, LogFormat
+from warpseal.runtime.settings import Group, choice, one_of, optional_path, setting
 
 _LEVEL: Final = one_of(*LEVELS)
 
@@ -36,4 +36,12 @@ class LogSettings:
         "DIR",
         group=Group.LOGS,
         is_node=True,
+    )
+    format: LogFormat = setting(
+        LogFormat.TEXT,
+        "log-format",
+        choice(LogFormat),
+        "format of log lines: text, or json, one object per line",
+        "FORMAT",
+        group=Group.LOGS,
     )

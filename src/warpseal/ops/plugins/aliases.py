@@ -13,6 +13,7 @@ from typing import Final, NewType
 import msgspec
 
 from warpseal.errors import StartupError
+from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import ID_BYTES, MalformedID, cb58_decode
 
 VMID = NewType("VMID", bytes)
@@ -41,7 +42,7 @@ class VMAliases:
         for vm_id, names in self._names.items():
             for name in names:
                 if self._ids.setdefault(name, vm_id) != vm_id:
-                    raise StartupError(f"{name!r} is an alias of two virtual machines")
+                    raise StartupError(f'vm-aliases-file: "{name}" is an alias of two virtual machines')
 
     def aliases_of(self, vm_id: VMID) -> tuple[str, ...]:
         """Return the aliases of a virtual machine."""
@@ -67,8 +68,10 @@ def read_aliases(file: Path | None) -> VMAliases:
         return VMAliases()
     try:
         if file.stat().st_size > _MAX_FILE_BYTES:
-            raise StartupError(f"vm-aliases-file: {file} is larger than {_MAX_FILE_BYTES} bytes")
+            raise StartupError(f"vm-aliases-file {file} is larger than {_MAX_FILE_BYTES} bytes")
         aliases = msgspec.json.decode(file.read_bytes(), type=dict[str, tuple[str, ...]])
         return VMAliases({parse_vm_id(text): names for text, names in aliases.items()})
-    except (OSError, msgspec.MsgspecError, MalformedID) as error:
-        raise StartupError(f"vm-aliases-file: {file} cannot be used: {error}") from error
+    except OSError as error:
+        raise StartupError(f"vm-aliases-file {file} cannot be read: {os_error_text(error)}") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StartupError(f"vm-aliases-file {file} is not an object of lists by VM id: {error}") from error
