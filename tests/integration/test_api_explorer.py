@@ -24,6 +24,7 @@ from tests.integration.browser import needs_chromium, open_tab
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.api.node.app import NodeInterfaces, switch_paths
+from warpseal.api.openapi.examples import load_examples
 from warpseal.api.routes import metrics_app
 from warpseal.daemon import app
 from warpseal.simnet.main import add_arguments, build_plan
@@ -71,6 +72,8 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
     monkeypatch.setattr(app, "switch_paths", switch)
     monkeypatch.setattr(app, "metrics_app", metrics)
     async with run_network(simnet_plan()) as network, serve_node(Node()) as node:
+        conversion = next(tx for tx in network.p_chain.transactions if tx.attested is not None)
+        assert load_examples()["getAggregatedSignatures"].parameters["txHash"] == conversion.text
         c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
         chain = {
             "blockchain-id": id_text(c_chain.chain_id),

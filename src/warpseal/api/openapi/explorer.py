@@ -6,7 +6,6 @@ The package swagger-ui-py contributes the files of Swagger UI only; its code is 
 from __future__ import annotations
 
 import asyncio
-from functools import cache
 from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
@@ -56,7 +55,7 @@ class ApiExplorer:
 
     async def document(self, request: Request) -> Response:
         """GET /openapi.json."""
-        return await respond_encoded(request, _encoded_document(), JSON, _REVALIDATED)
+        return await respond_encoded(request, await self._load(DOCUMENT_PATH), JSON, _REVALIDATED)
 
     async def page(self, request: Request) -> Response:
         """GET /docs."""
@@ -74,17 +73,16 @@ class ApiExplorer:
         return await respond_encoded(request, await self._load(name), media_type, _UNCHANGING)
 
     async def _load(self, name: str) -> EncodedBody:
+        """Return the document or a file; other requests are served while it is made or read."""
         if name not in self._assets:
-            self._assets[name] = EncodedBody(await asyncio.to_thread(_read_asset, name))
+            self._assets[name] = EncodedBody(await asyncio.to_thread(_make_body, name))
         return self._assets[name]
 
 
-@cache
-def _encoded_document() -> EncodedBody:
-    return EncodedBody(msgspec.json.encode(document()))
-
-
-def _read_asset(name: str) -> bytes:
+def _make_body(name: str) -> bytes:
+    """Return the bytes of the document or of a file."""
+    if name == DOCUMENT_PATH:
+        return msgspec.json.encode(document())
     if name == _SCRIPT:
         return (files(__package__) / name).read_bytes()
     # To find a package is not to import it.
