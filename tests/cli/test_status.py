@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command, start_command
-from warpseal.cli.status import _printable
+from warpseal.api.status.document import ChainSummary
+from warpseal.cli.status import _chain_cells, _printable
 from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
@@ -117,6 +118,13 @@ def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with listening_file(tmp_path / "data", "http://127.0.0.1:1", "http://127.0.0.1:2"):
         assert read_listening_daemon(tmp_path / "data") is None
+
+
+def test_chains_show_their_rate_and_why_they_are_behind() -> None:
+    evm = ChainSummary("evm", "c", "42", lag_blocks=6, blocks_per_second=0.5, eta_seconds=3, nodes_up=1, nodes=2)
+    assert list(_chain_cells(evm)) == ["evm c", "42", "", "0.5", "3 s", "1 of 2 nodes up, a node lags 6 blocks behind"]
+    indexed = ChainSummary("index", "p-chain", "7", "9", 2, waiting="no node answers")
+    assert list(_chain_cells(indexed)) == ["index p-chain", "7", "9", "", "", "waits: no node answers"]
 
 
 def test_texts_of_other_machines_cannot_control_the_terminal() -> None:

@@ -91,6 +91,13 @@ async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes
         assert used <= known, (query, used - known)
 
 
+def test_the_alerts_cover_what_stops_or_endangers_signing() -> None:
+    alerts = set(re.findall(r"^ +- alert: Warpseal(\w+)", ALERTS.read_text(), flags=re.M))
+    assert alerts >= {
+        *("CannotSign", "QuorumMarginLow", "NodeStale", "IndexLag", "StoreDown", "CertificateExpires", "DiskFull"),
+    }
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_accepts_the_alerts() -> None:
     checked = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False)

@@ -257,6 +257,7 @@ def _chain_cells(row: ChainSummary) -> Sequence[str]:
     notes += [f"waits for {row.waiting_for}"] if row.waiting_for else []
     notes += [f"waits: {row.waiting}"] if row.waiting else []
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
+    notes += [f"a node lags {row.lag_blocks} blocks behind"] if row.nodes is not None and row.lag_blocks else []
     return (
         f"{row.kind} {row.name}",
         row.height or "",

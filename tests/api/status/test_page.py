@@ -122,6 +122,20 @@ async def test_the_policy_allows_only_the_style_and_the_script_of_the_page() -> 
     assert links == ["/docs", "/status/metrics", "/status.json", "/ready", "/ext/health", "data:,"]
 
 
+async def test_chains_show_their_rate_and_why_they_are_behind() -> None:
+    chains = [
+        ChainSummary("evm", "c", "42", lag_blocks=6, blocks_per_second=0.5, eta_seconds=3, nodes_up=1, nodes=2),
+        ChainSummary("index", "p-chain", "7", "9", 2, waiting="no node answers"),
+    ]
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, chains=chains))
+    table = html.partition('<div id="chains">')[2].partition("</table>")[0]
+    cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", table)]
+    assert cells == [
+        *("c", "evm", "42", "", "0.5", "3 s", "1 of 2 nodes up, a node lags 6 blocks behind"),
+        *("p-chain", "index", "7", "9", "", "", "waits: no node answers"),
+    ]
+
+
 async def test_the_dashboards_are_linked_where_the_setting_says() -> None:
     html, _ = await load(DOCUMENT, dashboards_url="https://grafana.example/d/1?a=1&b=2")
     assert "https://grafana.example/d/1?a=1&b=2" in [item["href"] for item in Page(html).all("a")]
