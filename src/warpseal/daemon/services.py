@@ -25,7 +25,6 @@ from warpseal.l1.service import L1MessageService
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
-    FollowerSample,
     MetricSources,
     NetworkSample,
     StoreSample,
@@ -233,7 +232,7 @@ def metric_sources(services: Services, config: Config) -> MetricSources:
             CacheSample("validator_sets", services.sets.hits, services.sets.misses, services.sets.held_bytes),
         ),
         proposed_height=lambda: services.heights.last,
-        followers=lambda: (_follower("p", services.follower),),
+        followers=lambda: (services.follower.status(),),
         store=lambda: _store(services.store),
     )
 
@@ -255,12 +254,6 @@ def _store(store: Store) -> StoreSample | None:
         return None
     waiting = (now.waiting_writes, now.dropped_writes)
     return StoreSample(now.is_up, *waiting, now.size_bytes, now.evictable_bytes, now.evicted)
-
-
-def _follower(chain: str, follower: PChainFollower) -> FollowerSample:
-    now = follower.status()
-    heights = (now.height, now.node_height, now.lag_blocks)
-    return FollowerSample(chain, *heights, now.remaining_blocks, now.blocks_read, now.is_leader, now.stopped)
 
 
 def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_timeout_s: float) -> NetworkSample:

@@ -98,15 +98,21 @@ class CacheSample:
 
 @dataclass(frozen=True, slots=True)
 class FollowerSample:
-    """One followed chain. None: not known. remaining: blocks of backfill and gaps; blocks_read: since the start."""
+    """One followed chain; `l1.follower.status` adds what is no metric. None: not known.
+
+    height: of the newest block that was read; node_height: of the node's newest block. remaining_blocks: of the
+    backfill and of gaps. blocks_read: since the start. stopped: the reason of a fault.
+    """
 
     chain: str
     height: int | None = metric(None, "warpseal_follower_height", "Newest block of a chain that was read")
     node_height: int | None = metric(
         None, "warpseal_follower_node_height", "Newest accepted block of a chain, as a node reports it"
     )
-    lag: int | None = metric(None, "warpseal_follower_lag_blocks", "Accepted blocks above the newest one that was read")
-    remaining: int | None = metric(
+    lag_blocks: int | None = metric(
+        None, "warpseal_follower_lag_blocks", "Accepted blocks above the newest one that was read"
+    )
+    remaining_blocks: int | None = metric(
         None,
         "warpseal_follower_remaining_blocks",
         "Blocks that the backfill still has to read; absent until its end is known",

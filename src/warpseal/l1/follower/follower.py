@@ -112,6 +112,7 @@ class PChainFollower:
         rate = self._rate_meter.rate(_now()) if remaining else None
         reason, stopped_at = self._stopped or (None, None)
         return FollowerStatus(
+            chain="p",
             height=height,
             node_height=tip,
             lag_blocks=None if tip is None or height is None else max(0, tip - height),

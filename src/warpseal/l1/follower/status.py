@@ -5,33 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from warpseal.metrics.samples import FollowerSample
+
 
 @dataclass(frozen=True, slots=True)
-class FollowerStatus:
-    """The status of a follower.
+class FollowerStatus(FollowerSample):
+    """The status of a follower: its metrics and what else operators see of it.
 
-    height: of the newest block that was read; node_height: of the node's newest block; None: not known yet.
     first_height: all blocks from there to `height` were read; target_height: the end of the backfill.
     backfilled: 0..1. rate_blocks_s, eta_s: of the backfill, None if there is none or if they are not known.
-    stopped: the reason of a fault at stopped_at. waiting_for: the unavailable "nodes" or "store".
-    remaining_blocks: of the backfill and of gaps. blocks_read: since the start. is_off: following is switched off, and
-    the other fields have no meaning. block_id: of the block at `height`.
+    stopped_at: the height of the fault. waiting_for: the unavailable "nodes" or "store". is_off: following is
+    switched off, and the other fields have no meaning. block_id: of the block at `height`.
     """
 
-    height: int | None = None
-    node_height: int | None = None
-    lag_blocks: int | None = None
     first_height: int | None = None
     target_height: int | None = None
     backfilled: float = 0.0
     rate_blocks_s: float | None = None
     eta_s: float | None = None
-    is_leader: bool = False
-    stopped: str | None = None
     stopped_at: int | None = None
     waiting_for: str | None = None
-    remaining_blocks: int | None = None
-    blocks_read: int = 0
     is_off: bool = False
     block_id: bytes | None = None
 
