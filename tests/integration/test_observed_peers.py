@@ -120,7 +120,7 @@ async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Pa
         hour = int(time.time()) // 3_600
         halves = [HourRow(hour - number, known.node_id, HOUR_MS, HOUR_MS // 2) for number in range(1, 40)]
         async with store_at(store_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
-            await store.observed.keep(observer, [], halves)
+            await store.observed.write(observer, [], halves)
         async with run_daemon(quick_config(network, tmp_path)) as daemon:
             uptime, reachability = await uptime_told(daemon, known.name)
             assert (round(uptime), round(reachability)) == (50, 50)

@@ -57,7 +57,7 @@ class BrokenStorage(Addresses):
     async def load(self) -> list[AddressRow]:
         return []
 
-    async def keep(self, rows: Iterable[AddressRow]) -> bool:
+    async def replace(self, rows: Iterable[AddressRow]) -> bool:
         self.rows = list(rows) if self.works else []
         return self.works
 

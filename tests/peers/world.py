@@ -46,7 +46,7 @@ class ForgettingAddresses(Addresses):
     async def load(self) -> list[AddressRow]:
         return []
 
-    async def keep(self, rows: Iterable[AddressRow]) -> bool:
+    async def replace(self, rows: Iterable[AddressRow]) -> bool:
         return True
 
 

@@ -109,7 +109,7 @@ async def test_addresses_are_pruned_by_age_and_number(any_store_url: str) -> Non
         connection.execute(update(ADDRESSES).where(which).values(kept_at=time.time() - 2 * DAY_S))
 
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
-        await store.addresses.keep(rows)
+        await store.addresses.replace(rows)
         await store.database.write(grow_old)
     async with store_at(any_store_url, max_age_s=DAY_S, max_addresses=3) as store:
         await evicted(store, 3)

@@ -69,11 +69,11 @@ async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raise
                 finish_at_once(store.archive.store_signature(message(number), signature(number)))
                 assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(is_incomplete=True)
             row = AddressRow(NodeID(bytes(20)), AddressKind.WORKED, "203.0.113.1", 9651, 1.0, 0)
-            await store.addresses.keep([row])
+            await store.addresses.replace([row])
             with pytest.raises(StoreDown):
                 await store.l1.eager_schedule(bytes(32), 1.0, 0)
         await until(lambda: store.status().is_up)
-        await store.addresses.keep([row])
+        await store.addresses.replace([row])
         assert await store.addresses.load() == [row]
         await store.l1.eager_schedule(bytes(32), 1.0, 0)
         assert await store.l1.ranges(P_CHAIN) == ()

@@ -26,7 +26,7 @@ async def load_uptime(store: Store, observer: NodeID = OURS, first_hour: int = 0
 
 async def test_observed_uptime_survives_a_restart(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
-        await store.observed.keep(OURS, [VALIDATION], [HOUR, replace(HOUR, node_id=OTHER)])
+        await store.observed.write(OURS, [VALIDATION], [HOUR, replace(HOUR, node_id=OTHER)])
     async with store_at(any_store_url, **PATIENT) as store:
         found = await load_uptime(store)
     assert found.validations == (VALIDATION,)
@@ -36,8 +36,8 @@ async def test_observed_uptime_survives_a_restart(any_store_url: str) -> None:
 
 async def test_rows_of_two_observers_of_a_node_are_separate(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
-        await store.observed.keep(OURS, [VALIDATION], [HOUR])
-        await store.observed.keep(THEIRS, [replace(VALIDATION, connected_ms=1)], [replace(HOUR, connected_ms=2)])
+        await store.observed.write(OURS, [VALIDATION], [HOUR])
+        await store.observed.write(THEIRS, [replace(VALIDATION, connected_ms=1)], [replace(HOUR, connected_ms=2)])
         assert (await load_uptime(store)).validations == (VALIDATION,)
         assert await store.observed.hours(OURS, NODE, 0, HOUR.hour) == [HOUR]
         assert (await load_uptime(store, THEIRS)).hours == (replace(HOUR, connected_ms=2),)
@@ -47,7 +47,7 @@ async def test_a_row_that_is_written_again_is_replaced_and_never_added_to(any_st
     more = replace(VALIDATION, seen_at=6_000, observed_ms=91_000, connected_ms=61_000)
     async with store_at(any_store_url, **PATIENT) as store:
         for row in (VALIDATION, VALIDATION, more, more):
-            await store.observed.keep(OURS, [row], [HOUR])
+            await store.observed.write(OURS, [row], [HOUR])
         assert (await load_uptime(store)).validations == (more,)
         assert (await load_uptime(store)).hours == (HOUR,)
 
@@ -55,8 +55,8 @@ async def test_a_row_that_is_written_again_is_replaced_and_never_added_to(any_st
 async def test_the_totals_of_a_row_never_decrease(any_store_url: str) -> None:
     less = replace(VALIDATION, observed_ms=89_999, connected_ms=89_999)
     async with store_at(any_store_url, **PATIENT) as store:
-        await store.observed.keep(OURS, [VALIDATION], [HOUR])
-        await store.observed.keep(OURS, [less], [replace(HOUR, observed_ms=5, connected_ms=5)])
+        await store.observed.write(OURS, [VALIDATION], [HOUR])
+        await store.observed.write(OURS, [less], [replace(HOUR, observed_ms=5, connected_ms=5)])
         assert (await load_uptime(store)).validations == (VALIDATION,)
         assert (await load_uptime(store)).hours == (HOUR,)
 
@@ -64,7 +64,7 @@ async def test_the_totals_of_a_row_never_decrease(any_store_url: str) -> None:
 async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_url: str) -> None:
     hours = [replace(HOUR, hour=number, connected_ms=number) for number in range(100, 110)]
     async with store_at(any_store_url, **PATIENT) as store:
-        await store.observed.keep(OURS, [], [*reversed(hours), replace(HOUR, hour=104, node_id=OTHER)])
+        await store.observed.write(OURS, [], [*reversed(hours), replace(HOUR, hour=104, node_id=OTHER)])
         assert await store.observed.hours(OURS, NODE, 103, 106) == hours[3:7]
         assert (await load_uptime(store, first_hour=109)).hours == (hours[9],)
         assert (await store.observed.load(OURS, 0, 105)).recent_nodes == {NODE}
@@ -73,7 +73,7 @@ async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_ur
 async def test_thousands_of_rows_are_written_in_batches(any_store_url: str) -> None:
     hours = [HourRow(7, NodeID(number.to_bytes(20, "big")), number, 0) for number in range(2_500)]
     async with store_at(any_store_url, **PATIENT) as store:
-        await store.observed.keep(OURS, [], hours)
+        await store.observed.write(OURS, [], hours)
         assert len((await load_uptime(store)).hours) == 2_500
 
 
@@ -81,8 +81,8 @@ async def test_old_rows_of_all_observers_are_pruned(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         hours = [replace(HOUR, hour=number) for number in range(100)]
         for observer in (OURS, THEIRS):
-            await store.observed.keep(observer, [VALIDATION, replace(VALIDATION, validation_id=b"\x08" * 32)], hours)
-        await store.observed.keep(OURS, [replace(VALIDATION, seen_at=9_000)], [])
+            await store.observed.write(observer, [VALIDATION, replace(VALIDATION, validation_id=b"\x08" * 32)], hours)
+        await store.observed.write(OURS, [replace(VALIDATION, seen_at=9_000)], [])
         while await store.observed.prune(90, 8_000):
             pass
         assert [row.hour for row in await store.observed.hours(OURS, NODE, 0, 99)] == list(range(90, 100))
@@ -93,17 +93,17 @@ async def test_old_rows_of_all_observers_are_pruned(any_store_url: str) -> None:
 
 async def test_pending_rows_are_written_before_the_store_is_closed(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
-        store.observed.keep_later(OURS, [VALIDATION], [HOUR])
+        store.observed.write_later(OURS, [VALIDATION], [HOUR])
     async with store_at(any_store_url, **PATIENT) as store:
         assert (await load_uptime(store)).validations == (VALIDATION,)
 
 
 async def test_without_a_store_reads_are_refused_and_background_writes_do_not_raise() -> None:
     async with open_store(hasty_settings(OFF), None) as store:
-        store.observed.keep_later(OURS, [VALIDATION], [HOUR])
+        store.observed.write_later(OURS, [VALIDATION], [HOUR])
         with pytest.raises(StoreDown):
             await load_uptime(store)
         with pytest.raises(StoreDown):
-            await store.observed.keep(OURS, [VALIDATION], [])
+            await store.observed.write(OURS, [VALIDATION], [])
         with pytest.raises(StoreDown):
             await store.observed.hours(OURS, NODE, 0, 1)

@@ -52,7 +52,7 @@ class AddressPersister:
         """Save changes now."""
         if self._book.changed:
             self._book.changed = False
-            is_saved = await self._storage.keep(self._book.export_rows())
+            is_saved = await self._storage.replace(self._book.export_rows())
             self._book.changed = self._book.changed or not is_saved
 
     async def _import_legacy_file(self, folder: Path) -> None:
@@ -61,7 +61,7 @@ class AddressPersister:
         if not rows:
             return
         self._book.load(rows, time.time())
-        if await self._storage.keep(self._book.export_rows()):
+        if await self._storage.replace(self._book.export_rows()):
             log.info("imported addresses of an earlier version", extra={"nodes": len({row.node_id for row in rows})})
             await asyncio.to_thread(_remove, folder / LEGACY_FILE_NAME)
 

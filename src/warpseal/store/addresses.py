@@ -48,7 +48,7 @@ class Addresses:
         self._kept |= {(row.node_id, row.kind): (hash(row), kept_at) for row, kept_at in rows}
         return [row for row, _ in rows]
 
-    async def keep(self, rows: Iterable[AddressRow]) -> bool:
+    async def replace(self, rows: Iterable[AddressRow]) -> bool:
         """Store exactly these addresses beside those of other daemons; return whether that succeeded."""
         now = time.time()
         wanted = {(row.node_id, row.kind): row for row in rows}

@@ -39,12 +39,12 @@ class UptimeRows:
         """Return the uptime with which this observer starts: hours from `first_hour` on. Raises StoreDown."""
         return await self._database.read(lambda connection: _load(connection, observer, first_hour, recent_since_hour))
 
-    async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+    async def write(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
         """Write rows in several transactions; return when they are committed. Raises StoreDown."""
         for write in _writes_of(observer, validations, hours):
             await self._database.write(write)
 
-    def keep_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+    def write_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
         """Write rows before the store closes; they are lost if it is down."""
         for write in _writes_of(observer, validations, hours):
             self._database.call(write)

@@ -92,11 +92,11 @@ class MemoryUptimeStorage(UptimeRows):
             frozenset(row.node_id for row in rows if row.hour >= recent_since_hour),
         )
 
-    async def keep(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+    async def write(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
         self._check()
         self.put(validations, hours)
 
-    def keep_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+    def write_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
         if not self.is_down:
             self.put(validations, hours)
 

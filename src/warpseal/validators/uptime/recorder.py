@@ -122,7 +122,7 @@ class UptimeRecorder:
             self._count()
             if self._is_loaded:
                 rows = (self._validations.unwritten_rows(), self._hours.unwritten_rows())
-                self._storage.keep_later(self._observer, *rows)
+                self._storage.write_later(self._observer, *rows)
 
     def _update(self) -> None:
         now_ms = self._now_ms()
@@ -172,7 +172,7 @@ class UptimeRecorder:
     async def _write(self) -> None:
         """Write the rows that changed. Raises StoreDown."""
         validations, hours = self._validations.unwritten_rows(), self._hours.unwritten_rows()
-        await self._storage.keep(self._observer, validations, hours)
+        await self._storage.write(self._observer, validations, hours)
         self._validations.mark_written(validations)
         self._hours.mark_written(hours)
 
