@@ -148,14 +148,14 @@ class NodeSettings:
     )
     upstream_max_concurrency: int = setting(
         8,
-        "upstream-at-once",
+        "upstream-requests-in-flight",
         integer(1, 10**4),
         "concurrent calls to one node on behalf of requests",
         group=Group.LIMITS,
     )
     upstream_calls_per_s: int = setting(
         50,
-        "upstream-per-second",
+        "upstream-requests-per-second",
         integer(1, 10**5),
         "calls per second to one node on behalf of requests",
         group=Group.LIMITS,
