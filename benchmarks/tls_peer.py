@@ -30,13 +30,13 @@ def main(request_bytes: int, response_bytes: int, folder: Path) -> None:
     allow_many_sockets()
     context = server_context(folder)
     response = b"r" * response_bytes
-    with selectors.DefaultSelector() as selector, socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as door:
-        selector.register(door, selectors.EVENT_READ)
-        print(door.getsockname()[1], flush=True)
+    with selectors.DefaultSelector() as selector, socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as listener:
+        selector.register(listener, selectors.EVENT_READ)
+        print(listener.getsockname()[1], flush=True)
         while True:
             for key, _ in selector.select():
                 if key.data is None:
-                    _accept(door, context, selector)
+                    _accept(listener, context, selector)
                 elif not _serve(key.data, request_bytes, response):
                     selector.unregister(key.data.stream)
                     key.data.stream.close()
@@ -53,8 +53,8 @@ def server_context(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def _accept(door: socket.socket, context: ssl.SSLContext, selector: selectors.BaseSelector) -> None:
-    raw, _ = door.accept()
+def _accept(listener: socket.socket, context: ssl.SSLContext, selector: selectors.BaseSelector) -> None:
+    raw, _ = listener.accept()
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         stream = context.wrap_socket(raw, server_side=True)

@@ -1,4 +1,4 @@
-"""An independent judge of signed messages: its own parser, its own arithmetic, a BLS library and py-ecc directly."""
+"""An independent verifier of signed messages: its own parser, its own arithmetic, a BLS library and py-ecc directly."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def parse(raw: bytes) -> ParsedSignedMessage:
 
 def assert_valid(raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, quorum: int) -> ParsedSignedMessage:
     """Assert that `raw` is `unsigned`, signed by at least `quorum` percent of the weight."""
-    judged = parse(raw)
-    assert judged.unsigned == unsigned
-    assert judged.signers
-    assert judged.signers[-1] < len(members.validators)
-    weight = sum(members.validators[index].weight for index in judged.signers)
+    parsed = parse(raw)
+    assert parsed.unsigned == unsigned
+    assert parsed.signers
+    assert parsed.signers[-1] < len(members.validators)
+    weight = sum(members.validators[index].weight for index in parsed.signers)
     assert Fraction(weight, members.total_weight) >= Fraction(quorum, 100)
-    keys = [members.validators[index].public_key for index in judged.signers]
-    assert fast_aggregate_verify(keys, unsigned, judged.signature)
-    return judged
+    keys = [members.validators[index].public_key for index in parsed.signers]
+    assert fast_aggregate_verify(keys, unsigned, parsed.signature)
+    return parsed
 
 
-def assert_py_ecc_agrees(judged: ParsedSignedMessage, members: CanonicalValidatorSet) -> None:
+def assert_py_ecc_agrees(parsed: ParsedSignedMessage, members: CanonicalValidatorSet) -> None:
     """Assert the same with an implementation that shares nothing with ours; takes a second."""
-    keys = [BLSPubkey(members.validators[index].public_key) for index in judged.signers]
-    assert G2ProofOfPossession.FastAggregateVerify(keys, judged.unsigned, BLSSignature(judged.signature))
+    keys = [BLSPubkey(members.validators[index].public_key) for index in parsed.signers]
+    assert G2ProofOfPossession.FastAggregateVerify(keys, parsed.unsigned, BLSSignature(parsed.signature))

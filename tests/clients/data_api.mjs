@@ -15,7 +15,7 @@ async function connected() {
     return new AvaCloudSDK({ apiKey: "key", serverURL });
   }
   const { Avalanche } = await import("@avalanche-sdk/chainkit");
-  // Its telemetry goes to somebody else.
+  // Its telemetry goes to its vendor.
   return new Avalanche({ apiKey: "key", enableTelemetry: false });
 }
 

@@ -8,7 +8,7 @@ import { createPublicClient, http } from "viem";
 const [url, calls] = process.argv.slice(2);
 const clients = new Map();
 const print = console.log;
-// Some functions tell of themselves.
+// Some functions log their own calls.
 console.log = console.error;
 
 let sent = [];

@@ -21,7 +21,7 @@ Call = tuple[str | dict[str, Any], ...]
 
 
 def are_installed() -> bool:
-    """Tell whether they can be run here."""
+    """Return whether the clients can be run here."""
     return _NODE is not None and (_INSTALLED / "node_modules").is_dir()
 
 

@@ -27,7 +27,7 @@ SCRIPT = "data_api.mjs"
 PRIMARY = "data.primaryNetwork."
 AGGREGATOR = "data.signatureAggregator."
 OWN_KEYS = {"p-chain": {"amountBurned"}, "x-chain": {"chainFormat"}, "c-chain": {"evmInputs", "evmOutputs"}}
-"""SDKs leave out what they do not know, so what is there tells which chain's transaction they have read."""
+"""SDKs leave out fields that they do not know, so the remaining fields show the chain of a transaction."""
 
 
 async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_read_every_page_of_the_recorded_network(scene: Scene, sdk: str) -> None:
-    """What is in all the pages is what one long page of ours has, in its order."""
+    """All pages together hold the items of one long page, in its order."""
     sized = [subject.with_page_size(2) if "list" in subject.function else subject for subject in SUBJECTS]
     response = await asked(sdk, scene.daemon.api_url, [subject.call for subject in sized])
     read = {str(subject): outcome for subject, outcome in zip(SUBJECTS, response, strict=True)}
@@ -68,7 +68,7 @@ def kinds_of_output_index(page: dict[str, Any]) -> set[type]:
 
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_read_rewards_and_past_validations(tmp_path: Path, sdk: str) -> None:
-    """With prices, delegations and removals; what is in all the pages is what we tell in other ones."""
+    """Prices, delegations and removals included; all pages together hold the items of pages of another size."""
     async with priced_daemon(tmp_path) as daemon:
         found = await past_of(daemon)
         reply = await asked(sdk, daemon.api_url, [subject.with_page_size(5).call for subject in found])

@@ -104,9 +104,9 @@ async def test_a_node_of_another_chain_is_refused_and_health_reports_it(tmp_path
     async with anvil() as node, anvil("--chain-id", "5") as other:  # noqa: SIM117
         async with fronting(node, tmp_path, node.url, other.url, health_check_frequency="1s") as daemon:
 
-            async def is_told() -> bool:
+            async def is_reported() -> bool:
                 check = (await daemon.get("/ext/health")).body["checks"].get(f"evm-{CHAIN}", {})
                 return "rpc[1] is of another chain: chain id 5" in check.get("error", "")
 
-            await until(is_told)
+            await until(is_reported)
             assert await result(daemon, "eth_chainId") == "0x7a69"

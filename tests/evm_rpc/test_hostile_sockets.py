@@ -80,7 +80,7 @@ async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012(
 
 @pytest.mark.parametrize("answer", ["nope", "[]", '{"id":0}', '[{"id":0,"result":"0x7a69"}]', "[" * 2_000, "{" * 9])
 async def test_malformed_messages_of_a_node_are_passed_on_unchanged(answer: str) -> None:
-    """answer: what comes in place of an event; it is for the client to judge."""
+    """answer: sent in place of an event; the client has to check it."""
     node = Node(answers={"eth_subscribe": "0x1"})
     async with open_endpoint(node) as endpoint, endpoint.socket() as client:
         await say(client, SUBSCRIBE)

@@ -111,7 +111,7 @@ def transaction_queries(plain: Any, random: Random) -> list[TransactionQuery]:
 
 
 def some_times(plain: Any, random: Random) -> TimeRange:
-    """Return a time, bounds of it included and not, empty ones and upside-down ones too."""
+    """Return a range of times: with and without bounds, also an empty or reversed one."""
     times = sorted(tx.time for tx in plain.txs)
     moments = [None, times[0] - 1, times[-1] + 1, *(random.choice(times) + random.choice((-1, 0, 1)) for _ in range(4))]
     return TimeRange(random.choice(moments), random.choice(moments))

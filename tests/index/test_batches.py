@@ -1,4 +1,4 @@
-"""However a history is cut into batches, and whatever ends them, the index tells the same."""
+"""The index holds the same, however a history is cut into batches, and whatever ends them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def pause(seconds: float) -> None:
 
 
 async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMessage, random: Random) -> str:
-    """Ask for one message in one of many ways; judge what comes, and return its code."""
+    """Request a message in one of many ways, check the reply and return its code."""
     quorum, buffer = random.choice(((67, 0), (50, 20), (34, 0), (80, 5)))
     fields = {
         "quorumPercentage": quorum,
@@ -105,10 +105,10 @@ async def test_every_reply_is_right_and_every_failure_has_a_reason_in_chaos(seed
             messages = [message for subnet in network.subnets for message in network.messages_of(subnet.subnet_id)]
             troubling = asyncio.create_task(trouble(network, random))
             chosen = [random.choice(messages) for _ in range(REQUESTS)]
-            room = asyncio.Semaphore(AT_ONCE)
+            slots = asyncio.Semaphore(AT_ONCE)
 
             async def in_turn(message: SimMessage) -> str:
-                async with room:
+                async with slots:
                     return await one_request(daemon, network, message, random)
 
             outcomes = await asyncio.gather(*map(in_turn, chosen))

@@ -175,11 +175,11 @@ async def test_a_caller_that_leaves_during_a_set_fetch_does_not_end_it_for_other
 
 
 async def has_taken(daemon: Daemon, count: int) -> bool:
-    """Tell whether so many requests have arrived."""
+    """Return whether so many requests have arrived."""
     return (await daemon.metrics())["signature_aggregator_agg_sigs_req_count"] == count
 
 
 async def cancelled(daemon: Daemon, count: int) -> bool:
-    """Tell whether so many aggregations ended because their clients left."""
+    """Return whether so many aggregations ended because their clients left."""
     page = await daemon.metrics()
     return page.get('warpseal_aggregation_duration_seconds_count{outcome="cancelled"}') == count

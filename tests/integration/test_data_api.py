@@ -1,4 +1,4 @@
-"""The Data API of a daemon that indexes nothing: what the node tells, and why there is no more."""
+"""The Data API of a daemon without an index: the answers of the node, and the errors for the rest."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def asked(network: SimulatedNetwork) -> int:
     return sum(validator.counts.app_requests for validator in network.validators)
 
 
-def judged(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum: int = 67) -> int:
-    """Judge an answer by the set at the height that it names; return that height."""
+def verified_height(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum: int = 67) -> int:
+    """Verify a reply with the set at the height that it names; return that height."""
     height = int(reply.headers["X-Warpseal-P-Chain-Height"])
     verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height)
     return height
@@ -38,7 +38,7 @@ async def test_after_a_change_of_the_set_a_later_request_uses_the_shares_at_hand
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(10)
         message, subnet_id = l1_message(network), network.subnets[1].subnet_id
-        assert judged(network, message, await daemon.aggregate(message, quorum_percentage=100), 100) == 20
+        assert verified_height(network, message, await daemon.aggregate(message, quorum_percentage=100), 100) == 20
         before = asked(network)
         for index in range(3):
             network.change_weight(subnet_id, index, 5000 + index)
@@ -48,7 +48,7 @@ async def test_after_a_change_of_the_set_a_later_request_uses_the_shares_at_hand
             return (await daemon.metrics())["warpseal_proposed_height"] == height
 
         await until(is_at_the_new_height)
-        assert judged(network, message, await daemon.aggregate(message, quorum_percentage=100), 100) == height
+        assert verified_height(network, message, await daemon.aggregate(message, quorum_percentage=100), 100) == height
         assert asked(network) == before
 
 
@@ -60,7 +60,7 @@ async def test_while_sets_change_with_every_block_all_answers_fit_the_height_the
         heights = set()
         for place in range(40):
             message = l1_message(network, place % 35)
-            heights.add(judged(network, message, await daemon.aggregate(message, quorum_percentage=80), 80))
+            heights.add(verified_height(network, message, await daemon.aggregate(message, quorum_percentage=80), 80))
             await asyncio.sleep(0.02)
         assert len(heights) > 5
 
@@ -74,7 +74,7 @@ async def test_a_validator_that_joins_is_connected_and_asked(tmp_path: Path) -> 
         network.advance()
         await daemon.until_connected(9)
         message = l1_message(network)
-        judged(network, message, await daemon.aggregate(message, quorum_percentage=100), 100)
+        verified_height(network, message, await daemon.aggregate(message, quorum_percentage=100), 100)
         assert newcomer.counts.shares == 1
 
 
@@ -94,8 +94,8 @@ async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) ->
         network.change_weight(subnet_id, 0, 100_000)
         old = await daemon.aggregate(message, pchain_height=20, quorum_percentage=100)
         new = await daemon.aggregate_v1(message, pChainHeight=21)
-        assert judged(network, message, old) == 20
-        assert judged(network, message, new) == 21
+        assert verified_height(network, message, old) == 20
+        assert verified_height(network, message, new) == 21
         assert len(verify_signed_message(network, old.signed, message.unsigned.raw, subnet_id, 100, 20).signers) == 10
         # One validator would suffice at 21, but the signature from 20 is valid there: no validator is asked again.
         assert len(verify_signed_message(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 10
@@ -114,7 +114,7 @@ async def test_a_height_too_far_back_is_refused_and_the_setting_named(tmp_path: 
             assert reply.status == 400
             assert reply.body["code"] == "height_too_old"
             assert "max-p-chain-lookback" in str(reply.body)
-        assert judged(network, message, await daemon.aggregate(message, pchain_height=15)) == 15
+        assert verified_height(network, message, await daemon.aggregate(message, pchain_height=15)) == 15
 
 
 async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Path) -> None:
@@ -127,15 +127,15 @@ async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Pat
         message, other = l1_message(network), l1_message(network, 1)
         # The epoch of five blocks began at 20; at 24 that is too far back, but for its being the epoch's.
         network.advance(2)
-        assert judged(network, message, await daemon.aggregate(message, pchain_height=22)) == 22
+        assert verified_height(network, message, await daemon.aggregate(message, pchain_height=22)) == 22
         network.advance(2)
 
         async def is_at_24() -> bool:
             return (await daemon.metrics())["warpseal_proposed_height"] == 24
 
         await until(is_at_24)
-        assert judged(network, other, await daemon.aggregate(other, pchain_height=22)) == 22
-        assert judged(network, other, await daemon.aggregate(other, pchain_height=20)) == 20
+        assert verified_height(network, other, await daemon.aggregate(other, pchain_height=22)) == 22
+        assert verified_height(network, other, await daemon.aggregate(other, pchain_height=20)) == 20
         assert (await daemon.aggregate(other, pchain_height=21)).body["code"] == "height_too_old"
 
 
@@ -160,7 +160,7 @@ async def test_a_height_a_little_ahead_is_waited_for(tmp_path: Path) -> None:
         await asyncio.sleep(0.2)
         assert not asking.done()
         network.advance(10)
-        assert judged(network, message, await asking) == 30
+        assert verified_height(network, message, await asking) == 30
 
 
 async def test_a_height_that_does_not_come_in_time_is_wait(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_an_empty_set_at_a_named_height_is_the_callers_fault(tmp_path: Pat
         network.advance()
         reply = await daemon.aggregate(message, pchain_height=21)
         assert (reply.status, reply.body["code"]) == (400, "no_validators")
-        assert judged(network, message, await daemon.aggregate(message, pchain_height=20)) == 20
+        assert verified_height(network, message, await daemon.aggregate(message, pchain_height=20)) == 20
 
 
 async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: 
         await asyncio.sleep(0.3)
         assert not asking.done()
         network.advance()
-        assert judged(network, message, await asking) == 21
+        assert verified_height(network, message, await asking) == 21
 
 
 async def test_unknown_chains_and_subnets_are_told(tmp_path: Path) -> None:

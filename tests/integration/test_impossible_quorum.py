@@ -123,7 +123,7 @@ async def test_silent_validators_are_awaited_until_the_deadline_with_the_verdict
 async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_asked_once(tmp_path: Path) -> None:
     async with warm("0-3:refuse=2/current uptime is less", tmp_path) as (network, daemon):
         l1 = network.subnets[1].subnet_id
-        # The ninth message of an EVM chain tells an uptime.
+        # The ninth message of an EVM chain claims an uptime.
         uptime, other = network.messages_of(l1)[8], network.messages_of(l1)[0]
         reply = await daemon.aggregate(uptime)
         assert_wait(reply, 503)

@@ -61,7 +61,7 @@ async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
     }
 
 
-async def uptime_told(daemon: Daemon, name: str) -> tuple[float, float]:
+async def fetch_uptime(daemon: Daemon, name: str) -> tuple[float, float]:
     """Return uptime and reachability of a validator from endpoint 8."""
     answer = await daemon.get(f"{NETWORKS}/validators/{name}")
     assert answer.status == 200, answer.body
@@ -115,14 +115,14 @@ async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Pa
         known, unknown = network.validators[0], network.validators[1]
         async with run_daemon(quick_config(network, tmp_path)) as daemon:
             observer = await own_id(daemon)
-            of_node = await uptime_told(daemon, known.name)
-            assert await uptime_told(daemon, unknown.name) == of_node
+            of_node = await fetch_uptime(daemon, known.name)
+            assert await fetch_uptime(daemon, unknown.name) == of_node
         hour = int(time.time()) // 3_600
         halves = [HourRow(hour - number, known.node_id, HOUR_MS, HOUR_MS // 2) for number in range(1, 40)]
         async with store_at(store_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
             await store.observed.write(observer, [], halves)
         async with run_daemon(quick_config(network, tmp_path)) as daemon:
-            uptime, reachability = await uptime_told(daemon, known.name)
+            uptime, reachability = await fetch_uptime(daemon, known.name)
             assert (round(uptime), round(reachability)) == (50, 50)
-            assert await uptime_told(daemon, unknown.name) == of_node
+            assert await fetch_uptime(daemon, unknown.name) == of_node
             assert of_node[0] > 60

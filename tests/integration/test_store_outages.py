@@ -74,7 +74,7 @@ async def posted(running: L1Daemon, message: SimMessage) -> float:
 
 
 async def is_up(daemon: Daemon) -> bool:
-    """Tell whether the page says that the store works."""
+    """Return whether the page says that the store works."""
     ready = await daemon.ready()
     assert ready.status == 200
     assert ("degraded" in ready.body) != ready.body["store"]["up"]

@@ -73,7 +73,7 @@ async def test_what_one_has_signed_the_other_one_answers_while_no_node_does(tmp_
             for transaction in (conversion, registration):
                 await first.deliver(transaction)
             unsigned = network.p_chain.set_weight(validation_id_of(registration), 2_000)
-            await until(lambda: either(first, second, network.p_chain.height))
+            await until(lambda: has_leader_read(first, second, network.p_chain.height))
             await until(lambda: knows_chains(second))
             before = count_signature_requests(network)
             await network.nodes[0].down()
@@ -106,7 +106,7 @@ async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str)
 
 
 async def leads(daemon: Daemon) -> bool:
-    """Tell whether a daemon follows the P-Chain for both."""
+    """Return whether a daemon follows the P-Chain for both."""
     return bool((await daemon.ready()).body["follower"]["leader"])
 
 
@@ -128,8 +128,8 @@ async def test_one_follows_and_the_other_one_takes_over(tmp_path: Path, postgres
             await second.deliver(removal)
 
 
-async def either(first: L1Daemon, second: L1Daemon, height: int) -> bool:
-    """Tell whether the one that leads has read up to a height."""
+async def has_leader_read(first: L1Daemon, second: L1Daemon, height: int) -> bool:
+    """Return whether the leader has read up to a height."""
     followers = [(await item.daemon.ready()).body["follower"] for item in (first, second)]
     return any(
         follower["leader"] and follower.get("height") == str(height) and follower["backfilled"] == 1
@@ -141,7 +141,7 @@ async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: s
     keys = {"eager-l1-messages": True}
     async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url, **keys) as (first, second):
         # Either may lead; the other one looks at what was read every five seconds.
-        await until(lambda: either(first, second, network.p_chain.height))
+        await until(lambda: has_leader_read(first, second, network.p_chain.height))
         registration = network.p_chain.register(first.l1)
 
         async def is_signed() -> bool:

@@ -1,6 +1,6 @@
 """Seeded histories of a small P-Chain: legal blocks from Apricot to Etna, made up as they go along.
 
-The plain model tells what can be spent, who is due and what time it is.
+The plain model holds the UTXOs that can be spent, the stakers that are due, and the time.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def answer(method: str) -> Any:
 
 @cache
 def params() -> Parameters:
-    """Return the parameters of the recorded network, as its node tells them."""
+    """Return the parameters of the recorded network, as its node reports them."""
     reply = next(call["result"] for call in lines("info.jsonl") if call["method"] == "info.upgrades")
     times_s = {key.removesuffix("Time"): _unix_s(value) for key, value in reply.items() if key.endswith("Time")}
     fee = answer("platform.getValidatorFeeConfig")

@@ -32,8 +32,8 @@ SEEDS = range(4)
 BLOCKS = 900
 
 
-class Witness:
-    """The ledger beside a history."""
+class LedgerOfHistory:
+    """The ledger, fed with the blocks of a history."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -135,12 +135,12 @@ def check_events(model: Model, effects: BlockEffects) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ledger_and_model_agree_after_every_block(seed: int) -> None:
-    witness = Witness(History(seed))
-    model = witness.history.model
+    ledger = LedgerOfHistory(History(seed))
+    model = ledger.history.model
     for _ in range(BLOCKS):
-        _, effects = witness.step()
-        assert of_ledger(witness.state) == of_model(model)
-        assert coins(witness.outputs) == model.coins
+        _, effects = ledger.step()
+        assert of_ledger(ledger.state) == of_model(model)
+        assert coins(ledger.outputs) == model.coins
         check_sums(model, list(moves(effects)))
         check_events(model, effects)
 
@@ -148,8 +148,8 @@ def test_ledger_and_model_agree_after_every_block(seed: int) -> None:
 @cache
 def applied_history(seed: int) -> tuple[tuple[PBlock, BlockEffects], ...]:
     """Return a whole history with its effects."""
-    witness = Witness(History(seed))
-    return tuple(witness.step() for _ in range(BLOCKS))
+    ledger = LedgerOfHistory(History(seed))
+    return tuple(ledger.step() for _ in range(BLOCKS))
 
 
 def test_the_histories_cover_every_rule() -> None:

@@ -42,7 +42,7 @@ def held(chain: ChainID, call: dict[str, Any]) -> list[LedgerOutput]:
 
 
 def looks(output: LedgerOutput) -> tuple[Any, ...]:
-    """Return what a node tells of an output."""
+    """Return the fields that a node reports of an output."""
     return (
         output.id,
         output.asset_id,

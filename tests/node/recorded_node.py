@@ -136,7 +136,7 @@ def node_id(text: str) -> NodeID:
 
 @asynccontextmanager
 async def serve_nodes(*nodes: RecordedNode) -> AsyncIterator[list[str]]:
-    """Serve each node on a loopback port of its own; yields their base URLs, in `uri` of each too."""
+    """Serve each node on a loopback port of its own; yield their base URLs, which are also their `uri`."""
     async with AsyncExitStack() as stack:
         for node in nodes:
             app = web.Application()

@@ -1,4 +1,4 @@
-"""Nodes and validators whose P-Chain ends at an older block answer and judge as of that block."""
+"""Nodes and validators whose P-Chain ends at an older block answer and verify as of that block."""
 
 from __future__ import annotations
 

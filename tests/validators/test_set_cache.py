@@ -26,7 +26,7 @@ ONE_SET_BYTES = parsed(1).estimated_bytes
 
 
 def cache_of(sets: int) -> SetCache:
-    """Return a cache with room for so many different sets at one height each."""
+    """Return a cache of at most so many different sets at one height each."""
     probe = SetCache(10**9)
     probe.put((SUBNET, 0), parsed(1), current=False)
     return SetCache(sets * probe.held_bytes)

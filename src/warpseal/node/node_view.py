@@ -1,6 +1,6 @@
 """Validators and blockchains from nodes alone, for callers of a daemon without an index.
 
-Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node lists its delegators too,
+Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node also lists its delegators,
 getAllValidatorsAt), `vms/platformvm/api/static_service.go`, `vms/platformvm/reward/calculator.go` (Split),
 `api/info/service.go`, `network/peer/info.go`.
 """

@@ -46,7 +46,7 @@ class Database:
         self._reason = reason
         self._reader = reader
         self._writer = writer
-        # Without a byte of room the queue drops every write.
+        # With a limit of 0 bytes the queue drops every write.
         self.queue = WriteQueue(0, 0.0) if writer is None else writer.queue
         # The stored messages, if no other process writes them.
         self._message_filter: MessageFilter | None = None

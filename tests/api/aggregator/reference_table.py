@@ -138,8 +138,8 @@ EXPECTED: Final[dict[int, Expected]] = {
 }
 """By position."""
 
-AT_THE_DOOR: Final = (*range(39, 46), 47, 48, 49, 53, 54, 55, 58, 59, 60, 62)
-"""Positions that the front door answers by itself, without the aggregation behind it."""
+REFUSED_BEFORE_AGGREGATION: Final = (*range(39, 46), 47, 48, 49, 53, 54, 55, 58, 59, 60, 62)
+"""Positions that the HTTP API answers without an aggregation."""
 
 SIGNED: Final = tuple(position for position, expected in EXPECTED.items() if expected == SAME and position != 63)
 """Positions that are answered with a signed message."""

@@ -1,4 +1,4 @@
-"""The recorded exchanges of the reference aggregator against the front door; the aggregation itself is scripted.
+"""The recorded exchanges of the reference aggregator against the HTTP API; the aggregation itself is scripted.
 
 The whole table against the whole daemon is replayed in tests/recorded.
 """
@@ -10,7 +10,7 @@ import json
 import aiohttp
 import pytest
 
-from tests.api.aggregator.reference_table import AT_THE_DOOR, EXPECTED, SIGNED, Exchange, load_exchanges
+from tests.api.aggregator.reference_table import EXPECTED, REFUSED_BEFORE_AGGREGATION, SIGNED, Exchange, load_exchanges
 from tests.api.world import ScriptedAggregator, World, aggregation, client_of, serving
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.errors import ERROR_TABLE
@@ -38,7 +38,7 @@ def test_the_statuses_of_the_table_are_those_of_the_error_table() -> None:
             assert expected.status in statuses[expected.code]
 
 
-@pytest.mark.parametrize("position", AT_THE_DOOR)
+@pytest.mark.parametrize("position", REFUSED_BEFORE_AGGREGATION)
 async def test_responses_made_by_the_endpoint_match_the_table(position: int) -> None:
     exchange, expected = EXCHANGES[position], EXPECTED[position]
     world = World()

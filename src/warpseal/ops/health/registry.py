@@ -45,8 +45,8 @@ ALIVE: Final = HealthReport(b'{"checks":{},"healthy":true}', True)
 class HealthRegistry:
     """Checks by name. unix_ns: the wall clock. Used from one event loop.
 
-    A check that has never passed is pending for one interval of rounds: its failures are in the answers, not in the
-    log.
+    A check that has never passed is pending for the first interval of rounds: its failures are in the answers, not in
+    the log.
     """
 
     def __init__(self, settings: HealthSettings, unix_ns: Callable[[], int] = time.time_ns) -> None:

@@ -104,7 +104,7 @@ class ValidationUptime:
         self._written = {key: row for key, row in self._written.items() if key in known}
 
     def _add(self, validation: CurrentValidation, now_ms: int, unix_s: float) -> bool:
-        """Add a validation; return whether there was room for it."""
+        """Add a validation; return False if the limit is reached."""
         if len(self._entries) >= self._settings.max_validations and not self._evict(now_ms):
             return False
         entry = _Entry(validation, int(unix_s), int(unix_s), now_ms)
