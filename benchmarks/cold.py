@@ -119,7 +119,7 @@ async def _aggregate(subject: Daemon, network: Network, messages: list[str], sig
     for message in messages:
         cpu_s = subject.process.cpu_s()
         walls_s.append(await subject.timed(message))
-        # Answers behind the quorum cost something, too.
+        # Responses after the quorum also cost something.
         await asyncio.sleep(SETTLE_S)
         spent_s += subject.process.cpu_s() - cpu_s
     count = len(messages)

@@ -59,7 +59,7 @@ def _best_s(work: Callable[[], object]) -> float:
 
 
 def mainnet_blocks() -> list[bytes]:
-    """Return the blocks of mainnet that the tests have, too."""
+    """Return the blocks of mainnet that the tests also use."""
     return [bytes.fromhex(block["hex"]) for block in json.loads((VECTORS / "p_chain.json").read_text())["blocks"]]
 
 

@@ -489,7 +489,7 @@ class MissingValidator:
 
 @dataclass(frozen=True, slots=True)
 class QuorumShortfall:
-    """What is missing for a quorum. counts: validators by reason; missing: heaviest first, at most 50.
+    """The weight that a quorum lacks. counts: validators by reason; missing: heaviest first, at most 50.
 
     refused_weight: of all validators that refused the message with an error code.
     """
@@ -580,7 +580,7 @@ class ProofMismatch(InvalidRequest):
 class TransactionNotFound(WarpsealError):
     """No accepted transaction of this id is known (yet).
 
-    status: what the P-Chain says of it, where a node knows it at all.
+    status: its status on the P-Chain, if a node knows it.
     """
 
     code = "transaction_not_found"
@@ -669,7 +669,7 @@ class PageTokenMismatch(InvalidRequest):
 
 
 class IndexNotEnabled(WarpsealError):
-    """What was asked for needs an index that this daemon does not keep.
+    """The request needs an index that this daemon does not keep.
 
     missing: the chain or the resource.
     """

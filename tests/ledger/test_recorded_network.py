@@ -28,7 +28,7 @@ AVAX = params().staking_asset_id
 
 
 def platform(method: str) -> list[tuple[dict[str, Any], Any]]:
-    """Return (params, result) of what the recording of other tests has, too."""
+    """Return (params, result) of a recording that other tests also use."""
     calls = (json.loads(line) for line in (LOCALNET / "platform.jsonl").read_text().splitlines())
     return [(call["params"], call["result"]) for call in calls if call["method"] == method and "result" in call]
 

@@ -122,7 +122,7 @@ async def test_validations_of_subnets_are_returned_beside_that_of_the_primary_ne
     assert (of_subnet.subnet_id, of_subnet.staked, of_subnet.fee_shares) == (PERMISSIONED, 49_463, None)
     assert (of_subnet.start, of_subnet.end) == (1_795_226_562, 1_826_757_159)
     assert of_subnet.state == ActiveState(delegator_count=0, total_stake=49_463, potential=Rewards(0, 0))
-    # The L1 was asked about, too, and nothing is staked there.
+    # The L1 was also asked about, and nothing is staked there.
     subnets = [
         params.get("subnetID") for _, method, params in recorded.seen if method == "platform.getCurrentValidators"
     ]

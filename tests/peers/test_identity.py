@@ -64,7 +64,7 @@ def explicit(folder: Path) -> PeerSettings:
 
 
 def make_read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Make `folder` as a read-only mount is: tests may run as root, whom no file mode stops."""
+    """Make `folder` as a read-only mount is: tests may run as root, which ignores file modes."""
     real_open, real_mkdir = os.open, Path.mkdir
 
     def read_only_open(path: str | Path, flags: int, mode: int = 0o777) -> int:

@@ -106,7 +106,7 @@ async def test_a_validator_that_was_never_observed_has_no_uptime() -> None:
             assert (validator["isConnected"], uptime) == (False, (0, 100))
 
 
-async def test_an_inactive_validator_is_not_connected_whoever_it_is() -> None:
+async def test_an_inactive_validator_is_not_listed_as_connected_while_its_node_is() -> None:
     async with world() as here:
         listed = await chain(here, L1_CHAIN, FakePeerUptimes(connected={INACTIVE})).current([INACTIVE])
         assert [(validator["isActive"], validator["isConnected"]) for validator in plain(listed)] == [(False, False)]

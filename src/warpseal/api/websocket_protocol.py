@@ -1,6 +1,6 @@
 """One WebSocket connection that ends in time, and says why: uvicorn's protocol, bounded.
 
-uvicorn closes a connection once all is written; where the client reads nothing that is never. And it closes at once
+uvicorn closes a connection once all is written; if the client reads nothing, that is never. And it closes at once
 after a message that it refuses; a client that is still sending sees a broken connection then, and not the reason.
 """
 

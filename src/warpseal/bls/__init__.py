@@ -1,7 +1,7 @@
 """BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes); the only importer of a BLS library.
 
 Synchronous, without policy. Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego
-`utils/crypto/bls`. Two libraries stand behind one interface: blspy where it is installed, else py_arkworks_bls12381;
+`utils/crypto/bls`. Two libraries stand behind one interface: blspy if it is installed, else py_arkworks_bls12381;
 the environment variable WARPSEAL_BLS (`blspy` or `arkworks`) names one. Start reading in `blspy_backend`.
 """
 

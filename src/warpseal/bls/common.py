@@ -1,4 +1,4 @@
-"""What both backends share: opaque types, lengths, refusals that need no curve, and key generation.
+"""The parts that both backends share: opaque types, lengths, refusals that need no curve, and key generation.
 
 Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego `utils/crypto/bls`.
 """

@@ -53,7 +53,7 @@ class SignedTx(Generic[U, C]):
 
 
 class TxCodec(Codec[SignedTx[U, C]], Generic[U, C]):
-    """The codec of a chain's signed transactions within a block, where they have no codec version."""
+    """The codec of a chain's signed transactions within a block; there they have no codec version."""
 
     def __init__(self, unsigned: Interface[U], credential: Interface[C]) -> None:
         self.unsigned = unsigned

@@ -36,7 +36,7 @@ the message that it yields for the contract of the L1's manager.
 With --node, the signature of a signed message is verified as a contract does: against the validators of the signing
 subnet at one P-Chain height. The exit code is 0 if the signature is right or there is none, 1 if it is wrong or has too
 little weight, or if the input is no message, and 3 if a signature could not be checked: without a node, without an
-answer of it, or without --signing-subnet where the message does not determine the subnet.
+answer of it, or without --signing-subnet if the message does not determine the subnet.
 """
 EXAMPLES = """\
 examples:

@@ -129,7 +129,7 @@ async def build_services(
 ) -> AsyncIterator[Services]:
     """Build all services, and hold their worker threads and the store; nothing runs yet.
 
-    Raises StartupError where the store cannot be used.
+    Raises StartupError if the store cannot be used.
     """
     settings, upstream, platform = config.validators, upstreams.upstream, upstreams.upstream.platform
     async with AsyncExitStack() as stack:
@@ -163,7 +163,7 @@ async def build_services(
             archive=store.archive,
         )
         aggregator = SignatureAggregator(aggregation_deps, network_id, config.aggregation, executor=verifying)
-        # Where nothing is kept, there is no use in following.
+        # Without a store the follower would be of no use.
         is_kept = config.store.url != OFF
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         indexed = _indexed_blocks(config, identity, stack)

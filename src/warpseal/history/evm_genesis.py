@@ -76,7 +76,7 @@ class GenesisConfig(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class GenesisAccount(Resource, frozen=True, gc=False, kw_only=True):
-    """What an address begins with."""
+    """The first account state of an address."""
 
     balance: str | UnsetType = UNSET
     code: str | UnsetType = UNSET

@@ -14,7 +14,7 @@ from warpseal.history.text import shared_id_text
 
 
 class Asset(Struct, frozen=True, gc=False):
-    """What can be owned. denomination: decimal places; is_nft: counted in pieces."""
+    """An asset. denomination: decimal places; is_nft: counted in pieces."""
 
     asset_id: AssetID
     name: str

@@ -1,4 +1,4 @@
-"""What all resources of the Data API have in common, and their closed lists of values.
+"""The common parts of all resources of the Data API, and their closed lists of values.
 
 Resources are the answer structs: the index fills them and the Data API encodes them. Keys are in camel case. A field
 that may be left out is `UNSET` by default, and then absent from the JSON: the published SDKs take null for a fault.

@@ -44,7 +44,7 @@ class L1ValidatorDetails(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class SubnetOwnershipInfo(Resource, frozen=True, gc=False, kw_only=True):
-    """Who owns a subnet."""
+    """The owner of a subnet."""
 
     locktime: int
     threshold: int
@@ -138,7 +138,7 @@ class XChainTransaction(_Transaction, frozen=True, gc=False, kw_only=True):
 
 
 class EvmInput(Resource, frozen=True, gc=False, kw_only=True):
-    """What an export takes from an account."""
+    """An amount that an export takes from an account."""
 
     from_address: str
     asset: AssetAmount
@@ -146,7 +146,7 @@ class EvmInput(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class EvmOutput(Resource, frozen=True, gc=False, kw_only=True):
-    """What an import gives to an account."""
+    """An amount that an import adds to an account."""
 
     to_address: str
     asset: AssetAmount

@@ -45,7 +45,7 @@ _REBUILD_STEP_S: Final = 1.0
 
 
 class Worker:
-    """Runs calls where the index is open. Used from one event loop.
+    """Runs calls on the thread that has the index open. Used from one event loop.
 
     executor: has a single thread, in another process or in this one, in which `start` opened the index. on_exit: called
     if the process ended by itself; every later call fails.
@@ -110,7 +110,7 @@ def gc_disabled() -> Iterator[None]:
 
 
 class _State(threading.local):
-    """What the executor's thread has opened."""
+    """The objects that the executor's thread has opened."""
 
     index: IndexWriter
     processors: Processors

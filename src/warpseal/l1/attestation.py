@@ -26,7 +26,7 @@ L1Payload: TypeAlias = SubnetToL1Conversion | L1ValidatorRegistration | L1Valida
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """What the bytes of a transaction alone determine.
+    """The facts that the bytes of a transaction alone determine.
 
     manager_chain_id, manager_address: the contract that will verify the message; the validators of that chain's subnet
     sign it. subnet_id: the L1, validation_id: the validation, if the transaction names them. justification: None if it

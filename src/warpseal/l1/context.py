@@ -42,7 +42,10 @@ class L1Deps:
 
 @dataclass(frozen=True, slots=True)
 class SigningContext:
-    """What is signed, and by whom. at_least: a node below this P-Chain height proves nothing about the message."""
+    """The message and the subnet that signs it.
+
+    at_least: a node below this P-Chain height proves nothing about the message.
+    """
 
     located: LocatedTransaction
     attestation: Attestation

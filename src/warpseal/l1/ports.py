@@ -1,4 +1,4 @@
-"""What signed messages by transaction need of nodes, of the store and of the validators' lookups."""
+"""The interfaces of nodes, store and validators' lookups that signed messages by transaction need."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class AddressBook:
     def load(self, rows: Iterable[AddressRow], unix_s: float) -> None:
         """Add the addresses that an earlier process stored, unless better ones are known. Damaged rows are left out.
 
-        Addresses signed after `unix_s` are left out too: they would suppress all addresses that the node signs until
+        Addresses signed after `unix_s` are also left out: they would suppress all addresses that the node signs until
         then.
         """
         for row in rows:

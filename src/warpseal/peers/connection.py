@@ -55,7 +55,7 @@ class ConnectionListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionContext:
-    """What all connections share."""
+    """The resources that all connections share."""
 
     ssl_context: SSLContext
     own_handshake: OwnHandshake

@@ -1,4 +1,4 @@
-"""What every long-running process needs: work beside other work, the signals that stop it, the texts of errors."""
+"""The common parts of long-running processes: work beside other work, the signals that stop it, the texts of errors."""
 
 from __future__ import annotations
 

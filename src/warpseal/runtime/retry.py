@@ -75,7 +75,7 @@ class Retrier:
 
     @property
     def blocked_on(self) -> str | None:
-        """What calls wait for right now, the first of `failures` if they wait for several; None if none waits."""
+        """The failure that calls wait for now, the first of `failures` if there are several; None if no call waits."""
         names = set(self._blocked.values())
         return next((name for name in self._failures.values() if name in names), None)
 

@@ -60,7 +60,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What all connections of a network share to handle requests."""
+    """The resources for requests that all connections of a network share."""
 
     state: ChainState
     settings: NodeSettings
@@ -69,7 +69,7 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What all sessions of a network share."""
+    """The resources that all sessions of a network share."""
 
     state: ChainState
     settings: NodeSettings

@@ -2,8 +2,8 @@
 
 A recording is a folder with JSON lines: what nodes answered over JSON-RPC (`platform.jsonl`, `info.jsonl`,
 `shares.jsonl`) and frames exchanged with each of them (`wire.jsonl`). NodeIDs are rewritten, because the
-keys of the recorded certificates are unknown. The BLS secret keys are unknown too: signed addresses carry the signature
-of another key, and only recorded requests get a share.
+keys of the recorded certificates and the BLS secret keys are unknown: signed addresses carry the signature of
+another key, and only recorded requests get a share.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Utxo:
 
 @dataclass(frozen=True, slots=True)
 class Wallet:
-    """Whose utxos pay for a chain's transactions. chain_id, asset_id: 32 bytes."""
+    """The owner of the UTXOs that pay for a chain's transactions. chain_id, asset_id: 32 bytes."""
 
     network_id: int
     chain_id: bytes

@@ -71,7 +71,7 @@ class SubnetReadiness:
 
     @property
     def shortfall(self) -> str | None:
-        """What the subnet lacks to be ready; None if it lacks nothing."""
+        """The reason why the subnet is not ready; None if it is."""
         if not self.is_known:
             return f"subnet {id_text(self.subnet_id)}: its validators are not known yet"
         weights = f"connected weight {self.connected} of {self.needed} needed (total {self.total})"

@@ -92,7 +92,7 @@ _UNKNOWN_FIELD: Final = Expected(
     400,
     "unknown_field",
     "unknown-key: no such field",
-    "The reference ignores unknown keys silently; a setting makes Warpseal do so, too.",
+    "The reference ignores unknown keys silently; a setting makes Warpseal do the same.",
 )
 _OTHER_SPELLING: Final = Expected(
     400,

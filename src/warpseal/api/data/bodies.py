@@ -24,7 +24,7 @@ from warpseal.history.transactions import CChainTransaction, PChainTransaction, 
 
 
 class ChainInfo(Resource, frozen=True, gc=False, kw_only=True):
-    """Which chain of which network; the network as the path has it."""
+    """A chain and its network, as the path names it."""
 
     chain_name: PrimaryNetworkChainName
     network: str
@@ -117,7 +117,7 @@ _Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
 class AggregateSignaturesRequest(Resource, frozen=True, gc=False, kw_only=True):
-    """What is to be signed: a message, a justification, or both. Keys in kebab case mean the same."""
+    """A message to be signed, a justification, or both. Keys in kebab case mean the same."""
 
     message: Annotated[str, Meta(description="Hex of the unsigned message, with or without 0x.")] | UnsetType = UNSET
     justification: Annotated[str, Meta(description="Hex of the justification.")] | UnsetType = UNSET

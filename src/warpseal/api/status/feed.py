@@ -32,7 +32,7 @@ class StatusSource(Protocol):
 
 
 class StatusChange(msgspec.Struct, frozen=True, rename="camel"):
-    """What a page lacks, for its script: sections and rows as HTML by their ids and keys, and rows that are gone.
+    """The changes of a page, for its script: sections and rows as HTML by their ids and keys, and rows that are gone.
 
     is_complete: `rows` are all rows. version: of the page afterwards.
     """

@@ -177,7 +177,7 @@ class LogHandler(logging.Handler):
         self.addFilter(add_request_id)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record where the levels of its logger say."""
+        """Write a record to the outputs whose levels allow it."""
         name = self._loggers.logger_name(record)
         to_file, displayed = self._loggers.thresholds(name)
         if record.levelno >= displayed:
