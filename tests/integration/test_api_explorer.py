@@ -43,10 +43,10 @@ NEED_INDEX = {
 NO_ANSWER = {"getStatusEvents", "openEvmSocket", "findMetrics", "getMetrics"}
 
 
-def simnet_plan() -> Plan:
+def simnet_plan(*flags: str) -> Plan:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return build_plan(parser.parse_args(["--messages", "4"]))
+    return build_plan(parser.parse_args(["--messages", "4", *flags]))
 
 
 def shown(path: str) -> str:
@@ -122,7 +122,7 @@ async def assert_requests_can_be_sent(daemon: Daemon) -> None:
 @needs_chromium
 async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None:
     async with (
-        run_network(simnet_plan()) as network,
+        run_network(simnet_plan("--validators", "5")) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
         open_tab() as tab,
     ):

@@ -60,7 +60,7 @@ class ApiExplorer:
     async def page(self, request: Request) -> Response:
         """GET /docs."""
         tags = {name: (await self._load(name)).tag for name in _MEDIA_TYPES}
-        response_headers(request.scope)["content-security-policy"] = POLICY
+        response_headers(request.scope).update({"content-security-policy": POLICY, "referrer-policy": "no-referrer"})
         return await respond_encoded(request, EncodedBody(_page(tags)), "text/html", _REVALIDATED)
 
     async def asset(self, request: Request) -> Response:
