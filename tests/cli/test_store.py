@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
+import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -32,6 +36,7 @@ from warpseal.store.engine import create_private
 from warpseal.store.migrate import HEAD, Migrations, upgrade_all
 from warpseal.store.schema import MESSAGES
 from warpseal.store.url import StoreUrl
+from warpseal.warp.message import UnsignedMessage
 
 FIRST, SECOND = message(1), message(2)
 NODE = {"base-url": "http://127.0.0.1:9650"}
@@ -197,8 +202,9 @@ def test_an_older_store_must_be_upgraded_before_use(
         create_private(place.path)
     with open_exclusive(place) as engine:
         upgrade_all(engine, place.redacted, lambda version, done: None, Migrations(head="0001"))
-    where = ("--store-url", any_store_url)
-    for needing in (("export",), ("check",), ("import", "-")):
+    where, file = ("--store-url", any_store_url), tmp_path / "empty.jsonl"
+    file.write_text('{"format":"warpseal-store","version":1}\n')
+    for needing in (("export",), ("check",), ("import", str(file))):
         assert store(*needing, *where) == 1
         assert "warpseal store upgrade" in capsys.readouterr().err
     assert store("info", *where) == 0
@@ -316,3 +322,111 @@ def test_a_usage_error_exits_with_2(arguments: tuple[str, ...], capsys: pytest.C
         store(*arguments)
     assert ended.value.code == 2
     assert f"usage: warpseal store {arguments[0]}" in capsys.readouterr().err
+
+
+@contextmanager
+def node_of(network_id: int) -> Iterator[dict[str, str]]:
+    """Serve the network id of a node; yields the part of a config file that names it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            call_id = json.loads(self.rfile.read(int(self.headers["content-length"])))["id"]
+            body = json.dumps({"jsonrpc": "2.0", "id": call_id, "result": {"networkID": str(network_id)}}).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield {"base-url": f"http://127.0.0.1:{server.server_port}"}
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """An export of messages of network 12345."""
+    create_filled_store(f"sqlite:///{tmp_path}/source/store.db")
+    file = tmp_path / "exported.jsonl"
+    assert store("export", "--store-url", f"sqlite:///{tmp_path}/source/store.db", "--output", str(file)) == 0
+    return file
+
+
+def test_commands_take_the_network_id_of_the_configured_node(
+    tmp_path: Path, exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, config = tmp_path / "data", tmp_path / "config.json"
+    for network in (1, 12345):
+        create_store(f"sqlite:///{data}/{network}/store.db")
+    with node_of(12345) as node:
+        config.write_text(json.dumps({"p-chain-api": node, "info-api": node, "data-dir": str(data)}))
+        where = ("--config", str(config))
+        assert store("import", str(exported), *where) == 0
+        for command in ("check", "upgrade", "export"):
+            capsys.readouterr()
+            assert store(command, *where) == 0
+        assert "exported 2 messages" in capsys.readouterr().err
+        assert store("info", "--json", *where, "--network", "1") == 0
+        assert json.loads(capsys.readouterr().out)["store"].endswith("/data/1/store.db")
+        shutil.rmtree(data / "12345")
+        assert store("check", *where) == 1
+        assert "there is no store of network 12345 below" in capsys.readouterr().err
+    # The node is down now: the only store is used, and the command says what it does not know.
+    assert store("check", *where) == 0
+    assert "the network id is not known (no usable answer for info.getNetworkID" in capsys.readouterr().err
+
+
+def test_an_import_into_an_empty_folder_makes_the_store(
+    tmp_path: Path, exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    assert store("import", str(exported), "--data-dir", str(data)) == 1
+    assert "name another --data-dir, a --store-url, or the --network" in capsys.readouterr().err
+    assert not data.exists()
+    assert store("import", str(exported), "--data-dir", str(data), "--network", "12345") == 0
+    made = data / "12345" / "store.db"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (made, made.parent)] == [0o600, 0o700]
+    assert len(read_messages(StoreUrl.for_file(made))) == 2
+    assert store("check", "--data-dir", str(data)) == 0
+    (tmp_path / "new").mkdir()
+    assert store("import", str(exported), "--store-url", f"sqlite:///{tmp_path}/new/store.db") == 0
+
+
+def test_an_import_makes_the_tables_of_an_empty_database(exported: Path, postgres_url: str) -> None:
+    assert store("import", str(exported), "--store-url", postgres_url) == 0
+    assert len(read_messages(StoreUrl.parse(postgres_url))) == 2
+
+
+def test_an_import_into_the_store_of_another_network_is_refused(
+    tmp_path: Path, exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, url = tmp_path / "data", f"sqlite:///{tmp_path}/5/store.db"
+    other = UnsignedMessage.build(5, FIRST.source_chain_id, b"payload")
+    create_store(f"sqlite:///{data}/1/store.db")
+    create_store(url, message_writer(other, [share(other, 0)]))
+    unnamed = tmp_path / "unnamed.jsonl"
+    first, *others = exported.read_text().splitlines(keepends=True)
+    unnamed.write_text(first.replace(',"networkId":12345', "") + "".join(others))
+    for file in (exported, unnamed):
+        for where, network in (
+            (("--data-dir", str(data)), 1),
+            (("--data-dir", str(data), "--network", "7"), 7),
+            (("--store-url", url), 5),
+        ):
+            capsys.readouterr()
+            assert store("import", str(file), *where) == 1
+            words = f"the file has messages of network 12345, and the store is of network {network}: import it into"
+            err = capsys.readouterr().err
+            assert (err.count("\n"), words in err) == (1, True), err
+    assert store("import", str(exported), "--store-url", url, "--network", "12345") == 1
+    assert "has messages of network 5, not of network 12345" in capsys.readouterr().err
+    assert [path.name for path in data.iterdir()] == ["1"]
+    assert [len(read_messages(StoreUrl.parse(place))) for place in (f"sqlite:///{data}/1/store.db", url)] == [0, 1]

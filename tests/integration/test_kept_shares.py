@@ -23,6 +23,7 @@ from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.export_import import Importer
+from warpseal.store.jsonl import open_lines
 from warpseal.store.schema import SHARES
 from warpseal.store.url import StoreUrl
 from warpseal.warp.message import UnsignedMessage
@@ -114,5 +115,5 @@ def import_shares(network: SimulatedNetwork, store_url: str, messages: list[Unsi
     complaints: list[str] = []
     with open_exclusive(StoreUrl.parse(store_url)) as engine:
         importer = Importer(engine, lambda number, reason: complaints.append(f"{number}: {reason}"), for_ever=True)
-        importer.run(io.BytesIO("\n".join(map(json.dumps, lines)).encode()), lambda _: None)
+        importer.run(open_lines(io.BytesIO("\n".join(map(json.dumps, lines)).encode()))[1], lambda _: None)
     assert complaints == []

@@ -19,12 +19,15 @@ from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import start_command
 from tests.paths import VECTORS
 from warpseal.bls import parse_public_key, verify, verify_aggregate
+from warpseal.simnet.build import seeded_id
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.store.api_key import digest_key
+from warpseal.store.migrate import HEAD
 from warpseal.store.schema import ADDRESSES, BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
-from warpseal.warp.ids import MessageID
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID
 from warpseal.warp.message import UnsignedMessage
 
 OLD = VECTORS / "data-folder-443d240"
@@ -101,13 +104,20 @@ async def test_what_else_an_old_store_holds_is_kept(tmp_path: Path, old: dict[st
 async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_more(
     tmp_path: Path, old: dict[str, Any]
 ) -> None:
-    unpack(tmp_path / "data", "store.db")
+    place = unpack(tmp_path / "data", "store.db")
+    copy = place / f"store.db.before-{HEAD}"
     async with run_network(SILENT) as network, run_daemon(build_config(network, tmp_path)) as daemon:
-        signers = {
-            message.unsigned.raw.hex(): subnet.subnet_id
-            for subnet in network.subnets
-            for message in network.messages_of(subnet.subnet_id)
+        # The folder is of the previous schema version.
+        await until(copy.exists)
+        # The C-Chain of the network that wrote the folder has another id than that of this one.
+        c_chain = ChainID(seeded_id(SILENT, "chain C"))
+        network.state.chains[c_chain] = SimChain(c_chain, PRIMARY_NETWORK, ChainKind.EVM, "old C-Chain")
+        subnets = {chain.chain_id: chain.subnet_id for chain in network.state.chains.values() if any(chain.chain_id)}
+        chains = {
+            answer["unsigned"]: UnsignedMessage.parse(bytes.fromhex(answer["unsigned"])).source_chain_id
+            for answer in old["signed"]
         }
+        signers = {unsigned: subnets[chain_id] for unsigned, chain_id in chains.items() if chain_id in subnets}
         answers = [answer for answer in old["signed"] if answer["unsigned"] in signers]
         assert len(answers) == 4
         for answer in answers:
@@ -116,6 +126,10 @@ async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_
             assert reply.signed == answer["signed"]
             verify_signed_message(network, reply.signed, bytes.fromhex(unsigned), signers[unsigned], 67)
         assert not any(validator.counts.app_requests for validator in network.validators)
+    assert copy.exists()
+    async with run_network(SILENT) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+        await daemon.until_open()
+        assert not copy.exists()
 
 
 async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted(tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ from sqlalchemy import select
 
 from tests.store.signed import KEYS, create_store, message, message_writer, read_messages, share, signature, wrong_share
 from warpseal.store.access import open_exclusive, open_read_only
+from warpseal.store.errors import StoreNetworkMismatch
 from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines
-from warpseal.store.jsonl import BadLine, check_header, numbered_lines, read_line
+from warpseal.store.jsonl import BadLine, numbered_lines, open_lines, read_header, read_line
 from warpseal.store.migrate import HEAD
 from warpseal.store.schema import MESSAGES
 from warpseal.store.url import StoreUrl
+from warpseal.warp.message import UnsignedMessage
 
 HEADER = b'{"format":"warpseal-store","version":1}\n'
 
@@ -38,7 +40,7 @@ def import_text(place: StoreUrl, text: bytes, *, for_ever: bool = False) -> tupl
     complaints: dict[int, str] = {}
     with open_exclusive(place) as engine:
         importer = Importer(engine, complaints.__setitem__, for_ever)
-        moved = importer.run(io.BytesIO(text), lambda _: None)
+        moved = importer.run(open_lines(io.BytesIO(text))[1], lambda _: None)
     return moved, complaints
 
 
@@ -57,7 +59,7 @@ def test_an_export_has_the_format_then_each_message_with_its_shares_and_signatur
         message_writer(second, [share(second, 2)]),
     )
     header, *records = export_records(place)
-    assert header == {"format": "warpseal-store", "version": 1, "schemaVersion": HEAD}
+    assert header == {"format": "warpseal-store", "version": 1, "schemaVersion": HEAD, "networkId": 12345}
     assert [record["type"] for record in records] == ["message", "signature", "share", "share", "message", "share"]
     assert records[0] == {
         "type": "message",
@@ -224,7 +226,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Any) -> None:
     tracemalloc.start()
     with open_exclusive(place) as engine:
         importer = Importer(engine, lambda number, _: complaints.append(number))
-        moved = importer.run(io.BufferedReader(_Endless([HEADER, first, long_line * 3, line * 50])), lambda _: None)
+        _, lines = open_lines(io.BufferedReader(_Endless([HEADER, first, long_line * 3, line * 50])))
+        moved = importer.run(lines, lambda _: None)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert moved.bad_lines == len(complaints) == 53
@@ -240,7 +243,7 @@ def test_a_line_beyond_the_bound_is_skipped_and_the_next_one_read() -> None:
 @settings(max_examples=200)
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_any_line_is_imported_or_reported(raw: bytes) -> None:
-    for read in (read_line, check_header):
+    for read in (read_line, read_header):
         with pytest.raises(BadLine):
             read(raw)
 
@@ -293,3 +296,16 @@ class _Endless(io.RawIOBase):
         if not self._parts[0]:
             self._parts.pop(0)
         return len(part)
+
+
+def test_messages_of_another_network_end_an_import(second_url: str) -> None:
+    place = create_store(second_url, message_writer(message(1), [share(message(1), 0)]))
+    other = UnsignedMessage.build(5, message(1).source_chain_id, b"payload")
+    mixed = [
+        {"type": "message", "unsignedMessage": message(2).raw.hex()},
+        {"type": "share", "unsignedMessage": other.raw.hex(), **_share_fields(share(other, 1))},
+    ]
+    for lines in (mixed, [{"type": "message", "unsignedMessage": other.raw.hex()}, mixed[0]]):
+        with pytest.raises(StoreNetworkMismatch):
+            import_text(place, HEADER + text_of(lines))
+    assert list(read_messages(place)) == [message(1).id]

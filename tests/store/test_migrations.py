@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
+import stat
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -13,9 +17,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
-from tests.store.world import exit_code_of, hasty_settings, message, share, signature, store_at
+from tests.store.world import exit_code_of, hasty_settings, message, share, signature, sqlite_url, store_at
 from warpseal.store.engine import writing_engine
-from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
+from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
 from warpseal.store.migrate import (
     HEAD,
     VERSIONS,
@@ -28,6 +32,7 @@ from warpseal.store.migrate import (
 from warpseal.store.schema import METADATA
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
+from warpseal.version import __version__
 
 FIRST = Migrations(head="0001")
 
@@ -117,7 +122,8 @@ async def test_an_older_version_is_upgraded_at_start_without_data_loss(any_store
 async def test_a_newer_version_is_refused_and_not_changed(any_store_url: str, engine: Engine, tmp_path: Path) -> None:
     upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="pass"))
     before = tables(engine)
-    with pytest.raises(StoreTooNew, match="0901, newer than"):
+    versions = rf"written by warpseal {__version__} \(schema version 0901\), and this is warpseal .* version {HEAD}\)"
+    with pytest.raises(StoreTooNew, match=versions):
         async with store_at(any_store_url):
             pass
     with pytest.raises(StoreTooNew), engine.connect() as connection:
@@ -192,3 +198,75 @@ def test_a_slow_upgrade_resumes_after_an_interruption(engine: Engine, tmp_path: 
 
 def test_an_upgrade_of_an_empty_database_creates_the_schema(engine: Engine) -> None:
     assert upgrade_all(engine, "here", lambda *_: None) == version(engine) == HEAD
+
+
+PREVIOUS = Migrations(head=f"{int(HEAD) - 1:04}")
+
+
+def files(folder: Path) -> list[str]:
+    """Return the names of a folder without the lock."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
+
+
+@pytest.fixture
+def previous(tmp_path: Path) -> str:
+    """The URL of a SQLite store of the previous schema, with one message."""
+    url = sqlite_url(tmp_path)
+    engine = writing_engine(StoreUrl.parse(url))
+    upgrade_at_start(engine, "here", PREVIOUS)
+    columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
+    with engine.begin() as connection:
+        insert = text(f"INSERT INTO messages ({columns}) VALUES (:id, :raw, 1, 0, 0, 0)")
+        connection.execute(insert, {"id": message(1).id, "raw": message(1).raw})
+    engine.dispose()
+    return url
+
+
+async def test_a_copy_from_before_an_upgrade_is_kept_until_the_next_good_start(tmp_path: Path, previous: str) -> None:
+    copy = tmp_path / f"store.db.before-{HEAD}"
+    (tmp_path / "store.db.before-0002").write_bytes(b"of an earlier upgrade")
+    for _ in range(2):
+        async with store_at(previous):
+            # Without `confirm_start` the daemon does not come to serve.
+            assert copy.exists()
+    assert files(tmp_path) == ["store.db", copy.name]
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(PREVIOUS.head,)]
+        assert connection.execute("SELECT message_id FROM messages").fetchall() == [(message(1).id,)]
+    # The start that upgrades is not the next one.
+    copy.replace(tmp_path / "store.db")
+    async with store_at(previous) as store:
+        store.confirm_start()
+        assert copy.exists()
+    async with store_at(previous) as store:
+        store.confirm_start()
+    assert files(tmp_path) == ["store.db"]
+
+
+async def test_without_room_for_the_copy_an_upgrade_is_refused_with_the_numbers(
+    tmp_path: Path, previous: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = (tmp_path / "store.db").stat().st_size
+    monkeypatch.setattr("warpseal.store.copies.shutil.disk_usage", lambda _: SimpleNamespace(free=size - 1))
+    words = f"to schema version {HEAD} keeps a copy, for which {size} bytes are needed and {size - 1} are free"
+    with pytest.raises(StoreUnusable, match=words) as refused:
+        async with store_at(previous):
+            pass
+    assert "\n" not in str(refused.value)
+    assert files(tmp_path) == ["store.db"]
+    monkeypatch.undo()
+    async with store_at(previous) as store:
+        assert store.status().schema_version == HEAD
+
+
+async def test_a_failed_upgrade_leaves_the_store_and_a_copy(tmp_path: Path, previous: str) -> None:
+    failing = migrations_with(tmp_path, QUICK, then="1 / 0")
+    with pytest.raises(ZeroDivisionError):
+        async with open_store(hasty_settings(previous), None, migrations=failing):
+            pass
+    assert files(tmp_path) == ["more", "store.db", "store.db.before-0901"]
+    async with store_at(previous) as store:
+        assert store.status().schema_version == HEAD
+        assert await store.archive.load(message(1).id)
+    assert files(tmp_path) == ["more", "store.db", f"store.db.before-{HEAD}"]

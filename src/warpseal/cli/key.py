@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command
-from warpseal.cli.store import add_arguments, resolve_store
 from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only, open_shared
 from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
@@ -21,6 +21,7 @@ DEFAULT_PER_MINUTE: Final = 8_000
 DEFAULT_PER_DAY: Final = 2_000_000
 _HINT_CHARACTERS: Final = 4
 _MAX_NAME_CHARACTERS: Final = 100
+_ABOUT_LIST: Final = "List the API keys: name, last characters, limits, dates."
 _ABOUT_CREATE: Final = """\
 Create an API key and print it once: the store keeps only its hash. Callers send the key in the header
 x-service-api-key or x-glacier-api-key.
@@ -28,7 +29,7 @@ x-service-api-key or x-glacier-api-key.
 
 
 def _add_create_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(parser, _ABOUT_CREATE)
+    add_location_arguments(parser, _ABOUT_CREATE)
     parser.add_argument("name", metavar="NAME", help="name of the caller in logs and lists")
     parser.add_argument(
         "--per-minute",
@@ -49,7 +50,7 @@ def _add_create_arguments(parser: argparse.ArgumentParser) -> None:
 def _create(args: argparse.Namespace) -> int:
     if not args.name.isprintable() or not 0 < len(args.name) <= _MAX_NAME_CHARACTERS:
         raise StartupError(f"a name has 1 to {_MAX_NAME_CHARACTERS} printable characters")
-    url, text = resolve_store(args), new_key_text()
+    url, text = DataLocation(args).store, new_key_text()
     digest = digest_key(text)
     assert digest is not None
     key = ApiKey(args.name, digest, text[-_HINT_CHARACTERS:], args.per_minute, args.per_day, time.time())
@@ -64,7 +65,7 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    url = resolve_store(args)
+    url = DataLocation(args).store
     with open_read_only(url) as connection:
         check_version(connection, url.redacted)
         keys = list_keys(connection)
@@ -79,12 +80,12 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _add_revoke_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(parser, "Revoke an API key. Running daemons refuse it within ten seconds.")
+    add_location_arguments(parser, "Revoke an API key. Running daemons refuse it within ten seconds.")
     parser.add_argument("name", metavar="NAME", help="name in `warpseal key list`")
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    url = resolve_store(args)
+    url = DataLocation(args).store
     with open_shared(url) as connection:
         check_version(connection, url.redacted)
         if not revoke_key(connection, args.name, time.time()):
@@ -109,5 +110,5 @@ def _day(at_unix_s: float) -> str:
 
 
 CREATE: Final = Command(_add_create_arguments, _create)
-LIST: Final = Command(partial(add_arguments, about="List the API keys: name, last characters, limits, dates."), _list)
+LIST: Final = Command(partial(add_location_arguments, about=_ABOUT_LIST), _list)
 REVOKE: Final = Command(_add_revoke_arguments, _revoke)

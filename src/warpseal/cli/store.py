@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 import time
@@ -16,30 +15,28 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from sqlalchemy import Engine
+
+from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command, argument
-from warpseal.cli.serve import add_config_arguments, load_config
-from warpseal.config.keys import default_data_dir
-from warpseal.config.load import ENVIRONMENT_PREFIX
 from warpseal.errors import StartupError
 from warpseal.store.access import find_users, open_exclusive, open_read_only
-from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines
+from warpseal.store.copies import keep_upgrade_copy, upgrade_copy
+from warpseal.store.errors import StoreNetworkMismatch
+from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines, read_network_id
 from warpseal.store.integrity import IntegrityCheck, IntegrityReport
-from warpseal.store.jsonl import BadLine
+from warpseal.store.jsonl import BadLine, open_lines
 from warpseal.store.migrate import HEAD, check_version, read_version, upgrade_all
 from warpseal.store.stats import measure
-from warpseal.store.store import STORE_NAME
-from warpseal.store.url import MalformedStoreUrl, StoreUrl
+from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import MalformedID, parse_id
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PROGRESS_EVERY_S: Final = 2.0
-_WHERE: Final = """\
-The store is the one that a daemon with the same --config, --store-url or --data-dir uses, or with the same
-environment (WARPSEAL_CONFIG_FILE, WARPSEAL_STORE_URL, WARPSEAL_DATA_DIR).
-"""
 _ABOUT_UPGRADE: Final = """\
 Upgrade the store to the schema version of this program, and report the progress. An interrupted upgrade continues
-at the next call. No daemon may use the store meanwhile.
+at the next call. No daemon may use the store meanwhile. A copy of a SQLite store, store.db.before-VERSION, stays
+beside it until a daemon has served.
 """
 _ABOUT_CHECK: Final = """\
 Verify the integrity of the database, every id against its bytes, and every signature against its keys. Each fault is
@@ -47,48 +44,13 @@ printed, and the exit code is 1 if there is one. A daemon may run meanwhile.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser, about: str) -> None:
-    """Declare the flags that name a store."""
-    parser.description, parser.epilog = about, _WHERE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    add_config_arguments(parser)
-    parser.add_argument("--store-url", metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/NAME")
-    parser.add_argument("--data-dir", metavar="DIR", help="data folder of a daemon")
-    parser.add_argument("--network", type=int, metavar="ID", help="network id, if DIR has stores of several networks")
-
-
-def resolve_store(args: argparse.Namespace) -> StoreUrl:
-    """Return the store that a daemon of the same settings uses. Raises StartupError."""
-    if args.config or os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG_FILE") or os.environ.get("CONFIG_FILE"):
-        config = load_config(args).config
-        text, data_dir = config.store.url, config.peers.data_dir
-    else:
-        text = args.store_url or os.environ.get(f"{ENVIRONMENT_PREFIX}STORE_URL", "")
-        data_dir = Path(args.data_dir or os.environ.get(f"{ENVIRONMENT_PREFIX}DATA_DIR") or default_data_dir())
-    try:
-        return StoreUrl.parse(text) if text else StoreUrl.for_file(_only_store(data_dir, args.network))
-    except MalformedStoreUrl as error:
-        raise StartupError(f"store-url: {error}") from None
-
-
-def _only_store(data_dir: Path, network: int | None) -> Path:
-    found = sorted(data_dir.glob(f"{'*' if network is None else network}/{STORE_NAME}"))
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        which = "no store" if network is None else f"no store of network {network}"
-        raise StartupError(f"there is {which} below {data_dir}: name another --data-dir, or a --store-url")
-    networks = ", ".join(path.parent.name for path in found)
-    raise StartupError(f"there are stores of networks {networks} below {data_dir}: choose one with --network")
-
-
 def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(parser, "Show URL, contents and users of the store. A daemon may run meanwhile.")
+    add_location_arguments(parser, "Show URL, contents and users of the store. A daemon may run meanwhile.")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _info(args: argparse.Namespace) -> int:
-    url = resolve_store(args)
+    url = DataLocation(args).store
     with open_read_only(url) as connection:
         version = read_version(connection)
         users = find_users(url, connection)
@@ -106,7 +68,7 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(
+    add_location_arguments(
         parser,
         "Write signed messages and shares as JSON Lines (docs/store.md), for a backup or another daemon.\n"
         "A daemon may run meanwhile.",
@@ -123,7 +85,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    url, moved = resolve_store(args), TransferStats()
+    url, moved = DataLocation(args).store, TransferStats()
     selection = Selection(args.message_id, args.since, args.for_ever)
     with open_read_only(url) as connection:
         version = check_version(connection, url.redacted)
@@ -138,11 +100,11 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
-    add_arguments(
+    add_location_arguments(
         parser,
         "Verify the signatures in a file of `warpseal store export` (the format is in docs/store.md), and store the\n"
-        "valid ones. Invalid lines are printed and skipped, and the exit code is 1. No daemon may use the store\n"
-        "meanwhile.",
+        "valid ones. Invalid lines are printed and skipped, and the exit code is 1. Messages of another network are\n"
+        "refused. A store that does not exist is made. No daemon may use the store meanwhile.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="file to read; - is standard input")
     parser.add_argument(
@@ -151,34 +113,64 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(args: argparse.Namespace) -> int:
-    url = resolve_store(args)
-    with _input(args.file) as file, open_exclusive(url) as engine:
-        with engine.connect() as connection:
-            check_version(connection, url.redacted)
-        report_line = lambda number, reason: print(f"line {number}: {reason}", file=sys.stderr)  # noqa: E731
-        importer, report = Importer(engine, report_line, for_ever=args.for_ever), _Reporter()
+    location, report = DataLocation(args), _Reporter()
+    with _input(args.file) as file:
         try:
-            moved = importer.run(file, lambda moved: report(f"{moved} so far"))
+            file_network, lines = open_lines(file)
         except BadLine as error:
             raise StartupError(f"{args.file}: {error}") from None
+        url = location.new_store
+        network_id = location.network_of(url)
+        _require_network(file_network, network_id)
+        with open_exclusive(url, create=True) as engine:
+            network_id = _prepare_import(engine, url, network_id)
+            _require_network(file_network, network_id)
+            report_line = lambda number, reason: print(f"line {number}: {reason}", file=sys.stderr)  # noqa: E731
+            importer = Importer(engine, report_line, args.for_ever, network_id)
+            moved = importer.run(lines, lambda moved: report(f"{moved} so far"))
     skipped = f"; {moved.bad_lines} lines were skipped" if moved.bad_lines else ""
     print(f"imported {moved}{skipped}", file=sys.stderr)
     return 1 if moved.bad_lines else 0
 
 
+def _prepare_import(engine: Engine, url: StoreUrl, network_id: int | None) -> int | None:
+    """Make the tables of an empty store; return the network of a store, if that is known."""
+    with engine.connect() as connection:
+        is_empty = read_version(connection) is None
+    if is_empty:
+        upgrade_all(engine, url.redacted, lambda *_: None)
+    with engine.connect() as connection:
+        check_version(connection, url.redacted)
+        stored = read_network_id(connection)
+    if None not in (stored, network_id) and stored != network_id:
+        raise StartupError(f"the store {url.redacted} has messages of network {stored}, not of network {network_id}")
+    return network_id if stored is None else stored
+
+
+def _require_network(found: int | None, expected: int | None) -> None:
+    if found is not None and expected is not None and found != expected:
+        raise StoreNetworkMismatch(found, expected)
+
+
 def _upgrade(args: argparse.Namespace) -> int:
-    url, report = resolve_store(args), _Reporter()
+    url, report = DataLocation(args).store, _Reporter()
     with open_exclusive(url) as engine:
         with engine.connect() as connection:
             before = read_version(connection)
         progress = lambda version, done: report(f"version {version}: {done:.0%}", now=done >= 1)  # noqa: E731
-        after = upgrade_all(engine, url.redacted, progress)
+        after = upgrade_all(engine, url.redacted, progress, keep_copy=lambda: _keep_copy(url))
     print(f"the store has schema version {after}" + (" already" if after == before else f" (before: {before})"))
     return 0
 
 
+def _keep_copy(url: StoreUrl) -> None:
+    """Keep a copy of a SQLite store; that of an interrupted upgrade to the same version stays."""
+    if url.path is not None and not upgrade_copy(url.path, HEAD).exists():
+        keep_upgrade_copy(url.path, HEAD)
+
+
 def _check(args: argparse.Namespace) -> int:
-    url, report = resolve_store(args), _Reporter()
+    url, report = DataLocation(args).store, _Reporter()
     with open_read_only(url) as connection:
         check_version(connection, url.redacted)
         counts = IntegrityCheck(connection, print, lambda counts: report(_format_counts(counts))).run()
@@ -256,5 +248,5 @@ def _camel(name: str) -> str:
 INFO: Final = Command(_add_info_arguments, _info)
 EXPORT: Final = Command(_add_export_arguments, _export)
 IMPORT: Final = Command(_add_import_arguments, _import)
-UPGRADE: Final = Command(partial(add_arguments, about=_ABOUT_UPGRADE), _upgrade)
-CHECK: Final = Command(partial(add_arguments, about=_ABOUT_CHECK), _check)
+UPGRADE: Final = Command(partial(add_location_arguments, about=_ABOUT_UPGRADE), _upgrade)
+CHECK: Final = Command(partial(add_location_arguments, about=_ABOUT_CHECK), _check)

@@ -78,13 +78,18 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
 
 def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str]) -> Path:
     """Return `data-dir` of these layers, whatever the other keys are. Raises ConfigError."""
-    key = next(key for key in KEYS if key.name == "data-dir")
-    name = _environment_name(key, environ)
-    value = flag or (environ[name] if name else None)
+    return find_value("data-dir", file, flag, environ) or default_data_dir()
+
+
+def find_value(name: str, file: Path | None, flag: str | None, environ: Mapping[str, str]) -> Any:
+    """Return the value of one key of these layers, whatever the others are; None if none has it. Raises ConfigError."""
+    key = next(key for key in KEYS if key.name == name)
+    environment_name = _environment_name(key, environ)
+    value = flag or (environ[environment_name] if environment_name else None)
     if value is None and file is not None:
-        value = _read_file(file, environ, []).get(key.name)
+        value = _read_file(file, environ, []).get(name)
     try:
-        return default_data_dir() if value is None else Path(key.setting.parse(value, key.name))
+        return None if value is None else key.setting.parse(value, name)
     except InvalidSetting as error:
         raise ConfigError(error.faults) from error
 
@@ -94,6 +99,12 @@ def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingFault]
     for name in (name for key in KEYS for name in _environment_names(key)):
         if name in environ and _is_service(name, environ):
             yield SettingFault(name, f"Kubernetes sets it to the address of a service: {environ[name][:60]}")
+
+
+def names_nodes(file: Path | None, environ: Mapping[str, str]) -> bool:
+    """Return whether there is a configuration with nodes: a file, or the required keys in the environment."""
+    required = (key for key in KEYS if key.setting.is_required)
+    return file is not None or all(_environment_name(key, environ) for key in required)
 
 
 def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:

@@ -80,6 +80,7 @@ async def start_services(
             status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status))
             signing.open(_signing_services(network_id, services, index_status))
             node_api.open(services, node_id, index_status)
+            services.store.confirm_start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(services.run())
                 tasks.create_task(_log_first_quorums(services.network, services.followed, status.uptime_s))

@@ -80,7 +80,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def create_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
@@ -90,7 +90,7 @@ def create_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _write_temporary(path: Path, content: bytes, *, mode: int) -> Path:
@@ -109,7 +109,7 @@ def _write_temporary(path: Path, content: bytes, *, mode: int) -> Path:
     return Path(name)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     """Flush the entries of a folder to disk if the file system supports it."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.runtime.retry import Backoff, Retrier
-from warpseal.store.engine import reading_engine, redacted_reason, writing_engine
+from warpseal.store.engine import create_private, reading_engine, redacted_reason, refuse_lone_log, writing_engine
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.locks import NO_ANSWER, ServerLock, find_holder, locked_file
 from warpseal.store.url import StoreKind, StoreUrl
@@ -41,8 +41,17 @@ def open_shared(url: StoreUrl) -> Iterator[Connection]:
 
 
 @contextmanager
-def open_exclusive(url: StoreUrl) -> Iterator[Engine]:
-    """Lock the store to write to it. Raises StoreInUse, which names its users, and StoreUnusable."""
+def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
+    """Lock the store to write to it. Raises StoreInUse, which names its users, and StoreUnusable.
+
+    create: make the file of a store that does not exist, empty.
+    """
+    if create and url.path is not None:
+        refuse_lone_log(url.path)
+        try:
+            create_private(url.path)
+        except OSError as error:
+            raise StoreUnusable(url.redacted, error.strerror or str(error)) from error
     _check_file(url)
     with (
         locked_file(url.path) if url.path is not None else _locked_server(url),

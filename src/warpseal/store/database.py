@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, Select
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.store.bloom import MessageFilter
+from warpseal.store.copies import keep_upgrade_copy, remove_upgrade_copies
 from warpseal.store.engine import create_private, reading_engine, redacted_reason, refuse_lone_log, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
@@ -77,6 +78,9 @@ class Database:
         """Keep its lock until cancelled."""
         await asyncio.Event().wait()
 
+    def confirm_start(self) -> None:
+        """Note that the daemon serves: what was kept for the case that it cannot is removed."""
+
     async def close(self) -> None:
         """Write the queue, close the connections and release the lock."""
 
@@ -132,8 +136,10 @@ class ReadWriteDatabase(Database):
         self, url: StoreUrl, settings: StoreSettings, on_commit: CommitObserver | None, migrations: Migrations
     ) -> None:
         describe = partial(redacted_reason, url)
-        prepare = partial(upgrade_at_start, where=url.redacted, migrations=migrations)
+        prepare = partial(upgrade_at_start, where=url.redacted, migrations=migrations, keep_copy=self._keep_copy)
         self._url = url
+        self._head = migrations.head
+        self._is_upgraded = False
         self._eviction = Eviction(settings)
         self._engine = writing_engine(url)
         self._writer = StoreWriter(self._engine, settings, prepare, self._eviction, on_commit, describe)
@@ -157,6 +163,7 @@ class ReadWriteDatabase(Database):
                 stack.push_async_callback(self._lock.close)
                 with suppress(*NO_ANSWER):
                     await self._lock.acquire()
+            stack.callback(self._engine.dispose)
             await asyncio.to_thread(self._open)
             self._writer.start()
             stack.push_async_callback(asyncio.to_thread, self._writer.stop)
@@ -171,6 +178,11 @@ class ReadWriteDatabase(Database):
     async def close(self) -> None:
         """Write the queue, close the connections and release the lock."""
         await self._stack.aclose()
+
+    def confirm_start(self) -> None:
+        """Remove the copy that an earlier start kept before an upgrade, since this start serves without one."""
+        if self._url.path is not None and not self._is_upgraded:
+            remove_upgrade_copies(self._url.path)
 
     def status(self) -> StoreStatus:
         """Return its status without a query."""
@@ -192,6 +204,11 @@ class ReadWriteDatabase(Database):
     def leadership(self, name: str) -> Leadership:
         """Return the election of a name among all daemons of this database."""
         return Leadership() if self._url.kind is StoreKind.SQLITE else ServerLeadership(self._url, name)
+
+    def _keep_copy(self) -> None:
+        self._is_upgraded = True
+        if self._url.path is not None:
+            keep_upgrade_copy(self._url.path, self._head)
 
     def _open(self) -> None:
         try:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from warpseal.errors import StartupError, StoreDown
+from warpseal.version import __version__
 
-__all__ = ["BlockRangesMismatch", "StoreDown", "StoreInUse", "StoreNeedsUpgrade", "StoreTooNew", "StoreUnusable"]
+__all__ = [
+    "BlockRangesMismatch",
+    "StoreDown",
+    "StoreInUse",
+    "StoreNeedsUpgrade",
+    "StoreNetworkMismatch",
+    "StoreTooNew",
+    "StoreUnusable",
+]
 
 
 class StoreUnusable(StartupError):
@@ -20,10 +29,12 @@ class StoreUnusable(StartupError):
 class StoreTooNew(StartupError):
     """A newer program has upgraded the store, which an older program must not touch."""
 
-    def __init__(self, where: str, version: str, known: str) -> None:
+    def __init__(self, where: str, version: str, known: str, program: str | None) -> None:
+        """program: the version of the program that upgraded it, if that is known."""
         super().__init__(
-            f"the store {where} has schema version {version}, newer than {known}, the newest that this program knows: "
-            "run the newer program"
+            f"the store {where} was written by {f'warpseal {program}' if program else 'a newer warpseal'} "
+            f"(schema version {version}), and this is warpseal {__version__} (schema version {known}): "
+            "run the newer program, or restore a backup"
         )
 
 
@@ -44,6 +55,16 @@ class StoreInUse(StartupError):
         named = ", ".join(users) or "another process"
         super().__init__(f"the store {where} is in use by {named}: stop it first, or use another store-url")
         self.pid = pid
+
+
+class StoreNetworkMismatch(StartupError):
+    """An import has messages of one network, and the store is of another one."""
+
+    def __init__(self, found: int, expected: int) -> None:
+        super().__init__(
+            f"the file has messages of network {found}, and the store is of network {expected}: import it into the "
+            "store of its own network (--network, --data-dir or --store-url)"
+        )
 
 
 class BlockRangesMismatch(Exception):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from cachetools import LRUCache
 from sqlalchemy import ColumnElement, Connection, Engine, Row, select
@@ -17,13 +17,13 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, select
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
 from warpseal.store import archive_rows
 from warpseal.store.access import read_snapshot
+from warpseal.store.errors import StoreNetworkMismatch
 from warpseal.store.jsonl import (
     BadLine,
     MessageLine,
-    check_header,
+    NumberedLines,
     header_line,
     message_line,
-    numbered_lines,
     read_line,
     share_line,
     signature_line,
@@ -76,7 +76,7 @@ def export_lines(
     connection: Connection, schema_version: str, selection: Selection, stats: TransferStats
 ) -> Iterator[bytes]:
     """Yield the lines of an export; `stats` counts them."""
-    yield header_line(schema_version)
+    yield header_line(schema_version, read_network_id(connection))
     for rows in read_messages(connection, *selection.conditions()):
         message = UnsignedMessage.parse(rows.message.raw)
         stats.messages += 1
@@ -87,6 +87,12 @@ def export_lines(
         for row in rows.shares:
             stats.shares += 1
             yield share_line(message.id, StoredShare(row.public_key, row.signature, row.verified == 1))
+
+
+def read_network_id(connection: Connection) -> int | None:
+    """Return the network of the messages in a store; None if it has none."""
+    raw = connection.execute(select(MESSAGES.c.raw).order_by(MESSAGES.c.key).limit(1)).scalar()
+    return None if raw is None else UnsignedMessage.parse(raw).network_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +138,25 @@ def parse_key(raw: bytes) -> PublicKey:
 class Importer:
     """Verifies each line and writes the valid records, some hundred in one transaction.
 
-    on_bad_line: called with the number of a line and its error. for_ever: keep every message for ever.
-    Records that were written before an interruption stay; the same file may be imported again.
+    on_bad_line: called with the number of a line and its error. for_ever: keep every message for ever. network_id: of
+    the store; None: that of the first message. Records that were written before an interruption stay; the same file may
+    be imported again.
     """
 
     engine: Engine
     on_bad_line: Callable[[int, str], None]
     for_ever: bool = False
+    network_id: int | None = None
     stats: TransferStats = field(default_factory=TransferStats)
     _messages: LRUCache[MessageID, MessageLine] = field(default_factory=lambda: LRUCache(_MAX_CACHED_MESSAGES))
     _batch: WriteBatch = field(default_factory=WriteBatch)
     _last_message: MessageID | None = None
 
-    def run(self, file: BinaryIO, progress: Callable[[TransferStats], None]) -> TransferStats:
-        """Import a file; `progress` is called after each transaction. Raises BadLine if the file has another format."""
-        lines = numbered_lines(file)
-        _, first = next(lines, (1, b""))
-        check_header(first)
+    def run(self, lines: NumberedLines, progress: Callable[[TransferStats], None]) -> TransferStats:
+        """Import the lines after the first one; `progress` is called after each transaction.
+
+        Raises StoreNetworkMismatch at the first message of another network.
+        """
         for number, raw in lines:
             try:
                 self._add(raw)
@@ -165,6 +173,7 @@ class Importer:
     def _add(self, raw: bytes | None) -> None:
         line = read_line(raw)
         if isinstance(line, MessageLine):
+            self._check_network(line.message)
             self._messages[line.message.id] = line
             return
         message = self._find_message(line.message)
@@ -183,8 +192,15 @@ class Importer:
         line = self._messages.get(MessageID(message_id))
         if line is None:
             line = MessageLine(named if isinstance(named, UnsignedMessage) else self._load_message(named), False)
+            self._check_network(line.message)
             self._messages[line.message.id] = line
         return line
+
+    def _check_network(self, message: UnsignedMessage) -> None:
+        if self.network_id is None:
+            self.network_id = message.network_id
+        if message.network_id != self.network_id:
+            raise StoreNetworkMismatch(message.network_id, self.network_id)
 
     def _load_message(self, message_id: MessageID) -> UnsignedMessage:
         with self.engine.connect() as connection:

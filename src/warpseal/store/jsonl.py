@@ -6,7 +6,9 @@ Source of truth: docs/store.md, "Export and import". Bytes are hex, with or with
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -16,6 +18,9 @@ from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MalformedID, MessageID, parse_id
 from warpseal.warp.message import SIGNATURE_BYTES, UnsignedMessage
 from warpseal.warp.validator_set import PUBLIC_KEY_BYTES
+
+NumberedLines = Iterator[tuple[int, bytes | None]]
+"""Lines with their numbers, from 1; None for a line that is too long."""
 
 FORMAT: Final = "warpseal-store"
 VERSION: Final = 1
@@ -48,6 +53,7 @@ class _Record(msgspec.Struct, rename="camel"):
     type: str | None = None
     format: str | None = None
     version: int | None = None
+    network_id: int | None = None
     message_id: str | None = None
     unsigned_message: str | None = None
     for_ever: bool = False
@@ -60,9 +66,10 @@ class _Record(msgspec.Struct, rename="camel"):
 _DECODER: Final = msgspec.json.Decoder(_Record)
 
 
-def header_line(schema_version: str) -> bytes:
-    """Return the first line of an export."""
-    return _encode(format=FORMAT, version=VERSION, schemaVersion=schema_version)
+def header_line(schema_version: str, network_id: int | None) -> bytes:
+    """Return the first line of an export. network_id: None of an empty store."""
+    named = {} if network_id is None else {"networkId": network_id}
+    return _encode(format=FORMAT, version=VERSION, schemaVersion=schema_version, **named)
 
 
 def message_line(message: UnsignedMessage, *, for_ever: bool) -> bytes:
@@ -82,7 +89,7 @@ def signature_line(message_id: MessageID, signed: StoredSignature) -> bytes:
     return _encode(type="signature", messageId=message_id, publicKeys=keys, signature=signed.signature)
 
 
-def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+def numbered_lines(file: BinaryIO) -> NumberedLines:
     """Yield each line that is not blank with its number, from 1; None for a line longer than MAX_LINE_BYTES."""
     number = 0
     while raw := file.readline(MAX_LINE_BYTES + 1):
@@ -95,8 +102,24 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
             yield number, raw
 
 
-def check_header(raw: bytes | None) -> None:
-    """Check the first line. Raises BadLine if the file has another format or a newer version."""
+def open_lines(file: BinaryIO) -> tuple[int | None, NumberedLines]:
+    """Return the network id of a file, if the first line or the first message has it, and the lines after the first.
+
+    Raises BadLine.
+    """
+    lines = numbered_lines(file)
+    _, first = next(lines, (1, b""))
+    network_id = read_header(first)
+    seconds = list(islice(lines, 1))
+    if network_id is None and seconds:
+        with suppress(BadLine):
+            message = read_line(seconds[0][1]).message
+            network_id = message.network_id if isinstance(message, UnsignedMessage) else None
+    return network_id, chain(seconds, lines)
+
+
+def read_header(raw: bytes | None) -> int | None:
+    """Return the network id of the first line. Raises BadLine if the file has another format or a newer version."""
     try:
         record = _record(raw)
     except BadLine:
@@ -105,6 +128,7 @@ def check_header(raw: bytes | None) -> None:
         raise BadLine(f'not such a file: it begins with {{"format":"{FORMAT}","version":{VERSION}}}')
     if record.version != VERSION:
         raise BadLine(f"the file is of version {record.version}; this program knows version {VERSION}")
+    return record.network_id
 
 
 def read_line(raw: bytes | None) -> MessageLine | SignedLine:

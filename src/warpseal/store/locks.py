@@ -43,7 +43,7 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.pid <> pg_b
   AND l.classid::bigint = %s AND l.objid::bigint = %s
 ORDER BY a.backend_start
 """
-_LOCK_SUFFIX: Final = ".lock"
+LOCK_SUFFIX: Final = ".lock"
 _PID: Final = re.compile(r"\bpid (\d+)\b")
 
 
@@ -148,7 +148,7 @@ def locked_file(path: Path) -> Iterator[None]:
     """Lock the store at `path` against every other process that writes. Raises StoreInUse, StoreUnusable."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path.with_name(path.name + _LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreUnusable(str(path), error.strerror or str(error)) from error
     try:
@@ -167,7 +167,7 @@ def locked_file(path: Path) -> Iterator[None]:
 
 def find_holder(path: Path) -> int | None:
     """Return the pid of the process that locks the store at `path`; None if none does, or its pid is not known."""
-    with suppress(OSError), path.with_name(path.name + _LOCK_SUFFIX).open("rb") as file:
+    with suppress(OSError), path.with_name(path.name + LOCK_SUFFIX).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,21 +5,24 @@ All quick versions are made in one transaction with their DDL, so a crash leaves
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, insert, inspect, select, text
 
 from warpseal.runtime.locks import ThreadLock
-from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew
+from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
+from warpseal.store.schema import UPGRADES
+from warpseal.version import __version__
 
 if TYPE_CHECKING:
     from alembic.script import Script, ScriptDirectory
 
 # Alembic is loaded only for an upgrade; a test compares this with the newest module of versions/.
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
 _VERSION_TABLE: Final = "alembic_version"
 _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
@@ -51,58 +54,89 @@ def check_version(connection: Connection, where: str, migrations: Migrations = M
     version = read_version(connection)
     if version == migrations.head:
         return version
-    _pending(version, where, migrations)
+    _pending(connection, version, where, migrations)
     raise StoreNeedsUpgrade(where, version, migrations.head)
 
 
-def upgrade_at_start(engine: Engine, where: str, migrations: Migrations = MIGRATIONS) -> str:
-    """Make quick upgrades in one transaction; return the version. Raises StoreTooNew, StoreNeedsUpgrade."""
+def check_known(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> None:
+    """Check that this program can open a store, after an upgrade if necessary. Raises StoreUnusable, StoreTooNew."""
+    version = read_version(connection)
+    if version is None:
+        raise StoreUnusable(where, "it is not a store")
+    _pending(connection, version, where, migrations)
+
+
+def upgrade_at_start(
+    engine: Engine, where: str, migrations: Migrations = MIGRATIONS, keep_copy: Callable[[], None] = lambda: None
+) -> str:
+    """Make quick upgrades in one transaction; return the version. Raises StoreTooNew, StoreNeedsUpgrade.
+
+    keep_copy: called before an older database is changed, while no other process can change it.
+    """
     with engine.begin() as connection:
         if read_version(connection) == migrations.head:
             return migrations.head
     with engine.begin() as connection:
         _lock_upgrades(connection)
         version = read_version(connection)
-        pending = _pending(version, where, migrations)
+        pending = _pending(connection, version, where, migrations)
         if any(map(_is_slow, pending)):
             raise StoreNeedsUpgrade(where, version, migrations.head)
+        if version is not None and pending:
+            keep_copy()
         _upgrade(connection, pending, migrations)
     return migrations.head
 
 
 def upgrade_all(
-    engine: Engine, where: str, progress: Callable[[str, float], None], migrations: Migrations = MIGRATIONS
+    engine: Engine,
+    where: str,
+    progress: Callable[[str, float], None],
+    migrations: Migrations = MIGRATIONS,
+    keep_copy: Callable[[], None] = lambda: None,
 ) -> str:
     """Make all upgrades, slow ones step by step, each step in its own transaction. progress: called with a version
-    and the fraction of its upgrade that is done.
+    and the fraction of its upgrade that is done. keep_copy: called before an older database is changed.
 
     Returns the version. Raises StoreTooNew. An interrupted upgrade continues with the next call.
     """
     with engine.begin() as connection:
-        pending = _pending(read_version(connection), where, migrations)
-    for version in pending:
-        done = 0.0 if _is_slow(version) else 1.0
+        version = read_version(connection)
+        pending = _pending(connection, version, where, migrations)
+    if version is not None and pending:
+        keep_copy()
+    for script in pending:
+        done = 0.0 if _is_slow(script) else 1.0
         while done < 1.0:
             with engine.begin() as connection:
                 _lock_upgrades(connection)
-                done = version.module.step(connection)
-            progress(version.revision, min(done, 0.99))
+                done = script.module.step(connection)
+            progress(script.revision, min(done, 0.99))
         with engine.begin() as connection:
             _lock_upgrades(connection)
-            _upgrade(connection, [version], migrations)
-        progress(version.revision, 1.0)
+            _upgrade(connection, [script], migrations)
+        progress(script.revision, 1.0)
     return migrations.head
 
 
-def _pending(version: str | None, where: str, migrations: Migrations) -> Sequence[Script]:
+def _pending(connection: Connection, version: str | None, where: str, migrations: Migrations) -> Sequence[Script]:
     """Return the versions after `version`, oldest first. Raises StoreTooNew for an unknown one."""
     versions = list(_versions(migrations).walk_revisions("base", migrations.head))[::-1]
     names = [script.revision for script in versions]
     if version is None:
         return versions
     if version not in names:
-        raise StoreTooNew(where, version, migrations.head)
+        raise StoreTooNew(where, version, migrations.head, _read_program(connection, version))
     return versions[names.index(version) + 1 :]
+
+
+def _read_program(connection: Connection, version: str) -> str | None:
+    """Return the version of the program that upgraded a database to `version`; None if it is not recorded."""
+    if not inspect(connection).has_table(UPGRADES.name):
+        return None
+    query = select(UPGRADES.c.program_version).where(UPGRADES.c.schema_version == version)
+    program: str | None = connection.execute(query).scalar()
+    return program
 
 
 def _is_slow(version: Script) -> bool:
@@ -120,6 +154,9 @@ def _upgrade(connection: Connection, versions: Sequence[Script], migrations: Mig
             for version in versions:
                 version.module.upgrade()
                 context.stamp(_versions(migrations), version.revision)
+    if versions and inspect(connection).has_table(UPGRADES.name):
+        made = {"schema_version": versions[-1].revision, "program_version": __version__, "upgraded_at": time.time()}
+        connection.execute(insert(UPGRADES).values(made))
 
 
 def _versions(migrations: Migrations) -> ScriptDirectory:

@@ -148,6 +148,15 @@ API_KEYS: Final = Table(
     Column("revoked_at", Double, nullable=True),
 )
 
+# The program that made each upgrade of the schema, beginning with 0005.
+UPGRADES: Final = Table(
+    "upgrades",
+    METADATA,
+    Column("schema_version", String(32), primary_key=True),
+    Column("program_version", Text, nullable=False),
+    Column("upgraded_at", Double, nullable=False),
+)
+
 # Secrets that the daemons of one store share.
 SECRETS: Final = Table(
     "secrets",

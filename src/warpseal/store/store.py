@@ -30,6 +30,7 @@ class Store:
         self.l1 = L1Records(database)
         self.observed = UptimeRows(database)
         self.run = database.run
+        self.confirm_start = database.confirm_start
         self.status = database.status
         self.leadership = database.leadership
 

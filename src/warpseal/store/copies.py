@@ -1,0 +1,92 @@
+"""Whole copies of a SQLite store, by SQLite's online backup: for a backup, and before an upgrade of the schema.
+
+The copy before an upgrade, `store.db.before-<version>`, stays until a daemon has served without another upgrade.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+from warpseal.store.errors import StoreUnusable
+
+log = logging.getLogger(__name__)
+
+_UNFINISHED: Final = ".partial"
+
+
+def copy_store(path: Path, target: Path) -> None:
+    """Write the store at `path`, as it is at one moment, to a private file, and flush it. A daemon may write meanwhile.
+
+    The copy has no log beside it. Raises StoreUnusable for a damaged store, sqlite3.Error, OSError.
+    """
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    source_address = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(source_address, uri=True)) as source, closing(sqlite3.connect(target)) as copy:
+        # All pages in one step: a copy in several begins again after each write of another process.
+        source.backup(copy)
+    check_pages(target, str(path))
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def check_pages(path: Path, where: str) -> None:
+    """Check the pages of a store that no process uses, and leave no log beside it. Raises StoreUnusable."""
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            connection.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.DatabaseError as error:
+        result = str(error)
+    if result != "ok":
+        raise StoreUnusable(where, f"it is damaged: {' '.join(str(result).split())}")
+
+
+def upgrade_copy(path: Path, version: str) -> Path:
+    """Return the file that keeps a store as it was before its upgrade to `version`."""
+    return path.with_name(f"{path.name}.before-{version}")
+
+
+def keep_upgrade_copy(path: Path, version: str) -> None:
+    """Keep a copy of a store, and no earlier one, before its upgrade to `version`.
+
+    Raises StoreUnusable, also if there is no room for it.
+    """
+    needed = sum(file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.exists())
+    free = shutil.disk_usage(path.parent).free
+    if free < needed:
+        raise StoreUnusable(
+            str(path),
+            f"its upgrade to schema version {version} keeps a copy, for which {needed} bytes are needed and {free} are "
+            "free: make room on the disk",
+        )
+    copy = upgrade_copy(path, version)
+    unfinished = copy.with_name(copy.name + _UNFINISHED)
+    try:
+        copy_store(path, unfinished)
+        unfinished.replace(copy)
+    except (OSError, sqlite3.Error) as error:
+        unfinished.unlink(missing_ok=True)
+        raise StoreUnusable(str(path), f"it cannot be copied before its upgrade: {error}") from error
+    for other in _upgrade_copies(path):
+        if other != copy:
+            other.unlink(missing_ok=True)
+    log.info("kept a copy of the store before its upgrade", extra={"path": str(copy), "schema_version": version})
+
+
+def remove_upgrade_copies(path: Path) -> None:
+    """Remove the copy that an earlier start kept."""
+    for copy in _upgrade_copies(path):
+        with suppress(OSError):
+            copy.unlink()
+            log.info("removed the copy of the store before its upgrade", extra={"path": str(copy)})
+
+
+def _upgrade_copies(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(glob.escape(upgrade_copy(path, "").name) + "*"))
