@@ -1,0 +1,293 @@
+"""A backup of a daemon's data: one tar file with its identity and its SQLite store, written beside a running daemon.
+
+The first member lists the others with sizes and hashes, so that a damaged archive is refused before anything is
+restored. An archive is read as hostile input: only plain members with known names count, which is stricter than
+tarfile's data filter, and bounds the memory.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from warpseal.errors import StartupError
+from warpseal.peers.data_dir import LOCK_NAME, locked_folder, sync_folder
+from warpseal.peers.identity import IDENTITY_NAME
+from warpseal.store.access import open_read_only
+from warpseal.store.copies import check_pages, copy_store
+from warpseal.store.locks import LOCK_SUFFIX, locked_file
+from warpseal.store.migrate import check_known, read_version
+from warpseal.store.store import STORE_NAME
+from warpseal.store.url import StoreUrl
+from warpseal.version import __version__
+
+CERTIFICATE_NAME: Final = "tls-cert.pem"
+KEY_NAME: Final = "tls-key.pem"
+NAMES: Final = (STORE_NAME, IDENTITY_NAME, KEY_NAME, CERTIFICATE_NAME)
+"""The files that an archive may have, in their order."""
+
+_FORMAT: Final = "warpseal-backup"
+_VERSION: Final = 1
+_MANIFEST_NAME: Final = "backup.json"
+_MAX_SMALL_BYTES: Final = 64 * 1024
+_CHUNK_BYTES: Final = 1024 * 1024
+# Files that a daemon leaves in its folder and that hold nothing.
+_LOCK_NAMES: Final = frozenset({LOCK_NAME, STORE_NAME + LOCK_SUFFIX})
+# Neither set-id bits, nor writable for others.
+_MODES: Final = 0o755
+
+
+class BadBackup(StartupError):
+    """The file is no whole backup; nothing was restored."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} is no usable backup: {reason}; nothing was restored")
+
+
+class BackupFile(msgspec.Struct, frozen=True):
+    """One file of a backup: its size in bytes and the SHA-256 of its content in hex."""
+
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, rename="camel"):
+    """The content of a backup. program: the version of the program that wrote it; schema_version: of the store."""
+
+    format: str
+    version: int
+    program: str
+    created_at: str
+    network_id: int
+    schema_version: str | None
+    files: dict[str, BackupFile]
+
+
+def write_backup(target: Path, network_id: int, sources: Mapping[str, Path]) -> Manifest:
+    """Write an archive, or replace it, completely or not at all; the file is private from its first byte.
+
+    sources: files by their names in the archive; those that do not exist are left out. Raises StartupError.
+    """
+    files = {name: sources[name] for name in NAMES if name in sources and sources[name].is_file()}
+    if not files:
+        raise StartupError(f"there is nothing to back up: none of {', '.join(map(str, sources.values()))} exists")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+            return _write_archive(target, Path(folder), network_id, files)
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise StartupError(f"the backup {target} cannot be written: {reason}") from error
+
+
+def _write_archive(target: Path, folder: Path, network_id: int, files: Mapping[str, Path]) -> Manifest:
+    schema_version: str | None = None
+    copies = dict(files)
+    if STORE_NAME in files:
+        copies[STORE_NAME] = folder / STORE_NAME
+        copy_store(files[STORE_NAME], copies[STORE_NAME])
+        with open_read_only(StoreUrl.for_file(copies[STORE_NAME])) as connection:
+            schema_version = read_version(connection)
+    listed: dict[str, BackupFile] = {}
+    for name, path in copies.items():
+        with path.open("rb") as file:
+            listed[name] = BackupFile(path.stat().st_size, file_digest(file, "sha256").hexdigest())
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    manifest = Manifest(_FORMAT, _VERSION, __version__, now, network_id, schema_version, listed)
+    unfinished = folder / "archive"
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        # This format has no extra headers for files of any size with such names.
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            raw = msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
+            archive.addfile(_member(_MANIFEST_NAME, len(raw), 0o600), io.BytesIO(raw))
+            for name, path in copies.items():
+                with path.open("rb") as content:
+                    mode = files[name].stat().st_mode & 0o777
+                    archive.addfile(_member(name, listed[name].size, mode), content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(target)
+    sync_folder(target.parent)
+    return manifest
+
+
+def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, mode
+    return member
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One file in an archive: where its content begins, its size in bytes, its mode."""
+
+    offset: int
+    size: int
+    mode: int
+
+
+class BackupArchive:
+    """An archive that was read once and found whole. `manifest` describes it."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        """Check every member. Raises BadBackup."""
+        self._path = path
+        self._file = file
+        self._entries = self._read_entries()
+        self.manifest = self._read_manifest()
+        listed = self.manifest.files
+        if set(listed) != set(self._entries) - {_MANIFEST_NAME}:
+            raise BadBackup(path, "its files are not those that it lists")
+        for name in listed:
+            self._check(name)
+
+    def _read_entries(self) -> dict[str, _Entry]:
+        entries: dict[str, _Entry] = {}
+        total, offset = os.fstat(self._file.fileno()).st_size, 0
+        while True:
+            self._file.seek(offset)
+            block = self._file.read(tarfile.BLOCKSIZE)
+            if len(block) < tarfile.BLOCKSIZE:
+                raise BadBackup(self._path, "it is truncated, or no archive of `warpseal backup`")
+            if not any(block):
+                return entries
+            try:
+                member = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+            except (tarfile.HeaderError, UnicodeError):
+                raise BadBackup(self._path, "it is damaged, or no archive of `warpseal backup`") from None
+            offset += tarfile.BLOCKSIZE
+            name = member.name
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or name not in (_MANIFEST_NAME, *NAMES):
+                raise BadBackup(self._path, f"it has {name[:80]!r}, which no backup has")
+            if name in entries:
+                raise BadBackup(self._path, f"it has {name!r} twice")
+            if member.size < 0 or (name != STORE_NAME and member.size > _MAX_SMALL_BYTES):
+                raise BadBackup(self._path, f"its {name!r} is of {member.size} bytes, more than {_MAX_SMALL_BYTES}")
+            if offset + member.size > total:
+                raise BadBackup(self._path, f"it is truncated: its {name!r} should be of {member.size} bytes")
+            entries[name] = _Entry(offset, member.size, member.mode & _MODES)
+            offset += -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+    def _read_manifest(self) -> Manifest:
+        if _MANIFEST_NAME not in self._entries:
+            raise BadBackup(self._path, f"it has no {_MANIFEST_NAME}")
+        try:
+            manifest = msgspec.json.decode(b"".join(self._chunks(_MANIFEST_NAME)), type=Manifest)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise BadBackup(self._path, f"its {_MANIFEST_NAME} is damaged") from None
+        if (manifest.format, manifest.version) != (_FORMAT, _VERSION):
+            raise BadBackup(
+                self._path, f"it is of version {manifest.version}, written by warpseal {manifest.program[:20]!r}"
+            )
+        if not 0 < manifest.network_id < 2**32:
+            raise BadBackup(self._path, f"{manifest.network_id} is no network id")
+        return manifest
+
+    def _check(self, name: str) -> None:
+        """Compare the content of a file with the manifest."""
+        digest, listed = sha256(), self.manifest.files[name]
+        for chunk in self._chunks(name):
+            digest.update(chunk)
+        if (self._entries[name].size, digest.hexdigest()) != (listed.size, listed.sha256):
+            raise BadBackup(self._path, f"its {name!r} is damaged")
+
+    def extract(self, name: str, target: Path) -> None:
+        """Write a file to a new place with the mode that it had, private until it is complete. Raises OSError."""
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            for chunk in self._chunks(name):
+                file.write(chunk)
+            file.flush()
+            os.fchmod(file.fileno(), self._entries[name].mode)
+            os.fsync(file.fileno())
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        entry = self._entries[name]
+        self._file.seek(entry.offset)
+        left = entry.size
+        while left:
+            chunk = self._file.read(min(left, _CHUNK_BYTES))
+            if not chunk:
+                raise BadBackup(self._path, "it is truncated")
+            left -= len(chunk)
+            yield chunk
+
+
+def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, Path]) -> None:
+    """Write the files of an archive, completely or not at all, where nothing is.
+
+    folder: of the network; targets: where each file goes, by its name in the archive. Raises StartupError.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    before = set(os.listdir(folder)) if folder.exists() else set()
+    try:
+        with _lock_empty(folder, before - _LOCK_NAMES):
+            _restore_files(archive, {name: targets[name] for name in NAMES if name in archive.manifest.files})
+    except BaseException as error:
+        for name in _LOCK_NAMES - before:
+            (folder / name).unlink(missing_ok=True)
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+        if isinstance(error, OSError):
+            raise StartupError(f"{folder} cannot be restored: {error.strerror or error}") from error
+        raise
+
+
+@contextmanager
+def _lock_empty(folder: Path, content: set[str]) -> Iterator[None]:
+    """Hold the lock of a network's folder, which has this content besides locks. Raises StartupError if it has any."""
+    refusal = StartupError(
+        f"{folder} is not empty ({', '.join(sorted(content)[:3])}): a backup is restored only where nothing is"
+    )
+    if content and not (folder / LOCK_NAME).exists():
+        raise refusal
+    with locked_folder(folder) as is_writable:
+        if content:
+            raise refusal
+        if not is_writable:
+            raise StartupError(f"data-dir {folder} cannot be written")
+        yield
+
+
+def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
+    taken = [path for path in targets.values() if path.exists()]
+    if taken or len(set(targets.values())) < len(targets):
+        named = taken[0] if taken else "certificate and key in one file"
+        raise StartupError(f"{named} exists: a backup is restored only where nothing is")
+    unfinished = {name: path.with_name(f".{path.name}.restored") for name, path in targets.items()}
+    with ExitStack() as stack:
+        if STORE_NAME in targets:
+            stack.enter_context(locked_file(targets[STORE_NAME]))
+        try:
+            for name, path in unfinished.items():
+                archive.extract(name, path)
+            if STORE_NAME in targets:
+                _check_store(unfinished[STORE_NAME], targets[STORE_NAME])
+            for name, path in unfinished.items():
+                path.replace(targets[name])
+            for parent in {path.parent for path in targets.values()}:
+                sync_folder(parent)
+        except BaseException:
+            for path in (*unfinished.values(), *targets.values()):
+                path.unlink(missing_ok=True)
+            raise
+
+
+def _check_store(path: Path, target: Path) -> None:
+    """Refuse a store that a daemon of this version could not open. Raises StartupError."""
+    check_pages(path, str(target))
+    with open_read_only(StoreUrl.for_file(path)) as connection:
+        check_known(connection, str(target))
