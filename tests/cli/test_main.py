@@ -128,7 +128,7 @@ def test_the_help_of_other_commands_has_only_the_settings_that_they_read(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("sereve",), ("config",), ("config", "check"), ("serve", "--no-such-flag"), ("doctor", "--wait", "long")],
+    [("sereve",), ("config",), ("serve", "--no-such-flag"), ("doctor", "--wait", "long")],
 )
 def test_a_usage_error_exits_with_2_and_prints_the_usage(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -175,6 +175,19 @@ def test_config_check_takes_the_flags_of_serve_and_names_where_each_fault_came_f
     assert lines[3].startswith("  log-level: ")
     assert lines[3].endswith("(flag --log-level)")
     assert lines[4].endswith("did you mean WARPSEAL_API_PORT?")
+
+
+def test_config_check_reads_the_file_that_serve_would_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, {**LEAST, "api-port": 7000})
+    assert exit_code("config", "check", "--config", file) == 0
+    assert f"file {file}" in capsys.readouterr().out
+    assert exit_code("config", "check") == 1
+    assert "p-chain-api: missing" in capsys.readouterr().out
+    monkeypatch.setenv("WARPSEAL_CONFIG_FILE", file)
+    assert exit_code("config", "check") == 0
+    assert f"file {file}" in capsys.readouterr().out
 
 
 def test_config_check_says_that_a_variable_of_kubernetes_is_ignored(

@@ -268,7 +268,9 @@ def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(t
         "WARPSEAL_METRICS_SERVICE_PORT_HTTP": "81",
         "WARPSEAL_PORT": "tcp://10.0.0.3:8080",
         "WARPSEAL_PORT_8080_TCP_ADDR": "10.0.0.3",
+        "WARPSEAL_PORT_8080_TCP_PORT": "8080",
         "WARPSEAL_SERVICE_HOST": "10.0.0.3",
+        "WARPSEAL_SERVICE_PORT": "8080",
     }
     loaded = load(write(tmp_path, {**LEAST, "api-port": 1}), {}, environ, strict=True)
     assert (loaded.config.api.api_port, loaded.config.api.metrics_port) == (1, 8081)

@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "List every fault of a config file, the environment and the flags, and where each came from (exit code 1), or "
         "the effective settings and their sources (0)."
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="JSON config file")
+    parser.add_argument("file", type=Path, metavar="FILE", nargs="?", help="JSON config file, like --config FILE")
+    serve.add_config_arguments(parser)
     # A command line of `warpseal serve` can be checked as well.
     serve.add_setting_arguments(parser, reads=())
 
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     for notice in find_service_addresses(os.environ):
         print(f"note: {notice.path} is ignored: {notice.reason}")
     try:
-        loaded = load(args.file, serve.given_flags(args), os.environ, strict=True)
+        loaded = load(args.file or serve.config_file(args), serve.given_flags(args), os.environ, strict=True)
     except ConfigError as error:
         print(error)
         return 1

@@ -125,9 +125,9 @@ def _environment_names(key: Key) -> Iterator[str]:
 
 def _is_service(name: str, environ: Mapping[str, str]) -> bool:
     """Return whether Kubernetes has set a variable for a service."""
-    if name.endswith("_PORT"):
-        return _SERVICE_ADDRESS.fullmatch(environ[name]) is not None
-    return _SERVICE_NAME.fullmatch(name) is not None
+    if _SERVICE_NAME.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(environ[name]) is not None
 
 
 def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingFault]:
