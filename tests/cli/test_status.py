@@ -9,13 +9,15 @@ from pathlib import Path
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command, start_command
-from warpseal.api.status.document import ChainSummary
-from warpseal.cli.status import _chain_cells, _printable
+from warpseal.api.status.document import ChainSummary, ValidatorStatus
+from warpseal.cli.status import _chain_cells, _printable, _validator_cells
 from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
-PLAN = Plan(validators=4, l1s=(L1Plan(validators=3),), rules=(parse_rule("l1-0/0:closed"),))
+PLAN = Plan(
+    validators=4, l1s=(L1Plan(validators=4),), rules=tuple(map(parse_rule, ("l1-0/0:closed", "l1-0/3:inactive")))
+)
 
 
 async def ask(folder: Path, *words: str) -> FinishedCommand:
@@ -25,28 +27,35 @@ async def ask(folder: Path, *words: str) -> FinishedCommand:
 async def test_the_commands_show_what_the_daemon_answers(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(6)
-        l1, missing = id_text(network.subnets[1].subnet_id), network.validators[4].name
+        l1 = id_text(network.subnets[1].subnet_id)
+        missing, inactive = (network.validators[place].name for place in (4, 7))
 
         async def is_missing() -> bool:
             subnets = (await daemon.get("/status.json")).body["subnets"]
-            return len(subnets) == 2 and [row.get("reason") for row in subnets[1]["missing"]] == ["unreachable"]
+            if len(subnets) != 2 or not subnets[1].get("inactive"):
+                return False
+            return [row.get("reason") for row in subnets[1]["missing"]] == ["unreachable"]
 
         await until(is_missing)
         shown = await ask(tmp_path, "status")
-        # Two of three equal weights are 66.7 %, which is less than 67 %.
+        # Two of four equal weights are less than 67 %.
         assert shown.code == 1
         assert "NOT READY" in shown.stdout
-        assert f"subnet {l1}: 66.7 % of the weight is connected" in shown.stdout
-        assert f"missing {missing}  33.3 %" in shown.stdout
+        assert f"on network {network.network_id}, BLS" in shown.stdout
+        assert f"subnet {l1}: 50.0 % of the weight is connected" in shown.stdout
+        assert "1 validator missing, 1 inactive)" in shown.stdout
+        assert f"missing {missing}  25.0 %" in shown.stdout
+        assert f"inactive {inactive}  25.0 %" in shown.stdout
+        assert "inactive or without a BLS key" in shown.stdout.partition("\n\n")[0]
         in_json = await ask(tmp_path, "status", "--json")
         assert {subnet["subnetId"] for subnet in json.loads(in_json.stdout)["subnets"]} == {
             id_text(PRIMARY_NETWORK),
             l1,
         }
         listed = await ask(tmp_path, "peers", "--json")
-        assert (listed.code, len(json.loads(listed.stdout))) == (0, 7)
+        assert (listed.code, len(json.loads(listed.stdout))) == (0, 8)
         rows = json.loads((await ask(tmp_path, "peers", "--subnet", l1, "--missing", "--json")).stdout)
-        assert [(row["nodeIds"], row["subnetId"]) for row in rows] == [([missing], l1)]
+        assert [(row["nodeIds"][0], row["subnetId"]) for row in rows] == [(missing, l1), (inactive, l1)]
         table = (await ask(tmp_path, "peers", "--subnet", l1)).stdout
         assert all(network.validators[place].name in table for place in (4, 5, 6))
         assert network.validators[0].name not in table
@@ -125,6 +134,22 @@ def test_chains_show_their_rate_and_why_they_are_behind() -> None:
     assert list(_chain_cells(evm)) == ["evm c", "42", "", "0.5", "3 s", "1 of 2 nodes up, a node lags 6 blocks behind"]
     indexed = ChainSummary("index", "p-chain", "7", "9", 2, waiting="no node answers")
     assert list(_chain_cells(indexed)) == ["index p-chain", "7", "9", "", "", "waits: no node answers"]
+
+
+def test_a_missing_validator_has_its_reason_since_when_and_the_next_try() -> None:
+    row = ValidatorStatus(
+        "sub",
+        ["NodeID-a"],
+        "5",
+        "waiting",
+        "unreachable",
+        disconnected_since="2026-01-01T00:00:00Z",
+        next_try_at="2026-01-01T00:01:00Z",
+    )
+    assert list(_validator_cells(row))[2:4] == [
+        "waiting: unreachable, next try 2026-01-01T00:01:00Z",
+        "2026-01-01T00:00:00Z",
+    ]
 
 
 def test_texts_of_other_machines_cannot_control_the_terminal() -> None:

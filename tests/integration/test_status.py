@@ -98,6 +98,10 @@ async def test_validators_are_listed_by_weight_with_their_state_and_balance(tmp_
         subnet = document["subnets"][1]
         assert [(missing["nodeIds"], missing["weight"]) for missing in subnet["missing"]] == [([names[3]], "3000")]
         assert (subnet["missingValidators"], subnet["keylessWeight"]) == (1, "1000")
+        assert (subnet["inactiveValidators"], subnet["inactive"]) == (
+            1,
+            [{"nodeIds": [names[5]], "weight": "1000", "state": "inactive"}],
+        )
 
 
 async def test_aggregations_are_listed_with_stages_and_the_reason_of_a_failure(tmp_path: Path) -> None:

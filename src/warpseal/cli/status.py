@@ -30,6 +30,7 @@ from warpseal.cli.serve import add_config_arguments, config_file
 from warpseal.config.load import find_data_dir
 from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
 from warpseal.errors import StartupError
+from warpseal.validators.balances import UNDERFUNDED_ADVICE
 
 LIVENESS_PATH: Final = "/ext/health/liveness"
 HEALTH_PATH: Final = "/health"
@@ -116,8 +117,9 @@ def _peers(args: argparse.Namespace) -> int:
         listed = [row for row in rows if row.subnet_id == subnet_id]
         if args.subnet in (None, subnet_id):
             print(_subnet_line(subnet))
-            head = ("NODE", "WEIGHT", "STATE", "ADDRESS", "CONNECTED SINCE", "LATENCY", "LAST REPLY", "BALANCE")
-            _print_table(head, (_validator_cells(row) for row in listed))
+            if listed:
+                head = ("NODE", "WEIGHT", "STATE", "SINCE", "ADDRESS", "LATENCY", "LAST REPLY", "BALANCE")
+                _print_table(head, (_validator_cells(row) for row in listed))
     if document.omitted_validators:
         print(f"{document.omitted_validators} lighter validators are not listed")
     return 0
@@ -150,8 +152,8 @@ def _find_url(args: argparse.Namespace) -> str:
     folder = find_data_dir(config_file(args), args.data_dir, os.environ)
     daemon = read_listening_daemon(folder)
     if daemon is None:
-        where = f"there is no usable {folder / LISTENING_NAME}, which a running daemon has"
-        raise StartupError(f"{where}: start it, or give --data-dir, --config or --url")
+        where = f"found no running daemon: it would have written its address to {folder / LISTENING_NAME}"
+        raise StartupError(f"{where}; start it, or give --config, --data-dir or --url")
     return daemon.api
 
 
@@ -188,7 +190,8 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
     if as_json:
         print(json.dumps(json.loads(body), indent=2))
         return
-    network = f"{document.network or 'network'} ({document.network_id})" if document.network_id is not None else "…"
+    number = "…" if document.network_id is None else f"network {document.network_id}"
+    network = f"{document.network} ({number})" if document.network else number
     print(
         f"warpseal {document.version} on {network}, BLS {document.bls_backend or '…'}, {document.node_id or 'starting'}"
     )
@@ -204,6 +207,10 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
             print(f"  missing {', '.join(missing.node_ids)}  {_percent(int(missing.weight), total)}  {_printable(why)}")
         if subnet.missing_validators > _MAX_MISSING:
             print(f"  … and {subnet.missing_validators - _MAX_MISSING} more: warpseal peers --missing")
+        for inactive in subnet.inactive[:_MAX_MISSING]:
+            print(f"  inactive {', '.join(inactive.node_ids)}  {_percent(int(inactive.weight), total)}")
+        if subnet.inactive_validators:
+            print(f"  {UNDERFUNDED_ADVICE}")
     sections: tuple[tuple[Sequence[str], Rows], ...] = (
         (("AGGREGATION", "OUTCOME", "TOTAL", "SIGNED", "REASON"), map(_aggregation_cells, document.aggregations)),
         (("NODE", "STATE", "HEIGHT", "ADDRESS"), _node_rows(document)),
@@ -230,17 +237,22 @@ def _subnet_line(subnet: SubnetStatus) -> str:
         int(weight) for weight in (subnet.connected_weight, subnet.required_weight, subnet.total_weight)
     )
     shares = f"{_percent(connected, total)} of the weight is connected, {_percent(required, total)} required"
-    counts = f"{connected} of {total}, {subnet.missing_validators} validators missing"
+    counts = (
+        f"{connected} of {total}, {subnet.missing_validators} validator{_plural(subnet.missing_validators)} missing"
+    )
+    counts += f", {subnet.inactive_validators} inactive" if subnet.inactive_validators else ""
     return f"subnet {subnet.subnet_id}: {shares} ({counts})"
 
 
 def _validator_cells(row: ValidatorStatus) -> Sequence[str]:
+    state = f"{row.state}: {row.reason}" if row.reason else row.state
+    state += f", next try {row.next_try_at}" if row.next_try_at else ""
     return (
         ", ".join(row.node_ids),
         row.weight,
-        f"{row.state}: {row.reason}" if row.reason else row.state,
+        state,
+        row.connected_since or row.disconnected_since or "",
         row.address or "",
-        row.connected_since or "",
         "" if row.latency_ms is None else f"{row.latency_ms} ms",
         row.last_reply or "",
         "" if row.balance is None else f"{int(row.balance) / NAVAX:.4f} AVAX",
@@ -278,6 +290,10 @@ def _print_table(head: Sequence[str], rows: Rows) -> None:
 def _printable(text: str) -> str:
     """Return the text without characters that control a terminal: parts of it come from other machines."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _percent(part: int, total: int) -> str:

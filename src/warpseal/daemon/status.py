@@ -111,14 +111,15 @@ class DaemonStatus:
                 members.append(describe.members(subnet.subnet_id))
                 await asyncio.sleep(0)
             count = sum(map(len, members))
-            for subnet, listed, limit in zip(
+            for subnet, listed, shown in zip(
                 readiness, members, share_limits(list(map(len, members)), MAX_VALIDATORS), strict=True
             ):
-                validators += await describe.rows(subnet.subnet_id, listed[:limit])
+                validators += await describe.rows(subnet.subnet_id, listed[:shown])
                 is_pinned = subnet.subnet_id in self._pinned
-                named = subnet.missing[: MAX_MISSING if is_pinned else MAX_MISSING_UNPINNED]
-                missing = await describe.rows(subnet.subnet_id, named)
-                subnets.append(_subnet(subnet, missing, is_pinned=is_pinned))
+                limit = MAX_MISSING if is_pinned else MAX_MISSING_UNPINNED
+                missing = await describe.rows(subnet.subnet_id, subnet.missing[:limit])
+                inactive = [member for member in listed if not isinstance(member, Validator)]
+                subnets.append(_subnet(subnet, missing, inactive, limit, is_pinned=is_pinned))
         pinned = [subnet for subnet in readiness if subnet.subnet_id in self._pinned]
         faults = list(self._probes.faults(self._probes.counting(pinned)))
         height = None if sources is None else sources.services.heights.last
@@ -240,7 +241,7 @@ class PeerDescriber:
             address=peer.address if peer is not None and self._with_addresses else None,
             connected_since=None if peer is None else self._moment(peer.connected_at),
             disconnected_since=None if peer is None else self._moment(peer.disconnected_at),
-            next_dial=None if peer is None else self._moment(peer.next_dial_at),
+            next_try_at=None if peer is None else self._moment(peer.next_dial_at),
             version=None if peer is None else peer.version,
             latency_ms=None if peer is None or peer.latency_s is None else round(peer.latency_s * 1_000, 1),
             last_reply=None if peer is None else self._moment(peer.responded_at),
@@ -259,7 +260,15 @@ def share_limits(sizes: Sequence[int], total: int) -> list[int]:
     return limits
 
 
-def _subnet(subnet: SubnetReadiness, missing: Sequence[ValidatorStatus], *, is_pinned: bool) -> SubnetStatus:
+def _subnet(
+    subnet: SubnetReadiness,
+    missing: Sequence[ValidatorStatus],
+    inactive: Sequence[CurrentValidation],
+    limit: int,
+    *,
+    is_pinned: bool,
+) -> SubnetStatus:
+    """Return the status of a subnet. limit: named inactive validators."""
     return SubnetStatus(
         subnet_id=_id_text(subnet.subnet_id),
         is_known=subnet.is_known,
@@ -271,6 +280,10 @@ def _subnet(subnet: SubnetReadiness, missing: Sequence[ValidatorStatus], *, is_p
         missing_validators=len(subnet.missing),
         missing=[MissingStatus(row.node_ids, row.weight, row.state, row.reason) for row in missing],
         keyless_weight=str(subnet.keyless),
+        inactive_validators=len(inactive),
+        inactive=[
+            MissingStatus([_node_text(found.node_id)], str(found.weight), INACTIVE) for found in inactive[:limit]
+        ],
     )
 
 

@@ -56,7 +56,7 @@ class SubnetReadiness:
 
     @property
     def keyless(self) -> int:
-        """Weight of members without a key, which can never sign."""
+        """Weight without a BLS key, which cannot sign: of inactive L1 validators and of legacy validators."""
         return self.total - self.connected - sum(validator.weight for validator in self.missing)
 
     @property
@@ -74,8 +74,11 @@ class SubnetReadiness:
         """The reason why the subnet is not ready; None if it is."""
         if not self.is_known:
             return f"subnet {id_text(self.subnet_id)}: its validators are not known yet"
-        weights = f"connected weight {self.connected} of {self.needed} needed (total {self.total})"
-        return None if self.is_ready else f"subnet {id_text(self.subnet_id)}: {weights}"
+        if self.is_ready:
+            return None
+        keyless = f", {self.keyless} of it inactive or without a BLS key" if self.keyless else ""
+        weights = f"connected weight {self.connected} of {self.needed} needed (total {self.total}{keyless})"
+        return f"subnet {id_text(self.subnet_id)}: {weights}"
 
 
 class SubnetTracker:

@@ -26,7 +26,18 @@ from warpseal.api.status.page import render_rows
 
 HOSTILE = "<script>alert('1')</script>&\"'"
 SUBNET = SubnetStatus(
-    "sub", True, True, False, "50", "67", "100", 1, [MissingStatus(["NodeID-b"], "30", "waiting")], "20"
+    "sub",
+    True,
+    True,
+    False,
+    "50",
+    "67",
+    "100",
+    1,
+    [MissingStatus(["NodeID-b"], "30", "waiting")],
+    "20",
+    1,
+    [MissingStatus(["NodeID-c"], "20", "inactive")],
 )
 ROWS = [
     ValidatorStatus("sub", ["NodeID-a"], "50", "connected", address="203.0.113.7:9651", latency_ms=1.5),
@@ -107,6 +118,10 @@ async def test_the_page_is_complete_without_a_script() -> None:
     assert page.rows["v-sub/NodeID-b"][:4] == ["NodeID-b", "sub", "30 (30.0\N{NO-BREAK SPACE}%)", "waiting: no address"]
     assert "fuji (network 5)" in html
     assert "not ready" in html
+    assert "1 validator is missing" in html
+    assert "1 L1 validator is inactive" in html
+    assert "<code>NodeID-c</code> 20.0" in html
+    assert "top up their balance" in html
 
 
 async def test_the_policy_allows_only_the_style_and_the_script_of_the_page() -> None:
@@ -155,6 +170,8 @@ async def test_every_text_is_escaped() -> None:
         ready=True,
         missing_validators=1,
         missing=[hostile(MissingStatus, node_ids=[HOSTILE], weight="1")],
+        inactive_validators=1,
+        inactive=[hostile(MissingStatus, node_ids=[HOSTILE], weight="1")],
         **numbers,
     )
     document = hostile(

@@ -25,7 +25,7 @@ NOT_TRACKED: Final = "not_tracked"
 
 
 class MissingStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A validator that is not connected. state, reason: as in ValidatorStatus."""
+    """A validator that cannot sign now. state, reason: as in ValidatorStatus."""
 
     node_ids: list[str]
     weight: str
@@ -37,7 +37,8 @@ class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """The connected weight of a tracked subnet, as `/ready` shows it.
 
     is_known: its validators are known. is_pinned: always tracked; other subnets are tracked while requests name them.
-    missing: the heaviest of the `missing_validators`. keyless_weight: of members without a key, which can never sign.
+    missing: the heaviest of the `missing_validators`. keyless_weight: of inactive L1 validators and of legacy
+    validators, which cannot sign. inactive: the heaviest of the `inactive_validators`.
     """
 
     subnet_id: str
@@ -50,6 +51,8 @@ class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     missing_validators: int
     missing: list[MissingStatus]
     keyless_weight: str = "0"
+    inactive_validators: int = 0
+    inactive: list[MissingStatus] = []
 
 
 class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -68,7 +71,7 @@ class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     address: str | None = None
     connected_since: str | None = None
     disconnected_since: str | None = None
-    next_dial: str | None = None
+    next_try_at: str | None = None
     version: str | None = None
     latency_ms: float | None = None
     last_reply: str | None = None

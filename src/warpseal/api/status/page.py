@@ -24,6 +24,7 @@ from warpseal.api.status.document import (
     SubnetStatus,
     ValidatorStatus,
 )
+from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 _STYLE: Final = (files(__package__) / "page.css").read_text()
@@ -188,19 +189,30 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
     for name, weight in (("connected", connected), ("required", required), ("total", total)):
         yield f'<span>{name} <data data-field="{name}" value="{weight}">{weight:,}</data></span> '
     if subnet.keyless_weight != "0":
-        yield f"<span>without a key {int(subnet.keyless_weight):,}</span>"
+        yield f"<span>inactive or without a key {int(subnet.keyless_weight):,}</span>"
     yield "</p>"
+    if subnet.inactive_validators:
+        count = subnet.inactive_validators
+        what = "L1 validator is" if count == 1 else "L1 validators are"
+        yield f'<details data-of="inactive-{subnet_id}"{_open(count)}><summary>{count} {what} inactive</summary><ul>'
+        for inactive in subnet.inactive:
+            names = ", ".join(f"<code>{escape(node_id)}</code>" for node_id in inactive.node_ids)
+            yield f"<li>{names} {_percent(int(inactive.weight), total)}</li>"
+        yield f'</ul><p class="soft">{escape(UNDERFUNDED_ADVICE)}</p></details>'
     if subnet.missing_validators:
         count = subnet.missing_validators
-        is_open = " open" if count <= _MAX_OPEN_MISSING else ""
         what = "validator is" if count == 1 else "validators are"
-        yield f'<details data-of="{subnet_id}"{is_open}><summary>{count} {what} missing</summary><ul>'
+        yield f'<details data-of="{subnet_id}"{_open(count)}><summary>{count} {what} missing</summary><ul>'
         for missing in subnet.missing:
             names = ", ".join(f"<code>{escape(node_id)}</code>" for node_id in missing.node_ids)
             reason = _with_reason(missing.state, missing.reason)
             yield f"<li>{names} {_percent(int(missing.weight), total)}, {reason}</li>"
         yield "</ul></details>"
     yield "</div>"
+
+
+def _open(count: int) -> str:
+    return " open" if count <= _MAX_OPEN_MISSING else ""
 
 
 def _aggregations(document: StatusDocument) -> Iterator[str]:
@@ -287,6 +299,7 @@ def _validator_row(row: ValidatorStatus, total: int) -> str:
     version = f" ({escape(row.version)})" if row.version else ""
     latency = ("", "") if row.latency_ms is None else (f"{row.latency_ms:g}", f"{row.latency_ms:g} ms")
     since = f", since {_time(row.disconnected_since)}" if row.disconnected_since is not None else ""
+    since += f", next try {_time(row.next_try_at)}" if row.next_try_at is not None else ""
     balance = ("", "") if row.balance is None else (row.balance, f"{int(row.balance) / _NAVAX:.4f} AVAX")
     return (
         f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}" data-state="{state}">'
