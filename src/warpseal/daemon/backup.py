@@ -12,6 +12,7 @@ import os
 import sqlite3
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -43,8 +44,6 @@ _VERSION: Final = 1
 _MANIFEST_NAME: Final = "backup.json"
 _MAX_SMALL_BYTES: Final = 64 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
-# Files that a daemon leaves in its folder and that hold nothing.
-_LOCK_NAMES: Final = frozenset({LOCK_NAME, STORE_NAME + LOCK_SUFFIX})
 # Neither set-id bits, nor writable for others.
 _MODES: Final = 0o755
 
@@ -125,7 +124,7 @@ def _write_archive(target: Path, folder: Path, network_id: int, files: Mapping[s
 
 def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
-    member.size, member.mode = size, mode
+    member.size, member.mode, member.mtime = size, mode, int(time.time())
     return member
 
 
@@ -233,10 +232,13 @@ def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, P
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set(os.listdir(folder)) if folder.exists() else set()
     try:
-        with _lock_empty(folder, before - _LOCK_NAMES):
+        for path in reversed(made):
+            path.mkdir(mode=0o700)
+        # A daemon leaves its locks, which hold nothing.
+        with _lock_empty(folder, {name for name in before if name != LOCK_NAME and not name.endswith(LOCK_SUFFIX)}):
             _restore_files(archive, {name: targets[name] for name in NAMES if name in archive.manifest.files})
     except BaseException as error:
-        for name in _LOCK_NAMES - before:
+        for name in {LOCK_NAME, STORE_NAME + LOCK_SUFFIX} - before:
             (folder / name).unlink(missing_ok=True)
         for path in made:
             with suppress(OSError):
