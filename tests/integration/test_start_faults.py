@@ -193,7 +193,10 @@ async def test_a_read_only_data_folder_is_no_place_for_an_index(
     (tmp_path / "data").mkdir()
     make_read_only(monkeypatch, tmp_path / "data")
     fault = await fault_of(tmp_path, {"index-chains": ["x"]})
-    assert fault == "data-dir is read-only, so there is no place for the index: make it writable, or set index-url"
+    assert fault == (
+        f"data-dir {tmp_path / 'data'} is read-only, so there is no place for the index: "
+        "make it writable, or set index-url"
+    )
 
 
 async def test_a_locked_store_names_its_file_and_the_process(tmp_path: Path) -> None:
@@ -228,7 +231,7 @@ async def test_a_refused_start_ends_a_json_log_with_one_object_and_exits_with_1(
         file = write_config(tmp_path, url, keys)
         ended = await run_command("serve", "--config", str(file), "--log-format", "json")
     assert ended.code == 1
-    listening, refusal = map(json.loads, ended.stderr.splitlines())
+    listening, *_, refusal = map(json.loads, ended.stderr.splitlines())
     assert (listening["level"], listening["message"]) == ("info", "listening")
     assert (refusal["level"], refusal["message"]) == ("fatal", "cannot start")
     assert refusal["reason"] == f"genesis-file {tmp_path / 'genesis'} cannot be read: no such file or directory"

@@ -127,7 +127,8 @@ class HttpServer:
             return (
                 f"{name}-port {port} needs privileges that this user does not have: set another {name}-port, above 1023"
             )
-        reason = os_error_text(error) if error.errno and error.errno > 0 else error.strerror  # No number of the system.
+        # An unknown name has a number of the resolver, which is negative.
+        reason = "unknown name" if (error.errno or -1) < 0 else os_error_text(error)
         return f"{name}-host {host} is no address of this machine ({reason}): set another {name}-host"
 
     def _connection(self) -> LimitedHttp:

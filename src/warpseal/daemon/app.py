@@ -27,7 +27,7 @@ from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.logs.loggers import DaemonLoggers
-from warpseal.runtime.process import first_error, hangup_signal, running, stop_signals
+from warpseal.runtime.process import first_error, hangup_signal, running, stop_signals, ungrouped
 from warpseal.version import __version__
 
 log = logging.getLogger(__name__)
@@ -57,11 +57,8 @@ async def serve(
         stopping.set()
 
     loggers = loggers or DaemonLoggers(config.logs.level)
-    with stop_signals(stop), hangup_signal(loggers.reopen):
-        try:
-            await _serve(config, announce, loggers, stopping, index_command)
-        except* StartupError as failures:
-            raise first_error(failures) from None
+    with stop_signals(stop), hangup_signal(loggers.reopen), ungrouped(StartupError):
+        await _serve(config, announce, loggers, stopping, index_command)
 
 
 async def _serve(

@@ -38,7 +38,7 @@ from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, lock_descriptor
 from warpseal.runtime.locks import WorkerThreads
-from warpseal.runtime.process import first_error, hangup_signal, os_error_text, running, stop_signals, write_pid
+from warpseal.runtime.process import hangup_signal, os_error_text, running, stop_signals, ungrouped, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import P_CHAIN
@@ -72,27 +72,25 @@ async def run_index(
     stopping, has_worker_exited = asyncio.Event(), False
     loggers.add_chains(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
     profiles, data_dir = config.profiles, config.peers.data_dir
-    try:
-        with open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX) as profiler:
-            profilers = PairedProfiler(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
+    profiling = open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX)
+    with ungrouped(StartupError), profiling as profiler:
+        profilers = PairedProfiler(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
 
-            async def on_opened(worker: Worker, line: str) -> None:
-                announce(line)
-                with suppress(CallRefused):
-                    await profilers.join(worker.call)
+        async def on_opened(worker: Worker, line: str) -> None:
+            announce(line)
+            with suppress(CallRefused):
+                await profilers.join(worker.call)
 
-            def on_worker_exit() -> None:
-                nonlocal has_worker_exited
-                has_worker_exited = True
-                stopping.set()
+        def on_worker_exit() -> None:
+            nonlocal has_worker_exited
+            has_worker_exited = True
+            stopping.set()
 
-            handlers = {**level_handlers(loggers), **profile_handlers(profilers.take)}
-            with stop_signals(stopping.set):
-                async with running(serve_commands(data_dir, handlers)):
-                    indexing = _index(config, loggers, on_opened, on_worker_exit)
-                    await _run_until(stopping, indexing, ends_with_stdin=ends_with_stdin)
-    except* StartupError as errors:
-        raise first_error(errors) from None
+        handlers = {**level_handlers(loggers), **profile_handlers(profilers.take)}
+        with stop_signals(stopping.set):
+            async with running(serve_commands(data_dir, handlers)):
+                indexing = _index(config, loggers, on_opened, on_worker_exit)
+                await _run_until(stopping, indexing, ends_with_stdin=ends_with_stdin)
     if has_worker_exited:
         raise StartupError("the worker process of the index ended by itself: its log says why")
     log.info("indexer stopped")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -218,7 +218,8 @@ def _indexed_blocks(config: Config, identity: LockedIdentity, stack: AsyncExitSt
 def delete_waiting_blocks(folder: Path) -> None:
     """Delete the file that earlier versions kept for P-Chain blocks that the index did not have yet."""
     for suffix in ("", "-wal", "-shm"):
-        (folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
 
 
 def metric_sources(services: Services, config: Config) -> MetricSources:

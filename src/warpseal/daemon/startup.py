@@ -21,7 +21,7 @@ from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import DaemonStatus, StatusSources
 from warpseal.daemon.validators_api import ValidatorsApi
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
@@ -141,6 +141,11 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
         from warpseal.indexer.network import load_genesis
 
         await asyncio.to_thread(load_genesis, network_id, config.indexer.genesis_file)
+    if folder is None and not config.index.url:
+        raise StartupError(
+            f"data-dir {config.peers.data_dir} is read-only, so there is no place for the index: "
+            "make it writable, or set index-url"
+        )
     return index_url(config.index, folder)
 
 

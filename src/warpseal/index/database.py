@@ -38,15 +38,13 @@ _LOG_OF_CACHE: Final = 0.5
 
 
 def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
-    """Return the URL of the index. folder: the network's folder of a daemon, None if it is read-only.
+    """Return the URL of the index. folder: the network's folder of a daemon.
 
     Raises StartupError if there is no place for it.
     """
     url = resolve_url(settings.url, folder, INDEX_NAME)
     if url is None:
-        raise StartupError(
-            "data-dir is read-only, so there is no place for the index: make it writable, or set index-url"
-        )
+        raise StartupError("index-url is not set, and there is no folder for the index")
     if url.kind is StoreKind.OFF:
         raise StartupError("index-url is off: name no chain in index-chains instead")
     return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _in_schema(url.text))

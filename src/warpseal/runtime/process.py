@@ -56,6 +56,21 @@ def hangup_signal(on_signal: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
+@contextmanager
+def ungrouped(kind: type[E]) -> Iterator[None]:
+    """Raise an error of this kind by itself if it leaves the block in a group; a group with other errors stays.
+
+    A `raise` inside `except*` would do so only from Python 3.11.4 on.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        errors, others = group.split(kind)
+        if errors is None or others is not None:
+            raise
+        raise first_error(errors) from None
+
+
 def first_error(errors: BaseExceptionGroup[E]) -> E:
     """Return the first error in a group, however deep it is."""
     error = errors.exceptions[0]

@@ -294,3 +294,9 @@ def test_the_indexer_check_names_a_stopped_chain() -> None:
     assert run_check(indexer_check(lambda: 1.0, settings, lambda: stops)).error == stops[0]
     result = run_check(indexer_check(lambda: 61.0, settings, lambda: stops)).error
     assert result == f"silent for 1m1s > 1m0s; {stops[0]}"
+
+
+async def test_a_file_system_without_a_size_is_not_full() -> None:
+    found = diskspace_check(Path("/proc/self/nowhere"), HealthSettings()).run()
+    assert inspect.isawaitable(found)
+    assert await found == CheckOutcome({})

@@ -108,6 +108,8 @@ def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
     async def run() -> CheckOutcome:
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         usage = await asyncio.to_thread(shutil.disk_usage, existing)
+        if not usage.total:
+            return CheckOutcome({})  # A file system without a size.
         percent = usage.free * 100 // usage.total
         message: dict[str, Any] = {"availableDiskBytes": usage.free, "availableDiskPercentage": percent}
         reason = f"remaining available disk space percentage ({percent}%) is below"
