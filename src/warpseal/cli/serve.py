@@ -13,7 +13,6 @@ from pathlib import Path
 from warpseal.cli.process import run_daemon, set_up_logging
 from warpseal.config.keys import GROUP_CONTENTS, KEYS
 from warpseal.config.load import CONFIG_FILE_NAMES, Loaded, find_service_addresses, load
-from warpseal.daemon.app import serve
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +79,9 @@ def load_config(args: argparse.Namespace) -> Loaded:
 
 def run(args: argparse.Namespace) -> int:
     """Run the daemon until SIGTERM or SIGINT; return the exit code."""
+    # Imported late: other commands read their configuration by this module.
+    from warpseal.daemon.app import serve
+
     loaded = load_config(args)
     config = loaded.config
     loggers = set_up_logging(config.logs)

@@ -18,13 +18,13 @@ import msgspec
 
 from warpseal.api.status.document import (
     CONNECTED,
+    STATUS_PATH,
     AggregationStatus,
     ChainSummary,
     StatusDocument,
     SubnetStatus,
     ValidatorStatus,
 )
-from warpseal.api.status.endpoints import STATUS_PATH
 from warpseal.cli.process import Command
 from warpseal.cli.serve import add_config_arguments, config_file
 from warpseal.config.load import find_data_dir

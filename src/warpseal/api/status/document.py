@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+STATUS_PATH: Final = "/status.json"
 MAX_VALIDATORS: Final = 5_000
 """Rows of validators in one document, over all subnets, the heaviest of each subnet first."""
 MAX_MISSING: Final = 50

@@ -22,12 +22,12 @@ from warpseal.api.http_protocol import ABORT
 from warpseal.api.middleware import client_address, is_from_this_machine
 from warpseal.api.node.access import AllowedHosts
 from warpseal.api.settings import ApiSettings
+from warpseal.api.status.document import STATUS_PATH
 from warpseal.api.status.feed import StatusFeed, StatusSource
 from warpseal.api.status.page import POLICY
 from warpseal.errors import NotFound
 
 PAGE_PATH: Final = "/"
-STATUS_PATH: Final = "/status.json"
 EVENTS_PATH: Final = "/status/events"
 METRICS_LINK_PATH: Final = "/status/metrics"
 
