@@ -6,6 +6,7 @@ Source of truth: avalanchego `staking/tls.go` (the certificate's fields, serial 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -52,7 +53,15 @@ class Identity:
 
 def make_identity(seed: bytes, *, rsa_key: bool = False) -> Identity:
     """Return the identity that `seed` determines; an RSA-2048 key is fresh every time."""
-    tls_key: PrivateKey = rsa.generate_private_key(65537, 2048) if rsa_key else _p256_key(seed)
+    return _build_identity(seed, rsa.generate_private_key(65537, 2048)) if rsa_key else _derive_identity(seed)
+
+
+@lru_cache(1024)
+def _derive_identity(seed: bytes) -> Identity:
+    return _build_identity(seed, _p256_key(seed))
+
+
+def _build_identity(seed: bytes, tls_key: PrivateKey) -> Identity:
     secret = bls.generate_secret(sha256(b"bls" + seed).digest())
     public_key = bls.public_key_bytes(bls.derive_public_key(secret))
     leaf = parse_leaf(make_certificate(tls_key))
