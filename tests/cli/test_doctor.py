@@ -23,7 +23,7 @@ PLAN = Plan(validators=8, l1s=(L1Plan(validators=4),))
 async def run_doctor(
     network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, wait: str = "1"
 ) -> FinishedCommand:
-    finished = await run_command("doctor", "--config", str(write_config_file(network, folder, keys)), "--wait", wait)
+    finished = await run_command("doctor", "--config", write_config_file(network, folder, keys), "--wait", wait)
     assert "Traceback" not in finished.stderr
     return finished
 

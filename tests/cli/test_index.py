@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import signal
 import sqlite3
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +14,10 @@ from typing import Any
 import zstandard
 
 from tests.chains.p_vectors import genesis_bytes
-from tests.eventually import finish, until
+from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query
+from tests.integration.process import run_command, start_command
 from warpseal.cli.index import describe_chain
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
@@ -39,24 +36,10 @@ def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
     return file
 
 
-async def start_index(*arguments: object) -> Process:
-    """Return a running `warpseal index ...`."""
-    command = (sys.executable, "-m", "warpseal", "index", *map(str, arguments))
-    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
-
-
-async def kill_process(process: Process) -> None:
-    """End a process that a test left behind."""
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
-
-
-async def run_index(*arguments: object) -> tuple[int | None, str]:
+async def run_index(*arguments: object) -> tuple[int, str]:
     """Return the exit code and the output of a command."""
-    process = await start_index(*arguments)
-    output, errors = await finish(process.communicate())
-    return process.returncode, output.decode() + errors.decode()
+    ended = await run_command("index", *arguments)
+    return ended.code, ended.stdout + ended.stderr
 
 
 def read_heights(config: Path) -> list[int]:
@@ -79,16 +62,13 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(node))
         config = config_file(tmp_path, node)
-        first = await start_index("run", "--config", config)
-        stack.push_async_callback(kill_process, first)
+        first = await stack.enter_async_context(start_command("index", "run", "--config", config))
         await until_indexed(config, [9, 4, 7])
         first.kill()
-        await first.wait()
+        await first.ended()
         node.tips.clear()
-        second = await start_index("run", "--config", config)
-        stack.push_async_callback(kill_process, second)
-        assert second.stdout is not None
-        assert (await second.stdout.readline()).startswith(b"warpseal is indexing: network=88888 index=sqlite:///")
+        second = await stack.enter_async_context(start_command("index", "run", "--config", config))
+        assert (await second.read_line()).startswith("warpseal is indexing: network=88888 index=sqlite:///")
         code, output = await run_index("run", "--config", config)
         assert (code, output.startswith(f"warpseal: process {second.pid} fills the index")) == (1, True)
         await until_indexed(config, [19, 13, 10])
@@ -98,8 +78,8 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
             0,
             [(19, 19), (13, 13), (10, 10)],
         )
-        second.send_signal(signal.SIGTERM)
-        assert await finish(second.wait()) == 0
+        second.terminate()
+        assert await second.ended() == 0
         code, output = await run_index("verify", "--config", config, "--sample", "4")
         assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong")
 
@@ -109,8 +89,7 @@ async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(node))
         config = config_file(tmp_path, node)
-        process = await start_index("run", "--config", config)
-        stack.push_async_callback(kill_process, process)
+        await stack.enter_async_context(start_command("index", "run", "--config", config))
         await until_indexed(config, [9, 7])
         chains: dict[str, dict[str, Any]] = {}
 
@@ -159,11 +138,10 @@ async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_agai
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(node))
         config = config_file(tmp_path, node)
-        first = await start_index("run", "--config", config)
-        stack.push_async_callback(kill_process, first)
+        first = await stack.enter_async_context(start_command("index", "run", "--config", config))
         await until_indexed(config, [19, 13, 10])
-        first.send_signal(signal.SIGTERM)
-        await finish(first.wait())
+        first.terminate()
+        await first.ended()
         path = damage(config, slice(None))
         for command in ("verify", "status"):
             code, output = await run_index(command, "--config", config)
@@ -171,17 +149,15 @@ async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_agai
             assert (code, sentence.startswith("warpseal: index_damaged: sqlite://")) == (1, True), sentence
             assert f"delete {path}, {path}-wal and {path}-shm" in sentence
             assert "Traceback" not in output
-        second = await start_index("run", "--config", config)
-        stack.push_async_callback(kill_process, second)
-        assert second.stderr is not None
-        while b"index is damaged" not in (line := await finish(second.stderr.readline())):
-            assert line
+        second = await stack.enter_async_context(start_command("index", "run", "--config", config))
+        damage_line = await second.until_logged("index is damaged")
         for name in ("index.db", "index.db-wal", "index.db-shm"):
             path.with_name(name).unlink(missing_ok=True)
         await until_indexed(config, [19, 13, 10])
-        second.send_signal(signal.SIGTERM)
-        _, errors = await finish(second.communicate())
-        assert (second.returncode, b"index is damaged" in errors, b"Traceback" in errors) == (0, False, False)
+        second.terminate()
+        assert await second.ended() == 0
+        later = "".join(second.stderr).partition(damage_line)[2]
+        assert ("index is damaged" in later, "Traceback" in later) == (False, False)
 
 
 async def test_verify_finds_damaged_pages(tmp_path: Path) -> None:
@@ -189,11 +165,10 @@ async def test_verify_finds_damaged_pages(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(node))
         config = config_file(tmp_path, node)
-        indexer = await start_index("run", "--config", config)
-        stack.push_async_callback(kill_process, indexer)
+        indexer = await stack.enter_async_context(start_command("index", "run", "--config", config))
         await until_indexed(config, [19, 13, 10])
-        indexer.send_signal(signal.SIGTERM)
-        await finish(indexer.wait())
+        indexer.terminate()
+        await indexer.ended()
         damage(config, slice(20, None))
         code, output = await run_index("verify", "--config", config)
         assert (code, output.splitlines()[-1].startswith("warpseal: index_damaged: ")) == (1, True)
@@ -209,35 +184,32 @@ async def test_verify_fails_at_once_if_no_node_answers(tmp_path: Path) -> None:
 
 
 async def test_the_index_process_has_the_lowest_priority_by_default(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(serving(ReplayNode()))
-        process = await start_index("run", "--config", config_file(tmp_path, node, **{"index-low-priority": True}))
-        stack.push_async_callback(kill_process, process)
-        assert process.stdout is not None
-        await process.stdout.readline()
+    async with serving(ReplayNode()) as node, AsyncExitStack() as stack:
+        config = config_file(tmp_path, node, **{"index-low-priority": True})
+        process = await stack.enter_async_context(start_command("index", "run", "--config", config))
+        await process.read_line()
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
         assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
 
 
 async def test_the_index_process_keeps_its_priority_if_index_low_priority_is_off(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(serving(ReplayNode()))
-        process = await start_index("run", "--config", config_file(tmp_path, node))
-        stack.push_async_callback(kill_process, process)
-        assert process.stdout is not None
-        await process.stdout.readline()
+    async with (
+        serving(ReplayNode()) as node,
+        start_command("index", "run", "--config", config_file(tmp_path, node)) as process,
+    ):
+        await process.read_line()
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == os.getpriority(os.PRIO_PROCESS, 0)
         assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
 
 
 async def test_the_index_process_exits_when_its_standard_input_closes(tmp_path: Path) -> None:
-    async with serving(ReplayNode()) as node:
-        process = await start_index("run", "--config", config_file(tmp_path, node), "--ends-with-stdin")
-        assert process.stdout is not None
-        assert process.stdin is not None
-        await process.stdout.readline()
+    async with (
+        serving(ReplayNode()) as node,
+        start_command("index", "run", "--config", config_file(tmp_path, node), "--ends-with-stdin") as process,
+    ):
+        await process.read_line()
         process.stdin.close()
-        assert await finish(process.wait()) == 0
+        assert await process.ended() == 0
 
 
 async def test_index_run_fails_if_index_chains_is_empty(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.cli.test_index import config_file, kill_process, start_index
-from tests.eventually import until
+from tests.cli.test_index import config_file
+from tests.eventually import finish, until
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import Daemon, run_daemon
+from tests.integration.process import start_command
 from warpseal.config.load import load
 
 KEYS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
@@ -23,8 +23,7 @@ async def test_the_indexer_check_fails_after_two_rounds_without_a_report_until_t
         config = config_file(tmp_path, node, **KEYS, **OPEN)
         daemon = await stack.enter_async_context(run_daemon(load(config, {}, {}).config))
         assert await indexer_check_error(daemon) in ("not yet run", "nothing was heard of the indexer yet", None)
-        indexer = await start_index("run", "--config", config)
-        stack.push_async_callback(kill_process, indexer)
+        indexer = await stack.enter_async_context(start_command("index", "run", "--config", config))
         await until(lambda: has_indexer_error(daemon, ""))
         indexer.send_signal(signal.SIGSTOP)
         await until(lambda: has_indexer_error(daemon, "silent for "))
@@ -32,7 +31,7 @@ async def test_the_indexer_check_fails_after_two_rounds_without_a_report_until_t
         indexer.send_signal(signal.SIGCONT)
         await until(lambda: has_indexer_error(daemon, ""))
         indexer.kill()
-        await indexer.wait()
+        await indexer.ended()
         await profile(daemon)
         assert (tmp_path / "data" / "profiles" / "lock.profile").exists()
         await until(lambda: has_indexer_error(daemon, "silent for "))
@@ -40,9 +39,8 @@ async def test_the_indexer_check_fails_after_two_rounds_without_a_report_until_t
 
 async def profile(daemon: Daemon) -> None:
     """Write a profile of the daemon, which does not wait for the indexer."""
-    async with asyncio.timeout(20):
-        body = {"jsonrpc": "2.0", "id": 1, "method": "admin.lockProfile"}
-        assert (await daemon.post("/ext/admin", body)).body["result"] == {}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "admin.lockProfile"}
+    assert (await finish(daemon.post("/ext/admin", body))).body["result"] == {}
 
 
 async def indexer_check_error(daemon: Daemon) -> str | None:

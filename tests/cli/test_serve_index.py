@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,9 +10,10 @@ from typing import Any
 
 import aiohttp
 
-from tests.cli.test_index import config_file, kill_process, start_index, until_indexed
-from tests.eventually import finish, until
+from tests.cli.test_index import config_file, until_indexed
+from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
+from tests.integration.process import start_command
 from tests.ops.profiles.read_profile import read_profile
 
 ADMINISTERED = {"api-port": 0, "metrics-port": 0, "api-admin-enabled": True, "health-check-frequency": "1s"}
@@ -27,12 +24,8 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
         config = config_file(tmp_path, node, **{"api-port": 0, "metrics-port": 0})
-        command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
-        daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
-        stack.push_async_callback(kill_process, daemon)
-        assert daemon.stdout is not None
-        line = (await finish(daemon.stdout.readline())).decode()
-        url = line.split("api=")[1].split()[0]
+        daemon = await stack.enter_async_context(start_command("serve", "--config", config))
+        url, metrics_url = await daemon.listening()
         await until_indexed(config, [19, 13, 10])
 
         async def is_fresh() -> bool:
@@ -51,18 +44,16 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
             "x-chain": ("13", 0),
             "c-chain": ("10", 0),
         }
-        samples = (await get_text(line.split("metrics=")[1].split()[0] + "/metrics")).splitlines()
+        samples = (await get_text(metrics_url + "/metrics")).splitlines()
         assert 'warpseal_index_height{chain="p-chain"} 19.0' in samples
         assert 'warpseal_index_node_height{chain="x-chain"} 13.0' in samples
         assert 'warpseal_index_lag_seconds{chain="c-chain"} 0.0' in samples
         assert any(row.startswith('warpseal_index_pages_total{chain="p-chain",kind="blocks"}') for row in samples)
-        daemon.send_signal(signal.SIGTERM)
-        assert await finish(daemon.wait()) == 0
+        daemon.terminate()
+        assert await daemon.ended() == 0
         # The lock of the index is free, because the index process has exited.
-        again = await start_index("run", "--config", config)
-        stack.push_async_callback(kill_process, again)
-        assert again.stdout is not None
-        assert (await finish(again.stdout.readline())).startswith(b"warpseal is indexing")
+        again = await stack.enter_async_context(start_command("index", "run", "--config", config))
+        assert (await again.read_line()).startswith("warpseal is indexing")
 
 
 async def test_profiles_of_the_indexer_are_written_beside_those_of_the_daemon(tmp_path: Path) -> None:
@@ -108,14 +99,9 @@ async def test_set_logger_level_changes_the_level_of_the_indexer(tmp_path: Path)
 @asynccontextmanager
 async def run_serve(config: Path) -> AsyncIterator[str]:
     """Run `warpseal serve`; yield the URL of its API."""
-    command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
-    daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
-    try:
-        assert daemon.stdout is not None
-        line = (await finish(daemon.stdout.readline())).decode()
-        yield line.split("api=")[1].split()[0]
-    finally:
-        await kill_process(daemon)
+    async with start_command("serve", "--config", config) as daemon:
+        api_url, _ = await daemon.listening()
+        yield api_url
 
 
 async def admin(url: str, method: str, **params: object) -> Any:

@@ -21,7 +21,7 @@ PLAN = Plan(
 
 
 async def ask(folder: Path, *words: str) -> FinishedCommand:
-    return await run_command(*words, "--data-dir", str(folder / "data"))
+    return await run_command(*words, "--data-dir", folder / "data")
 
 
 async def test_the_commands_show_what_the_daemon_answers(tmp_path: Path) -> None:
@@ -81,16 +81,16 @@ async def test_a_daemon_writes_its_address_and_removes_it_at_a_clean_stop(tmp_pa
         file = write_config_file(network, tmp_path)
         # warpseal health finds this daemon alive although it serves no /ext/health.
         environ = {"WARPSEAL_API_HEALTH_ENABLED": "false", "WARPSEAL_NOT_KNOWN": "1", "API_PORT": "tcp://10.0.0.1:80"}
-        async with start_command("serve", "--config", str(file), environ=environ) as command:
+        async with start_command("serve", "--config", file, environ=environ) as command:
             api, metrics = await command.listening()
             found = read_listening_daemon(tmp_path / "data")
-            assert found == ListeningDaemon(api, metrics, command.process.pid)
+            assert found == ListeningDaemon(api, metrics, command.pid)
             # The config file names the folder.
-            by_file = await run_command("health", "--config", str(file))
+            by_file = await run_command("health", "--config", file)
             assert (by_file.code, by_file.stdout.partition(";")[0]) == (0, "alive: the daemon answers /health")
             watched = await run_command("health", environ={"WARPSEAL_DATA_DIR": str(tmp_path / "data")})
             assert watched.code == 0
-            command.process.terminate()
+            command.terminate()
             assert await command.ended() == 0
         ignored = [line for line in command.stderr if "environment variable ignored" in line]
         assert ["API_PORT" in ignored[0], "WARPSEAL_NOT_KNOWN" in ignored[1], len(ignored)] == [True, True, 2]
@@ -105,10 +105,9 @@ async def test_watch_shows_the_status_again_and_again(tmp_path: Path) -> None:
     ):
         await daemon.until_ready()
         async with start_command("status", "--watch", "--url", daemon.api_url) as command:
-            assert command.process.stdout is not None
             times = 0
             while times < 2:
-                times += (await command.process.stdout.readline()).startswith(b"ready at ")
+                times += (await command.read_line()).startswith("ready at ")
         assert times == 2
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,11 +12,12 @@ import aiohttp
 from aiohttp import web
 
 from tests.chains.exchanges import lines
-from tests.cli.test_index import config_file, kill_process
-from tests.eventually import TIMEOUT_S, until
+from tests.cli.test_index import config_file
+from tests.eventually import until
 from tests.evm_rpc.evm import Node, recorded, replay
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import Daemon
+from tests.integration.process import RunningCommand, start_command
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 L1_CHAIN: Final[str] = next(
@@ -136,31 +134,16 @@ async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) 
         ]
         more = {"api-port": 0, "metrics-port": 0, "evm-chains": chains}
         more |= {name.replace("_", "-"): value for name, value in keys.items()}
-        process = await serve(config_file(folder, node, **more))
-        stack.push_async_callback(kill_process, process)
+        command = start_command("serve", "--config", config_file(folder, node, **more))
+        process = await stack.enter_async_context(command)
         yield Scene(await stack.enter_async_context(daemon_of(process)), l1)
 
 
-async def serve(config: Path) -> Process:
-    """Start `warpseal serve`."""
-    command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
-    return await asyncio.create_subprocess_exec(*command, stdout=PIPE)
-
-
 @asynccontextmanager
-async def daemon_of(process: Process) -> AsyncIterator[Daemon]:
+async def daemon_of(process: RunningCommand) -> AsyncIterator[Daemon]:
     """Open a client of a daemon that is starting; at the end, stop it as an operator would."""
-    assert process.stdout is not None
-    line = (await asyncio.wait_for(process.stdout.readline(), TIMEOUT_S)).decode()
-    api_url, metrics_url = (line.split(f"{name}=")[1].split()[0] for name in ("api", "metrics"))
-    waiting = asyncio.create_task(drained(process))
+    api_url, metrics_url = await process.listening()
     async with aiohttp.ClientSession() as session:
-        yield Daemon(api_url, metrics_url, session, waiting)
+        yield Daemon(api_url, metrics_url, session, process.exit_code)
     process.terminate()
-    await waiting
-    assert process.returncode == 0
-
-
-async def drained(process: Process) -> None:
-    """Wait for the end of a process, whatever it prints."""
-    await process.communicate()
+    assert await process.ended() == 0

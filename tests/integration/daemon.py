@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
@@ -29,6 +29,8 @@ from warpseal.simnet.values import SimMessage
 
 AGGREGATE_PATH = "/aggregate-signatures"
 AGGREGATE_V1_PATH = "/v1/signatureAggregator/fuji/aggregateSignatures"
+LONG: Final = {"request-timeout-seconds": 1200, "max-request-timeout-seconds": 1200}
+"""Keys with which a request that waits for its timeout waits longer than any test."""
 # Imported with the tests, so that the first daemon of a process starts as fast as the others.
 _LOADED = start_services
 _PACKAGE = Path(warpseal.__file__).parent
@@ -60,12 +62,12 @@ class Reply:
 
 @dataclass(frozen=True)
 class Daemon:
-    """A running daemon. task: ends with the daemon."""
+    """A running daemon. ended: done when the daemon is."""
 
     api_url: str
     metrics_url: str
     session: aiohttp.ClientSession
-    task: asyncio.Task[None]
+    ended: asyncio.Future[Any]
 
     async def aggregate(self, message: SimMessage | None = None, **fields: Any) -> Reply:
         """Aggregate by the reference's endpoint; `_` in field names stands for `-`."""

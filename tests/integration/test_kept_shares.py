@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 from sqlalchemy import func, select
 
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.integration.daemon import AGGREGATE_PATH, build_config, run_daemon, run_network, write_config_file
-from tests.integration.forked_daemons import run_daemon_forker
 from tests.integration.message_verifier import verify_signed_message
+from tests.integration.process import start_command
 from tests.store.signed import create_store
 from warpseal.bls import sign
 from warpseal.simnet.network import SimulatedNetwork
@@ -29,7 +29,6 @@ from warpseal.store.url import StoreUrl
 from warpseal.warp.message import UnsignedMessage
 
 GET = "/v1/signatureAggregator/fuji/aggregateSignatures/"
-PATIENCE_S = 30.0
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -49,32 +48,33 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
     store_url: str, tmp_path: Path
 ) -> None:
     plan = Plan(validators=1, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/2-3:silent"),))
-    async with (
-        run_network(plan) as network,
-        run_daemon_forker(write_config_file(network, tmp_path, {"store-url": store_url})) as forker,
-    ):
+    async with run_network(plan) as network:
+        config = write_config_file(network, tmp_path, {"store-url": store_url})
         l1 = network.subnets[1].subnet_id
         body = {"message": network.messages_of(l1)[0].unsigned.raw.hex()}
-        async with forker.start() as life, aiohttp.ClientSession(await life.listening) as session:
-            asking = asyncio.create_task(session.post(AGGREGATE_PATH, json=body).__aenter__())
+        async with start_command("serve", "--config", config) as daemon, aiohttp.ClientSession() as session:
+            api_url, _ = await daemon.listening()
+            asking = asyncio.create_task(post(session, api_url, body))
             await until(lambda: shares_in(store_url) == 2)
-            life.kill()
+            daemon.kill()
             with pytest.raises(aiohttp.ClientError):
                 await asking
         network.set_behaviour(range(len(network.validators)), "")
         before = asked(network)
-        async with (
-            forker.start() as life,
-            aiohttp.ClientSession(await life.listening) as session,
-            asyncio.timeout(PATIENCE_S),
-            session.post(AGGREGATE_PATH, json=body) as response,
-        ):
-            signed = (await response.json())["signed-message"]
+        async with start_command("serve", "--config", config) as daemon, aiohttp.ClientSession() as session:
+            api_url, _ = await daemon.listening()
+            signed = (await finish(post(session, api_url, body)))["signed-message"]
         verdict = verify_signed_message(network, signed, bytes.fromhex(body["message"]), l1, 67)
         assert len(verdict.signers) >= 3
         more = [after - earlier for earlier, after in zip(before, asked(network), strict=True)]
         assert more[:3] == [0, 0, 0]
         assert sum(more) >= 1
+
+
+async def post(session: aiohttp.ClientSession, api_url: str, body: dict[str, str]) -> dict[str, str]:
+    async with session.post(api_url + AGGREGATE_PATH, json=body) as response:
+        answer: dict[str, str] = await response.json()
+        return answer
 
 
 def shares_in(store_url: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from tests.eventually import TIMEOUT_S, until
 from tests.integration.daemon import AGGREGATE_PATH, run_network, write_config_file
-from tests.integration.forked_daemons import DaemonForker, run_daemon_forker
+from tests.integration.process import start_command
 from tests.store.postgres import PostgresServer
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
@@ -27,6 +26,8 @@ from warpseal.store.url import StoreUrl
 from warpseal.warp.l1_messages import bootstrap_validation_id
 
 KILLS = 200
+# Longer than an answer takes, so that the polls do not use up the processor.
+POLL_S = 0.02
 SERIES = 4
 GET = "/v1/signatureAggregator/fuji/aggregateSignatures/"
 # The daemon waits this long for the commit; a later answer may have been sent before it.
@@ -43,7 +44,7 @@ class DaemonSeries:
     """
 
     network: SimulatedNetwork
-    forker: DaemonForker
+    config: Path
     number: int
     rnd: Random
     messages: Iterator[SimMessage]
@@ -64,11 +65,12 @@ class DaemonSeries:
 
     async def run_one(self) -> None:
         """Run a daemon, send requests, and kill it at a random moment: while it starts, or after some answers."""
-        async with self.forker.start() as daemon:
+        async with start_command("serve", "--config", self.config) as daemon:
             if self.rnd.random() < 0.2:
                 await asyncio.sleep(self.rnd.uniform(0.0, 0.3))
                 return
-            asking = asyncio.create_task(self._ask(await daemon.listening))
+            api_url, _ = await daemon.listening()
+            asking = asyncio.create_task(self._ask(api_url))
             enough = self.answers + self.rnd.randint(0, 8)
             await until(lambda: self.answers >= enough or asking.done())
             await asyncio.sleep(self.rnd.uniform(0.0, 0.02))
@@ -77,13 +79,15 @@ class DaemonSeries:
 
     async def repeat_all(self) -> list[int]:
         """Repeat every answered request at a last daemon; return the statuses."""
-        async with self.forker.start() as daemon:
-            async with aiohttp.ClientSession(await daemon.listening) as session:
+        async with start_command("serve", "--config", self.config) as daemon:
+            api_url, _ = await daemon.listening()
+            async with aiohttp.ClientSession(api_url) as session:
                 statuses = [
                     await self._status(session.post(AGGREGATE_PATH, json=_body(message))) for message in self.posted
                 ]
                 statuses += [await self._status(session.get(GET + tx_hash)) for tx_hash in self.got]
-            assert await daemon.stop() == 0, self.forker.log()
+            daemon.terminate()
+            assert await daemon.ended() == 0, "".join(daemon.stderr)
         return statuses
 
     async def _ask(self, api_url: str) -> None:
@@ -119,6 +123,7 @@ class DaemonSeries:
             except aiohttp.ClientError:
                 return
             assert status in (201, 404, 503)
+            await asyncio.sleep(POLL_S)
         self.answered_gets += 1
         if monotonic() - began < COMMIT_WAIT_S:
             self.got.append(transaction.text)
@@ -157,14 +162,13 @@ def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
 
 async def test_no_answered_signature_is_lost_in_200_kills(fresh_store_url: Callable[[], str], tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, AsyncExitStack() as stack:
+    async with run_network(PLAN) as network:
         messages = iter(network.messages_of(network.subnets[1].subnet_id))
         series: dict[str, DaemonSeries] = {}
         for number in range(SERIES):
             url = fresh_store_url()
             file = write_config_file(network, tmp_path / str(number), {"store-url": url})
-            forker = await stack.enter_async_context(run_daemon_forker(file))
-            series[url] = DaemonSeries(network, forker, number, Random(number), messages)
+            series[url] = DaemonSeries(network, file, number, Random(number), messages)
         async with asyncio.TaskGroup() as tasks:
             for daemons in series.values():
                 tasks.create_task(daemons.run(KILLS // SERIES))

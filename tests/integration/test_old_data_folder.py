@@ -136,7 +136,7 @@ async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted
     place = unpack(tmp_path / "data", "index.db", "waiting-blocks.db")
     async with serving(ReplayNode()) as node:
         file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"])
-        async with start_command("serve", "--config", str(file)) as daemon, aiohttp.ClientSession() as session:
+        async with start_command("serve", "--config", file) as daemon, aiohttp.ClientSession() as session:
             api_url, _ = await daemon.listening()
 
             async def is_indexed() -> bool:
@@ -146,5 +146,5 @@ async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted
 
             await until(is_indexed)
             assert not list(place.glob("waiting-blocks*"))
-            daemon.process.terminate()
+            daemon.terminate()
             assert await daemon.ended() == 0

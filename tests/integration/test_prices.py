@@ -113,4 +113,4 @@ async def test_a_file_that_cannot_be_read_keeps_the_daemon_from_starting_and_is_
     file.write_text("date,currency,price\n2024-03-09,usd,nothing\n")
     with pytest.raises(StartupError, match=r"price-file .*prices\.csv, line 2"):
         async with run_synthetic_daemon(tmp_path / "data", price_file=str(file)) as daemon:
-            await daemon.task
+            await daemon.ended

@@ -46,7 +46,7 @@ def asked(network: SimulatedNetwork) -> int:
 async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
+        async with start_command("serve", "--config", write_config_file(network, tmp_path)) as daemon:
             api_url, _ = await daemon.listening()
             status, body = await ask(api_url, message)
             assert status == 200
@@ -54,7 +54,7 @@ async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: 
 
 
 async def test_the_ports_listen_before_the_database_and_certificate_libraries_are_loaded() -> None:
-    program = "import sys, warpseal.cli.serve; print({'sqlalchemy', 'OpenSSL', 'Crypto'} & {*sys.modules})"
+    program = "import sys, warpseal.daemon.app; print({'sqlalchemy', 'OpenSSL', 'Crypto'} & {*sys.modules})"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     assert output == b"set()\n"
@@ -78,13 +78,13 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:slow=1s"),))
     async with run_network(plan) as network:
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
-        async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
+        async with start_command("serve", "--config", write_config_file(network, tmp_path)) as daemon:
             api_url, _ = await daemon.listening()
             asking = [asyncio.create_task(ask(api_url, first, path)) for path in (AGGREGATE_PATH, AGGREGATE_V1_PATH)]
             await until(lambda: asked(network) == 6)
-            daemon.process.send_signal(number)
+            daemon.send_signal(number)
             await daemon.until_logged("stopping")
-            daemon.process.send_signal(signal.SIGHUP)
+            daemon.send_signal(signal.SIGHUP)
             await until(lambda: refuses_connections(api_url))
             with pytest.raises(aiohttp.ClientConnectionError):
                 await ask(api_url, second)
@@ -112,7 +112,7 @@ async def test_a_request_in_flight_while_the_start_fails_gets_a_503(tmp_path: Pa
         keys = {"p-chain-api": api, "info-api": api, "data-dir": str(tmp_path / "data")}
         file = tmp_path / "config.json"
         file.write_text(json.dumps({**keys, "api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}))
-        async with start_command("serve", "--config", str(file)) as daemon, aiohttp.ClientSession() as session:
+        async with start_command("serve", "--config", file) as daemon, aiohttp.ClientSession() as session:
             api_url, _ = await daemon.listening()
             host, _, port = api_url.removeprefix("http://").rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -135,11 +135,11 @@ async def test_a_request_beyond_the_grace_period_gets_shutting_down(tmp_path: Pa
     async with run_network(plan) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         file = write_config_file(network, tmp_path, {"grace-period-seconds": 0.3})
-        async with start_command("serve", "--config", str(file)) as daemon:
+        async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
             asking = asyncio.create_task(ask(api_url, message))
             await until(lambda: asked(network) >= 6)
-            daemon.process.terminate()
+            daemon.terminate()
             status, body = await asking
             assert (status, body["code"]) == (503, "shutting_down")
             assert await daemon.ended() == 0
@@ -150,14 +150,14 @@ async def test_a_second_signal_ends_the_daemon_at_once(tmp_path: Path) -> None:
     async with run_network(plan) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         file = write_config_file(network, tmp_path, {"grace-period-seconds": 600})
-        async with start_command("serve", "--config", str(file)) as daemon:
+        async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
             asking = asyncio.create_task(ask(api_url, message))
             await until(lambda: asked(network) >= 6)
-            daemon.process.terminate()
+            daemon.terminate()
             await daemon.until_logged("stopping")
-            assert daemon.process.returncode is None
-            daemon.process.terminate()
+            assert not daemon.exit_code.done()
+            daemon.terminate()
             assert await daemon.ended() == 130
             with pytest.raises(aiohttp.ClientError):
                 await asking
@@ -167,26 +167,26 @@ async def test_a_starting_daemon_stops_on_a_signal(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         dead = {"base-url": "http://127.0.0.1:9"}
         file = write_config_file(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
-        async with start_command("serve", "--config", str(file)) as daemon:
+        async with start_command("serve", "--config", file) as daemon:
             await daemon.listening()
-            daemon.process.send_signal(signal.SIGHUP)
+            daemon.send_signal(signal.SIGHUP)
             await daemon.until_logged("log files reopened")
-            daemon.process.terminate()
+            daemon.terminate()
             assert await daemon.ended() == 0
 
 
 async def test_a_second_daemon_on_the_same_data_dir_exits_with_an_error(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         file = write_config_file(network, tmp_path)
-        async with start_command("serve", "--config", str(file)) as first:
+        async with start_command("serve", "--config", file) as first:
             api_url, _ = await first.listening()
             message = network.messages_of(PRIMARY_NETWORK)[0]
             assert (await ask(api_url, message))[0] == 200
-            second = await run_command("serve", "--config", str(file))
+            second = await run_command("serve", "--config", file)
             assert second.code == 1
             *_, refusal = second.stderr.splitlines()
             folder = tmp_path / "data" / "88888"
-            holder = f"another daemon (pid {first.process.pid})"
+            holder = f"another daemon (pid {first.pid})"
             assert refusal == f"warpseal: {folder} is in use by {holder}: stop it, or give this one its own data-dir"
             assert "Traceback" not in second.stderr
             # The first one did not notice.
@@ -198,12 +198,12 @@ async def test_after_a_kill_the_lock_is_free_and_the_identity_the_same(tmp_path:
         file = write_config_file(network, tmp_path)
         identities = set()
         for place in range(2):
-            async with start_command("serve", "--config", str(file)) as daemon:
+            async with start_command("serve", "--config", file) as daemon:
                 api_url, _ = await daemon.listening()
                 assert (await ask(api_url, network.messages_of(PRIMARY_NETWORK)[place]))[0] == 200
                 line = await daemon.until_logged("daemon started")
                 identities.add(next(word for word in line.split() if word.startswith("node_id=")))
-                daemon.process.kill()
+                daemon.kill()
                 assert await daemon.ended() == -signal.SIGKILL
         assert len(identities) == 1
 
@@ -212,7 +212,7 @@ async def test_config_file_as_the_first_flag_means_serve_and_environment_setting
     async with run_network(PLAN) as network:
         file = write_config_file(network, tmp_path, {"api-port": 1})
         environ = {"API_PORT": "2", "WARPSEAL_API_PORT": "0", "LOG_LEVEL": "debug"}
-        async with start_command("--config-file", str(file), environ=environ) as daemon:
+        async with start_command("--config-file", file, environ=environ) as daemon:
             api_url, metrics_url = await daemon.listening()
             assert (await ask(api_url, network.messages_of(PRIMARY_NETWORK)[0]))[0] == 200
             async with aiohttp.ClientSession() as session, session.get(metrics_url + "/metrics") as response:
@@ -223,7 +223,7 @@ async def test_config_file_as_the_first_flag_means_serve_and_environment_setting
 async def test_a_successful_request_logs_one_line(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with start_command("serve", "--config", str(write_config_file(network, tmp_path))) as daemon:
+        async with start_command("serve", "--config", write_config_file(network, tmp_path)) as daemon:
             api_url, _ = await daemon.listening()
             body = json.dumps({"message": message.unsigned.raw.hex()}).encode()
             headers = {"X-Request-Id": "for-the-log-1", "Content-Type": "application/json"}
@@ -236,7 +236,7 @@ async def test_a_successful_request_logs_one_line(tmp_path: Path) -> None:
             for words in ("request_id=for-the-log-1", "status=200", "signers=", "message_id=", "height=20"):
                 assert words in line
             # At the level of every day a request that went well has this one line.
-            daemon.process.terminate()
+            daemon.terminate()
             await daemon.ended()
             assert sum("for-the-log-1" in line for line in daemon.stderr) == 1
 
@@ -245,13 +245,12 @@ async def test_a_daemon_runs_with_the_config_that_a_network_process_wrote(tmp_pa
     file, config = tmp_path / "network.json", tmp_path / "config.json"
     arguments = ("--validators", "7", "--messages", "3", "--presign", "1", "--behave", "0:wrong", "--write", str(file))
     async with start_command("simnet", *arguments) as network:
-        assert network.process.stdout is not None
-        assert (await network.process.stdout.readline()).startswith(b"simnet ready node=http://127.0.0.1:")
+        assert (await network.read_line()).startswith("simnet ready node=http://127.0.0.1:")
         written = json.loads(file.read_text())
         # Keys of the reference only; our own settings come from the environment.
         config.write_text(json.dumps(written["config"]))
         environ = {"WARPSEAL_DATA_DIR": str(tmp_path / "data"), "WARPSEAL_API_HOST": "127.0.0.1"}
-        async with start_command("--config-file", str(config), environ=environ) as daemon:
+        async with start_command("--config-file", config, environ=environ) as daemon:
             api_url, _ = await daemon.listening()
             assert api_url == f"http://127.0.0.1:{written['config']['api-port']}"
             async with aiohttp.ClientSession() as session:
@@ -261,9 +260,9 @@ async def test_a_daemon_runs_with_the_config_that_a_network_process_wrote(tmp_pa
                         assert response.status == 201, await response.text()
                 async with session.get(written["nodeUri"] + "/simnet/violations") as response:
                     assert (await response.json())["byKind"] == {}
-            daemon.process.terminate()
+            daemon.terminate()
             assert await daemon.ended() == 0
-        network.process.terminate()
+        network.terminate()
         assert await network.ended() == 0
 
 
@@ -285,7 +284,7 @@ async def test_a_healthy_start_says_what_runs_where_in_a_handful_of_lines_and_no
         await daemon.until_logged("first quorum reached")
         async with session.get(f"{api_url}/status.json") as response:
             status = await response.json()
-        daemon.process.terminate()
+        daemon.terminate()
         assert await daemon.ended() == 0
         assert_is_quiet(daemon.stderr)
         listening, started, quorum = (
@@ -310,7 +309,7 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
     async with serving(ReplayNode()) as node:
         file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"], log_dir=str(logs))
         async with (
-            start_command("serve", "--config", str(file), own_group=True) as daemon,
+            start_command("serve", "--config", file) as daemon,
             aiohttp.ClientSession() as session,
         ):
             api_url, _ = await daemon.listening()
@@ -330,12 +329,12 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
             assert logs / "main.log" in rotated
             for log in rotated:
                 log.rename(log.with_suffix(".old"))
-            os.killpg(daemon.process.pid, signal.SIGHUP)
+            os.killpg(daemon.pid, signal.SIGHUP)
             for log in (logs / "main.log", logs / "main-indexer.log"):
                 await until(lambda log=log: log.exists() and "log files reopened" in log.read_text())  # type: ignore[misc]
             assert await is_indexed()
-            daemon.process.terminate()
-            os.killpg(daemon.process.pid, signal.SIGHUP)
+            daemon.terminate()
+            os.killpg(daemon.pid, signal.SIGHUP)
             assert await daemon.ended() == 0
             assert_is_quiet([line for line in daemon.stderr if "log files reopened" not in line])
 

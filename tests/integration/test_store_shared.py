@@ -161,7 +161,7 @@ async def test_the_second_daemon_on_a_file_is_told_that_it_cannot_use_it(tmp_pat
         await first.daemon.until_ready()
         with pytest.raises(StartupError) as caught:
             async with run_daemon(build_config(network, tmp_path / "second", keys)) as second:
-                await second.task
+                await second.ended
         assert "store.db" in str(caught.value)
         assert "in use" in str(caught.value)
         await signed(first, network.messages_of(first.l1)[0])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from tests.cli.test_index import config_file, damage, kill_process
+from tests.cli.test_index import config_file, damage
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
+from tests.integration.process import start_command
 
 
 async def test_log_levels_and_health_cover_the_index_process_and_a_damaged_index_is_reported(tmp_path: Path) -> None:
@@ -23,13 +22,9 @@ async def test_log_levels_and_health_cover_the_index_process_and_a_damaged_index
         logs = tmp_path / "logs"
         keys = {"api-port": 0, "metrics-port": 0, "api-admin-enabled": True, "log-dir": str(logs), "log-level": "warn"}
         config = config_file(tmp_path, node, **keys, **{"health-check-frequency": "1s"})
-        command = (sys.executable, "-m", "warpseal", "serve", "--config", str(config))
-        daemon = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
-        stack.push_async_callback(kill_process, daemon)
+        daemon = await stack.enter_async_context(start_command("serve", "--config", config))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        assert daemon.stdout is not None
-        line = (await asyncio.wait_for(daemon.stdout.readline(), 60)).decode()
-        url = line.split("api=")[1].split()[0]
+        url, _ = await daemon.listening()
 
         async def check(name: str) -> dict[str, Any]:
             async with session.get(url + "/ext/health") as reply:
