@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,12 @@ TOUCHED_LOGGERS = (
 sys.setrecursionlimit(DEFAULT_RECURSION_LIMIT)
 settings.register_profile("warpseal", deadline=None)
 settings.load_profile("warpseal")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the objects of all tests and libraries: they live until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

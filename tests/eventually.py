@@ -14,10 +14,16 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 60.0
 """More than any machine needs; a test that reaches it fails."""
 _INTERVAL_S: Final = 0.005
+_LONGEST_INTERVAL_S: Final = 0.1
 
 
 async def until(condition: Callable[[], object | Awaitable[object]], timeout_s: float = TIMEOUT_S) -> None:
-    """Wait until the condition, a function or a coroutine function, returns a true value. Raises TimeoutError."""
+    """Wait until the condition, a function or a coroutine function, returns a true value. Raises TimeoutError.
+
+    Many conditions are HTTP requests, so the intervals become longer: up to a tenth of the time waited so far.
+    """
+    clock = asyncio.get_running_loop().time
+    started_s = clock()
     async with asyncio.timeout(timeout_s):
         while True:
             holds = condition()
@@ -25,7 +31,8 @@ async def until(condition: Callable[[], object | Awaitable[object]], timeout_s: 
                 holds = await holds
             if holds:
                 return
-            await asyncio.sleep(_INTERVAL_S)
+            waited_s = clock() - started_s
+            await asyncio.sleep(min(max(_INTERVAL_S, waited_s / 10), _LONGEST_INTERVAL_S))
 
 
 async def finish(work: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
