@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from starlette.requests import Request
 
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
 from tests.evm_rpc.evm import Node, capture_all_logs, missing, open_proxy, recorded_config, replay, serve_node
 from tests.evm_rpc.test_endpoint import PATH, Admission, ServedChain, serve_chain, ws_of
@@ -301,4 +301,4 @@ async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
                 except (TimeoutError, ConnectionError):
                     break
         await until(lambda: endpoint.chain.sockets.clients == 0)
-        assert await asyncio.wait_for(end_of(raw), 20) in ("closed", "reset", "closed with 1008")
+        assert await finish(end_of(raw)) in ("closed", "reset", "closed with 1008")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.eventually import until
-from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.eventually import finish, until
+from tests.integration.daemon import LONG, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind
@@ -95,10 +95,9 @@ async def test_a_request_fails_at_once_when_no_redial_falls_into_its_time(tmp_pa
 
 async def test_validators_without_a_handshake_delay_no_request(tmp_path: Path) -> None:
     plan = Plan(validators=12, l1s=(), rules=(parse_rule("0-1:mute"), parse_rule("2-3:closed")))
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, LONG)) as daemon:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with asyncio.timeout(8):
-            reply = await daemon.aggregate(message, quorum_percentage=66)
+        reply = await finish(daemon.aggregate(message, quorum_percentage=66))
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 66)
 
 

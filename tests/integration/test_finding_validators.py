@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.eventually import finish
+from tests.integration.daemon import LONG, Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
@@ -123,10 +124,9 @@ async def test_with_fewer_connections_than_validators_the_heaviest_are_connected
 async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> None:
     async with run_network(SHARED) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with run_daemon(build_config(network, tmp_path, {"allow-private-ips": False})) as daemon:
+        async with run_daemon(build_config(network, tmp_path, {**LONG, "allow-private-ips": False})) as daemon:
             # All simulated validators are on the loopback address, which is a private one.
-            async with asyncio.timeout(10):
-                kebab, v1 = await asyncio.gather(daemon.aggregate(message), daemon.aggregate_v1(message))
+            kebab, v1 = await finish(asyncio.gather(daemon.aggregate(message), daemon.aggregate_v1(message)))
             assert (await daemon.metrics())["warpseal_peer_dials_total"] == 0
     assert kebab.status == v1.status == 503
     assert kebab.detail["verdict"] == v1.detail["verdict"] == "wait"
@@ -137,10 +137,9 @@ async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> 
 async def test_validators_whose_address_nobody_knows_are_given_up_after_a_while(tmp_path: Path) -> None:
     async with run_network(Plan(validators=10, info_peers=0)) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with run_daemon(build_config(network, tmp_path, peers={"address_timeout_s": 0.5})) as daemon:
-            async with asyncio.timeout(10):
-                first = await daemon.aggregate(message)
-                second = await daemon.aggregate(message)
+        async with run_daemon(build_config(network, tmp_path, LONG, peers={"address_timeout_s": 0.5})) as daemon:
+            first = await finish(daemon.aggregate(message))
+            second = await finish(daemon.aggregate(message))
     for reply in (first, second):
         assert reply.status == 503
         assert reply.detail["counts"] == {"no_address": 10}

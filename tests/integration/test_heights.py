@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.eventually import until
-from tests.integration.daemon import AGGREGATE_PATH, Reply, build_config, run_daemon, run_network
+from tests.eventually import finish, until
+from tests.integration.daemon import AGGREGATE_PATH, LONG, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -140,13 +140,12 @@ async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Pat
 
 
 async def test_a_height_far_beyond_the_tip_is_refused_at_once(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, LONG)) as daemon:
         message = l1_message(network)
-        async with asyncio.timeout(5):
-            replies = [
-                await daemon.aggregate(message, pchain_height=31),
-                await daemon.aggregate_v1(message, pChainHeight="31"),
-            ]
+        replies = [
+            await finish(daemon.aggregate(message, pchain_height=31)),
+            await finish(daemon.aggregate_v1(message, pChainHeight="31")),
+        ]
         for reply in replies:
             assert reply.status == 400
             assert reply.body["code"] == "height_too_new"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import finish
-from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
+from tests.integration.daemon import LONG, Daemon, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -22,7 +22,6 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
 
 CLIENTS_RETRY_ON = re.compile(r"threshold|no signatures|signature weight is insufficient")
 # Far beyond what a test may take: a request that waits for its deadline fails the test.
-LONG = {"request-timeout-seconds": 1200, "max-request-timeout-seconds": 1200}
 
 
 @asynccontextmanager

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.eventually import until
-from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.eventually import finish, until
+from tests.integration.daemon import LONG, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -71,11 +70,10 @@ async def test_a_validator_that_became_inactive_since_the_sets_height_is_relucta
 async def test_reluctant_validators_are_not_awaited_while_others_suffice(tmp_path: Path) -> None:
     async with (
         run_network(a_plan("l1-0/0-2:balance=5+silent")) as network,
-        run_daemon(build_config(network, tmp_path)) as daemon,
+        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
     ):
         message = l1_message(network)
-        async with asyncio.timeout(8):
-            reply = await daemon.aggregate(message, quorum_percentage=70)
+        reply = await finish(daemon.aggregate(message, quorum_percentage=70))
         verify_signed_message(network, reply.signed, message.unsigned.raw, network.subnets[1].subnet_id, 70)
 
 

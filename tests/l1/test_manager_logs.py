@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests import paths
+from tests.eventually import TIMEOUT_S, stopped_clock
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.manager_logs import ManagerLogs, parse_registration_log
@@ -21,7 +22,7 @@ LOCALNET = paths.LOCALNET
 CHAIN = ChainID(parse_id("vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"))
 MANAGER = bytes.fromhex("4ac1d98d9cef99ec6546ded4bd550b0b287aad6d")
 REGISTERED = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"))
-QUICK = L1Settings(logs_timeout_s=0.3)
+PATIENT = L1Settings(logs_timeout_s=TIMEOUT_S)
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Chain:
     is_away: bool = False
     requested: list[tuple[int, int]] = field(default_factory=list)
     senders: set[bytes] = field(default_factory=set)
-    pause_s: float = 0.0
+    on_read: Callable[[], None] = lambda: None
 
     async def block_number(self) -> int:
         if self.is_away:
@@ -42,7 +43,8 @@ class Chain:
         return self.tip
 
     async def logs(self, wanted: LogFilter) -> tuple[EvmLog, ...]:
-        await asyncio.sleep(self.pause_s)
+        self.on_read()
+        await asyncio.sleep(0)
         assert wanted.address == WARP_PRECOMPILE
         assert wanted.topics[0] == SEND_WARP_MESSAGE
         self.senders.add(wanted.topics[1])
@@ -85,7 +87,7 @@ def test_other_messages_and_those_of_other_chains_are_no_registrations() -> None
 
 async def test_logs_are_read_newest_first_and_once() -> None:
     chain = Chain(tip=100_000, logs_at={99_500: [log_of(99_500, registration(1).encode())]})
-    logs = ManagerLogs({CHAIN: chain}, QUICK)
+    logs = ManagerLogs({CHAIN: chain}, PATIENT)
     found = await logs.find(registration(1).validation_id, CHAIN, MANAGER)
     assert found is not None
     assert found.payload == registration(1).encode()
@@ -109,20 +111,25 @@ async def test_refused_ranges_are_split() -> None:
 
 
 async def test_a_search_stops_at_its_timeout_and_the_next_search_continues_it() -> None:
-    chain = Chain(tip=10_000_000, pause_s=0.05, logs_at={0: [log_of(0, registration(1).encode())]})
-    logs = ManagerLogs({CHAIN: chain}, QUICK)
-    assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
-    first = logs.progress(CHAIN, MANAGER)["fromBlock"]
-    assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
-    assert int(logs.progress(CHAIN, MANAGER)["fromBlock"]) < int(first) < 10_000_000
+    with stopped_clock() as clock:
+        chain = Chain(
+            tip=10_000_000,
+            logs_at={0: [log_of(0, registration(1).encode())]},
+            on_read=lambda: clock.advance(TIMEOUT_S / 6),
+        )
+        logs = ManagerLogs({CHAIN: chain}, PATIENT)
+        assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
+        first = logs.progress(CHAIN, MANAGER)["fromBlock"]
+        assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
+        assert int(logs.progress(CHAIN, MANAGER)["fromBlock"]) < int(first) < 10_000_000
 
 
 async def test_an_unavailable_or_unconfigured_chain_has_no_registration() -> None:
-    logs = ManagerLogs({CHAIN: Chain(tip=5, is_away=True)}, QUICK)
+    logs = ManagerLogs({CHAIN: Chain(tip=5, is_away=True)}, PATIENT)
     assert await logs.find(REGISTERED, CHAIN, MANAGER) is None
     assert await logs.find(REGISTERED, ChainID(bytes(32)), MANAGER) is None
     assert await logs.find(REGISTERED, CHAIN, b"short") is None
     assert logs.progress(ChainID(bytes(32)), MANAGER) == {"configured": False}
     assert logs.has_chain(CHAIN)
-    refused = ManagerLogs({CHAIN: Chain(tip=5, longest=0)}, QUICK)
+    refused = ManagerLogs({CHAIN: Chain(tip=5, longest=0)}, PATIENT)
     assert await refused.find(REGISTERED, CHAIN, MANAGER) is None

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.eventually import until
+from tests.eventually import finish, until
 from warpseal import bls
 from warpseal.peers.addresses import Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
@@ -111,7 +111,7 @@ async def connected(
             connection.close(ConnectionFailure.STOPPED)
             finished.set()
             server.close()
-            await asyncio.wait_for(listener.ended.wait(), 10)
+            await finish(listener.ended.wait())
 
 
 async def test_nothing_is_sent_to_a_node_other_than_the_expected_one(tmp_path: Path) -> None:

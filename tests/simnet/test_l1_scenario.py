@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.simnet.sessions import small_network, state_at_tip
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import NoMessage
@@ -70,7 +70,7 @@ async def test_the_command_runs_the_scenario_and_continues(capsys: pytest.Captur
 
     await until(is_complete)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert await asyncio.wait_for(task, 10) == 0
+    assert await finish(task) == 0
     assert output.startswith("simnet ready")
     assert len(re.findall(r"GET http://127\.0\.0\.1:1234/v1/\S+/[1-9A-HJ-NP-Za-km-z]{40,60}\n", output)) == 14
 
@@ -82,4 +82,4 @@ async def test_a_scenario_can_be_interrupted() -> None:
     task = asyncio.create_task(main.run(parser.parse_args(words)))
     await asyncio.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert await asyncio.wait_for(task, 10) == 0
+    assert await finish(task) == 0

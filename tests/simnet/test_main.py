@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.simnet.client import call, connected
 from warpseal import bls
 from warpseal.errors import StartupError
@@ -76,7 +76,7 @@ async def test_the_file_contains_everything_that_a_client_needs(
         assert entry["signingSubnetId"] in {primary["subnetId"], l1["subnetId"]}
         bytes.fromhex(entry["justification"])
     os.kill(os.getpid(), signal.SIGTERM)
-    assert await asyncio.wait_for(task, 10) == 0
+    assert await finish(task) == 0
     shown = capsys.readouterr()
     assert shown.out.count("\n") == 1
     assert shown.out.startswith(f"simnet ready node={written['nodeUri']} network=88888 validators=6 messages=18")
@@ -96,7 +96,7 @@ async def test_the_config_has_only_reference_keys_and_free_ports(tmp_path: Path)
         server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", port)
         server.close()
     os.kill(os.getpid(), signal.SIGINT)
-    assert await asyncio.wait_for(task, 10) == 0
+    assert await finish(task) == 0
     assert os.listdir(tmp_path) == ["network.json"]
 
 
@@ -106,7 +106,7 @@ async def test_given_ports_are_written_to_the_config(tmp_path: Path) -> None:
     assert (written["config"]["api-port"], written["config"]["metrics-port"]) == (8080, 8081)
     assert len(written["subnets"]) == 1
     os.kill(os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(task, 10)
+    await finish(task)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_the_command_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
-    line = await asyncio.wait_for(process.stdout.readline(), 20)
+    line = await finish(process.stdout.readline())
     assert line.startswith(b"simnet ready")
     written = json.loads(file.read_text())
     message = UnsignedMessage.parse(bytes.fromhex(written["messages"][-1]["message"]))
@@ -151,4 +151,4 @@ async def test_the_command_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     async with connected(port, written["networkId"]) as peer:
         assert isinstance(await peer.ask(message.source_chain_id, message.raw), bytes)
     process.terminate()
-    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert await finish(process.wait()) == 0

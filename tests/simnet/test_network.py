@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, finish, until
 from tests.simnet.client import Identity, call, connected, dialled, report
 from tests.simnet.sessions import VECTORS
 from warpseal import bls
@@ -81,8 +81,7 @@ async def test_garbage_instead_of_tls_and_silence_close_the_connection() -> None
         for said in (b"GET / HTTP/1.1\r\n\r\n", b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", port_of(network))
             writer.write(said)
-            async with asyncio.timeout(10):
-                await reader.read()
+            await finish(reader.read())
             writer.close()
         assert network.violations.by_kind() == {ViolationKind.TLS_FAILED: 1, ViolationKind.TLS_TIMEOUT: 1}
 
@@ -192,7 +191,7 @@ async def test_a_flood_reaches_the_client_and_the_rest_still_works() -> None:
     ):
         await peer.send(identity.handshake(network.network_id), p2p.Message(peer_list=p2p.PeerList()))
         garbage = 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             while garbage < 50:
                 length = int.from_bytes(await peer._reader.readexactly(4), "big")
                 await peer._reader.readexactly(length)

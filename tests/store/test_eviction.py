@@ -58,7 +58,6 @@ async def test_a_loaded_message_counts_as_used(any_store_url: str) -> None:
         await keep(store, 1)
         await age(store, 1, 0.9 * DAY_S)
         assert (await store.archive.load(message(1).id)).signatures
-        await asyncio.sleep(0.1)
     async with store_at(any_store_url, max_age_s=DAY_S / 2) as store:
         await until(lambda: store.status().size_bytes > 0)
         assert (await store.archive.load(message(1).id)).signatures

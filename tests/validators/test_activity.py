@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.eventually import until
+from tests.eventually import finish, until
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, node_id, recorded_result
 from tests.validators.world import nth_node, world
 from warpseal.node.p_chain import CurrentValidation
@@ -115,8 +115,7 @@ async def test_a_failing_call_keeps_the_last_answer() -> None:
 async def test_a_failing_node_ends_the_wait_for_activity() -> None:
     async with world(RecordedNode({METHOD: lambda _: web.Response(status=500)})) as here:
         with here.activity.watch(L1):
-            async with asyncio.timeout(5):
-                await here.activity.ready(L1)
+            await finish(here.activity.ready(L1))
             assert here.activity.inactive(L1) == frozenset()
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.api.node.world import ADMIN, HEALTH, SETTINGS, World, world
+from tests.eventually import finish
 from warpseal.api.node.jsonrpc_gorilla import MAX_BODY_BYTES
 
 JSON = {"content-type": "application/json"}
@@ -142,7 +143,6 @@ async def raw(node: World, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
         writer.write(sent)
-        async with asyncio.timeout(10):
-            return await reader.read()
+        return await finish(reader.read())
     finally:
         writer.close()

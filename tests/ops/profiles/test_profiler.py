@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from tests.ops.profiles.read_profile import Sample, go_rows, go_top, read_profile
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.profiles import profiler as profiler_module
@@ -27,7 +27,7 @@ from warpseal.ops.profiles.stalls import STALL
 from warpseal.runtime import locks
 from warpseal.runtime.locks import LOCK, AsyncLock, ContentionProfile
 
-WORK_S = 0.5
+WORK_S = 0.3
 
 
 @pytest.fixture
@@ -44,29 +44,53 @@ def folder_of(tmp_path: Path) -> Path:
     return tmp_path / "made" / "profiles"
 
 
-def busy_in_python(cpu_s: float) -> None:
+def busy_in_python(cpu_s: float, stay: Callable[[], object] = lambda: None) -> None:
     end_s = time.thread_time() + cpu_s
     while time.thread_time() < end_s:
         math.factorial(50)
+    stay()
 
 
-def busy_in_another_function(cpu_s: float) -> None:
+def busy_in_another_function(cpu_s: float, stay: Callable[[], object] = lambda: None) -> None:
     end_s = time.thread_time() + cpu_s
     while time.thread_time() < end_s:
         math.factorial(50)
+    stay()
 
 
-def busy_without_the_interpreter(cpu_s: float) -> None:
+def busy_without_the_interpreter(cpu_s: float, stay: Callable[[], object] = lambda: None) -> None:
     block, end_s = bytes(4 * 1024 * 1024), time.thread_time() + cpu_s
     while time.thread_time() < end_s:
         zlib.crc32(block)
+    stay()
 
 
-async def profile_threads(profiler: Profiler, *work: Callable[[float], None]) -> None:
-    """Profile one thread for each function, while the main thread serves its event loop."""
+async def profile_threads(profiler: Profiler, *work: Callable[[float, Callable[[], object]], None]) -> None:
+    """Profile one thread for each function, while the main thread serves its event loop.
+
+    CPU time after the last sample of a thread would not be attributed, so each stays in its function until then.
+    """
+    done, stopped = threading.Semaphore(0), threading.Event()
+
+    def stay() -> None:
+        done.release()
+        stopped.wait(TIMEOUT_S)
+
     await profiler.start_cpu()
-    await asyncio.gather(*(asyncio.to_thread(function, WORK_S) for function in work))
+    running = [asyncio.create_task(asyncio.to_thread(function, WORK_S, stay)) for function in work]
+    for _ in work:
+        await asyncio.to_thread(done.acquire)
+    be_sampled()
     await profiler.stop_cpu()
+    stopped.set()
+    await asyncio.gather(*running)
+
+
+def be_sampled() -> None:
+    """Use CPU time of some sampling periods."""
+    end_s = time.process_time() + 0.05
+    while time.process_time() < end_s:
+        math.factorial(50)
 
 
 async def test_cpu_time_is_attributed_to_threads_and_functions(profiler: Profiler, tmp_path: Path) -> None:
