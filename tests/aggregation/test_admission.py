@@ -166,6 +166,26 @@ def test_few_rounds_never_wait_however_congested_their_validators_are() -> None:
     assert {outcome.after_s for outcome in run(main())} == {ROUND_S}
 
 
+def test_rounds_wait_while_many_results_are_being_committed() -> None:
+    async def main() -> Sequence[Outcome]:
+        world = World(members([10] * 4), archive=MemoryArchive(commit_s=0.5))
+        async with asyncio.TaskGroup() as tasks:
+            callers = []
+            for number in range(600):
+                callers.append(tasks.create_task(ask(world, number, 5.0)))
+                await asyncio.sleep(0.001)
+        return [caller.result() for caller in callers]
+
+    outcomes = run(main())
+    answered = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
+    # 32 commits take half a second.
+    assert 200 <= len(answered) <= 400
+    assert all(isinstance(outcome.result, Aggregation | Overloaded) for outcome in outcomes)
+    refused_s = [outcome.after_s for outcome in outcomes if isinstance(outcome.result, Overloaded)]
+    assert len(refused_s) > 100
+    assert sorted(refused_s)[len(refused_s) * 3 // 4] <= 2.0
+
+
 def test_callers_that_leave_leave_the_queue() -> None:
     async def main() -> None:
         async with tidy(busy_world()) as world:

@@ -37,6 +37,7 @@ from warpseal.aggregation.round import (
     StoreShares,
     Verify,
 )
+from warpseal.aggregation.round_shares import Check, CheckOutcome
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import CachedShare, ShareCache
 from warpseal.aggregation.shortfall import explain
@@ -259,7 +260,7 @@ class RoundRunner:
                     case StoreShares(shares=shares):
                         self._archive.store_shares(self.request.message, shares)
                     case Verify(check=check):
-                        self._round.verified(await self._verifier.run(check))
+                        self._round.verified(await self._verify(check))
                     case StoreResult(result=result):
                         tasks.create_task(self._commit(result))
                     case Complete():
@@ -279,6 +280,14 @@ class RoundRunner:
                         # Other callbacks of the loop have their turn.
                         await asyncio.sleep(0)
             is_due = self._round.needs_tick
+
+    async def _verify(self, check: Check) -> CheckOutcome:
+        admission = self._deps.admission
+        admission.finishing += 1
+        try:
+            return await self._verifier.run(check)
+        finally:
+            admission.finishing -= 1
 
     async def _sleep(self) -> None:
         """Wait until an event or the next due time."""
@@ -401,7 +410,9 @@ class RoundRunner:
         return self._round.table.share_weight > 0 or any(goal.stored_only for goal in self.callers)
 
     def _is_congested(self) -> bool:
-        """Return whether validators that the quorum needs have more requests queued than they will answer soon."""
+        """Return whether this machine, or validators that the quorum needs, have more to do than they can do soon."""
+        if self._deps.admission.is_backed_up:
+            return True
         peers, missing_weight = self._deps.ports.peers, min((goal.required_weight for goal in self.callers), default=0)
         congested_weight = 0
         for member in self._round.table.members:
@@ -444,7 +455,11 @@ class RoundRunner:
         """Store a result before it leaves; the round goes on meanwhile."""
         signature = stored_signature(result, self.request.validators)
         if signature not in self._loaded.signatures:
-            await self._archive.store_signature(self.request.message, signature)
+            self._deps.admission.finishing += 1
+            try:
+                await self._archive.store_signature(self.request.message, signature)
+            finally:
+                self._deps.admission.finishing -= 1
         self._complete(self._round.stored(result))
         self._wake.set()
 

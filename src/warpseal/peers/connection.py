@@ -148,9 +148,10 @@ class PeerConnection:
         """When the oldest request that occupies a slot was written; None if there is none."""
         return self._protocol.requests.oldest_sent_at if self._protocol is not None else None
 
-    def is_congested(self, now: float) -> bool:
-        """Return whether as many requests are queued as may be outstanding, though the node is not silent."""
-        return self._protocol is not None and self._protocol.requests.is_congested(now)
+    @property
+    def is_congested(self) -> bool:
+        """Whether as many requests are queued as may be outstanding, though the node is not silent."""
+        return self._protocol is not None and self._protocol.requests.is_congested
 
     def release_at(self, now: float) -> float | None:
         """Return when a `tick` releases a queued request; None if none is queued."""

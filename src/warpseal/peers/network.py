@@ -190,7 +190,7 @@ class PeerNetwork:
     def is_congested(self, node_id: NodeID) -> bool:
         """Return whether a connected node answers, and has more requests queued than it will answer soon."""
         connection = self._registry.connected.get(node_id)
-        return connection is not None and connection.is_congested(self._now())
+        return connection is not None and (self._requests.is_backed_up or connection.is_congested)
 
     def ask(
         self,

@@ -14,6 +14,8 @@ from warpseal.warp.ids import NodeID
 
 # Peers that are written to before other callbacks of the loop run: one or two milliseconds.
 PEERS_PER_TURN: Final = 100
+# With more requests to be written, a further one would wait for many turns.
+_BACKED_UP: Final = 8
 
 
 class RequestQueue:
@@ -32,6 +34,11 @@ class RequestQueue:
         self._reasks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
         self._turn: asyncio.Handle | None = None
         self._budget = 0
+
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether many requests are not even queued at their peers yet."""
+        return len(self._asks) >= _BACKED_UP
 
     def send(self, request: PeerRequest, node_ids: Iterable[NodeID]) -> None:
         """Write a request to peers, immediately as far as the budget of this turn allows."""

@@ -16,8 +16,10 @@ from warpseal.warp.ids import NodeID
 _RATE_WINDOW_S: Final = 1.0
 # A full queue is purged of expired and cancelled requests at most this often, because a purge reads all of it.
 _PURGE_INTERVAL_S: Final = 0.1
-# A peer is silent if it has answered nothing since a request that is at least so old.
-_SILENT_S: Final = 1.0
+# A peer is silent if it has answered nothing between so many checks, a second or more apart. Checks are counted, not
+# seconds: between two of them the event loop has read whatever came, however slow this machine is.
+_SILENT_CHECKS: Final = 4
+_SILENCE_CHECK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,9 @@ class RequestTable:
         "_limits",
         "_purged_at",
         "_reasks",
-        "_responded_at",
         "_sent",
+        "_silence_checked_at",
+        "_silent_checks",
         "_slots",
         "_timed_out",
     )
@@ -123,7 +126,8 @@ class RequestTable:
         self._asks: deque[PeerRequest] = deque()
         self._reasks: deque[PeerRequest] = deque()
         self._purged_at = -math.inf
-        self._responded_at = -math.inf
+        self._silent_checks = 0
+        self._silence_checked_at = -math.inf
         self._timed_out = 0
 
     @property
@@ -146,13 +150,10 @@ class RequestTable:
         """When the oldest request that occupies a slot was written."""
         return next(iter(self._slots.values()), None)
 
-    def is_congested(self, now: float) -> bool:
-        """Return whether as many requests are queued as may be outstanding, though the peer is not silent."""
-        if self.queued < self._limits.outstanding:
-            return False
-        oldest = next(iter(self._in_flight.values()), None)
-        is_silent = oldest is not None and self._responded_at < oldest.requested_at <= now - _SILENT_S
-        return not is_silent
+    @property
+    def is_congested(self) -> bool:
+        """Whether as many requests are queued as may be outstanding, though the peer is not silent."""
+        return self.queued >= self._limits.outstanding and self._silent_checks < _SILENT_CHECKS
 
     def pop_timeouts(self) -> int:
         """Return how many slots timed out since the last call."""
@@ -188,7 +189,7 @@ class RequestTable:
             return None
         del self._in_flight[request_id]
         self._slots.pop(request_id, None)
-        self._responded_at = now
+        self._silent_checks = 0
         return request if request.deadline > now else None
 
     def release_at(self, now: float) -> float | None:
@@ -204,6 +205,11 @@ class RequestTable:
 
     def forget_expired(self, now: float) -> None:
         """Drop requests behind their deadline and free timed-out slots; call it about once a second."""
+        if not self._in_flight:
+            self._silent_checks = 0
+        elif now >= self._silence_checked_at + _SILENCE_CHECK_S:
+            self._silence_checked_at = now
+            self._silent_checks += 1
         if self._in_flight:
             for request_id in [key for key, request in self._in_flight.items() if request.deadline <= now]:
                 del self._in_flight[request_id]
