@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -182,13 +184,20 @@ async def test_doctor_says_what_a_wrong_base_url_answered_and_what_that_means(tm
     assert "a path too many" in finished.stdout
 
 
-async def test_doctor_names_inactive_validators_with_balance_and_advice(tmp_path: Path) -> None:
+async def test_doctor_names_inactive_validators_and_a_store_that_the_daemon_will_upgrade(tmp_path: Path) -> None:
+    store = tmp_path / "data" / "88888" / "store.db"
+    store.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(store)) as database:
+        database.executescript(
+            "CREATE TABLE alembic_version (version_num); INSERT INTO alembic_version VALUES ('0001')"
+        )
     plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/1:inactive"),))
     async with run_network(plan) as network:
         finished = await run_doctor(network, tmp_path, wait="5")
     (warning,) = (finding for finding in findings(finished, "WARN") if "without enough balance" in finding)
     assert network.validators[9].name in warning
     assert "inactive: balance 0" in warning
+    assert any("schema version 0001: the daemon upgrades it to" in finding for finding in findings(finished, "ok  "))
     assert "top up their balance, or disable" in finished.stdout
 
 

@@ -79,11 +79,11 @@ async def test_a_signature_is_not_checked_without_a_node_and_the_exit_code_is_3(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shown = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3)
-    assert shown["verification"] == {"result": "not checked", "reason": "it takes a node: --node URL"}
+    assert shown["verification"] == {"result": "not checked", "reason": "a node is needed: give --node URL"}
     code, out, err = await decoded(capsys, fuji.SIGNED_WEIGHT.hex())
     assert code == 3
     assert "not checked" in out
-    assert "the signature is not checked: it takes a node" in err
+    assert "the signature is not checked: a node is needed" in err
     # A node that does not answer checks nothing either.
     code, out, err = await decoded(capsys, REGISTRATION, "--node", refusing_uri())
     assert (code, "not checked" in out) == (3, True)

@@ -55,7 +55,9 @@ class HttpResponse:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `warpseal demo`."""
-    parser.add_argument("--validators", type=int, default=20, help="validators of the simulated network (default 20)")
+    parser.add_argument(
+        "--validators", type=int, default=20, metavar="N", help="validators of the simulated network (default 20)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -105,7 +105,7 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.node is None:
         if tx_id is not None:
             raise StartupError("the lookup of a transaction needs a node: --node URL")
-        return _with_verification(_decode_bytes(_bytes_of(text)), _unchecked("it takes a node: --node URL"))
+        return _with_verification(_decode_bytes(_bytes_of(text)), _unchecked("a node is needed: give --node URL"))
     async with open_session() as session:
         platform = connect_upstream(NodeSettings((args.node,), (args.node,)), session).platform
         if tx_id is None:

@@ -27,7 +27,7 @@ from warpseal.peers.dial_schedule import ReachState
 from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
 from warpseal.store.access import open_read_only
-from warpseal.store.migrate import check_version
+from warpseal.store.migrate import HEAD, find_quick_upgrades, read_version
 from warpseal.store.stats import measure
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import OFF, StoreUrl, resolve_url
@@ -112,7 +112,11 @@ async def _check_store(config: Config, network_id: int) -> Finding:
 
 def _describe_store(url: StoreUrl) -> str:
     with open_read_only(url) as connection:
-        check_version(connection, url.redacted)
+        if find_quick_upgrades(connection, url.redacted):
+            version = read_version(connection) or "none"
+            return (
+                f"the store {url.redacted} has schema version {version}: the daemon upgrades it to {HEAD} at its start"
+            )
         return f"the store {url.redacted} holds {measure(connection).signatures} signed messages"
 
 
@@ -251,8 +255,9 @@ def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
     if subnet.keyless:
         share = 100 * subnet.keyless / subnet.total
         grade = Grade.BAD if share > 100 - READY_PERCENTAGE else Grade.WARNING
-        what = f"{name}: {share:.1f} % of the weight has no BLS key and can never sign"
-        yield Finding(grade, what, "legacy or inactive validators: remove them, or top up their balance")
+        what = f"{name}: {share:.1f} % of the weight has no BLS key and cannot sign"
+        advice = "remove legacy validators, and top up or remove L1 validators without balance, which are named below"
+        yield Finding(grade, what, advice)
 
 
 def _check_clock(services: Services) -> Iterator[Finding]:
@@ -263,7 +268,9 @@ def _check_clock(services: Services) -> Iterator[Finding]:
         what = f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they drop it"
         yield Finding(Grade.BAD, what, "set it right (NTP)")
     else:
-        yield Finding(Grade.GOOD, f"this machine's clock is {offset_s:+.1f} s from its peers' median")
+        # A sum with 0.0 is never -0.0.
+        shown_s = round(offset_s, 1) + 0.0
+        yield Finding(Grade.GOOD, f"this machine's clock is {shown_s:+.1f} s from its peers' median")
 
 
 def _check_versions(config: Config, services: Services) -> Iterator[Finding]:

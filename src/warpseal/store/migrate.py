@@ -78,14 +78,20 @@ def upgrade_at_start(
             return migrations.head
     with engine.begin() as connection:
         _lock_upgrades(connection)
-        version = read_version(connection)
-        pending = _pending(connection, version, where, migrations)
-        if any(map(_is_slow, pending)):
-            raise StoreNeedsUpgrade(where, version, migrations.head)
-        if version is not None and pending:
+        pending = find_quick_upgrades(connection, where, migrations)
+        if pending and read_version(connection) is not None:
             keep_copy()
         _upgrade(connection, pending, migrations)
     return migrations.head
+
+
+def find_quick_upgrades(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> Sequence[Script]:
+    """Return the upgrades that the start of a daemon makes, oldest first. Raises StoreTooNew, StoreNeedsUpgrade."""
+    version = read_version(connection)
+    pending = _pending(connection, version, where, migrations)
+    if any(map(_is_slow, pending)):
+        raise StoreNeedsUpgrade(where, version, migrations.head)
+    return pending
 
 
 def upgrade_all(
