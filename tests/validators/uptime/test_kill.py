@@ -41,9 +41,7 @@ async def _observe(url: str, pipe: Connection) -> None:
 
 def observed_until_killed(url: str, least_ms: int) -> tuple[int, int]:
     """Let a child observe until more than `least_ms` is written, and kill it; return that and the time that it had."""
-    # It forks children from a process with all imports loaded, so that they start fast.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "alembic.script"])
+    context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=observe_until_killed, args=(url, theirs))
     child.start()
