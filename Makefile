@@ -12,7 +12,8 @@ demo: $(STAMP)
 	$(BIN)/warpseal demo
 
 # `make test T=tests/aggregation` runs the tests of one folder.
-test: lint types imports unit
+test: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=3 lint types imports unit
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -25,7 +26,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP) $(ANVIL) $(CLIENTS)
-	$(BIN)/pytest -n 3 --dist loadfile $(T)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(T)
 
 # A real EVM node for the tests; where there is no npm they have only their own.
 $(ANVIL): Makefile | $(STAMP)

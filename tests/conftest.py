@@ -14,6 +14,8 @@ from hypothesis import settings
 from warpseal.ops.logs.loggers import PACKAGE_LOGGERS
 
 DEFAULT_RECURSION_LIMIT = 1_000
+# The long files begin first, so that no process is left alone with one at the end.
+FIRST = tuple(f"tests/{name}" for name in ("integration/test_kill.py", "integration/", "cli/", "clients/", "index/"))
 
 TOUCHED_LOGGERS = (
     "aiohttp",
@@ -26,6 +28,13 @@ TOUCHED_LOGGERS = (
 sys.setrecursionlimit(DEFAULT_RECURSION_LIMIT)
 settings.register_profile("warpseal", deadline=None)
 settings.load_profile("warpseal")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the files; the tests of a file keep their order."""
+    items.sort(
+        key=lambda item: next((place for place, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))
+    )
 
 
 def pytest_collection_finish() -> None:

@@ -71,7 +71,7 @@ class DaemonSeries:
                 return
             api_url, _ = await daemon.listening()
             asking = asyncio.create_task(self._ask(api_url))
-            enough = self.answers + self.rnd.randint(0, 8)
+            enough = self.answers + self.rnd.randint(0, 4)
             await until(lambda: self.answers >= enough or asking.done())
             await asyncio.sleep(self.rnd.uniform(0.0, 0.02))
             daemon.kill()
