@@ -1,0 +1,220 @@
+"""The first day of an operator, with the wheel: demo, config, a missing quorum, backup, restore, upgrade."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.eventually import TIMEOUT_S, until
+from tests.integration.test_old_data_folder import unpack
+from tests.paths import ROOT
+
+VALIDATORS = 5
+MISSING = 2
+AGGREGATE_PATH = "/aggregate-signatures"
+LISTENING = re.compile(r"warpseal is listening: api=(\S+) ")
+P_CHAIN = "11111111111111111111111111111111LpoYY"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command of a wheel of this clone, installed beside the dependencies that the tests have."""
+    folder = tmp_path_factory.mktemp("install")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    subprocess.run((*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT), check=True)
+    venv.create(folder / "venv")
+    (wheel,) = folder.glob("warpseal-*.whl")
+    python = folder / "venv" / "bin" / "python"
+    subprocess.run((*pip, "--python", python, "install", "--no-deps", wheel), check=True)
+    # A line of a .pth file adds the folder, but not what .pth files in it name, such as this clone.
+    (site_packages,) = folder.glob("venv/lib/python*/site-packages")
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python.with_name("warpseal")
+
+
+async def start(program: Path, *arguments: object) -> asyncio.subprocess.Process:
+    """Start `warpseal …` without the developer's own settings."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WARPSEAL_")}
+    return await asyncio.create_subprocess_exec(
+        program, *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environment
+    )
+
+
+async def run(program: Path, *arguments: object, code: int = 0) -> str:
+    """Run `warpseal …`, assert its exit code, and return what it printed."""
+    process = await start(program, *arguments)
+    async with asyncio.timeout(TIMEOUT_S):
+        printed = (await process.communicate())[0].decode()
+    assert process.returncode == code, printed
+    return printed
+
+
+@asynccontextmanager
+async def run_network(program: Path, folder: Path) -> AsyncIterator[dict[str, Any]]:
+    """Run a simulated network of which some validators do not listen, and yield its description."""
+    file = folder / "network.json"
+    missing = f"{VALIDATORS - MISSING}-{VALIDATORS - 1}:closed"
+    plan = ("--validators", VALIDATORS, "--messages", 2, "--behave", missing)
+    network = await start(program, "simnet", *plan, "--write", file)
+    try:
+        await until(file.exists)
+        yield json.loads(file.read_text())
+    finally:
+        network.terminate()
+        await network.communicate()
+
+
+@asynccontextmanager
+async def run_daemon(program: Path, config: Path) -> AsyncIterator[str]:
+    """Run the daemon, yield its URL, and assert that SIGTERM ends it well."""
+    daemon = await start(program, "serve", "--config", config)
+    printed: list[str] = []
+    reading = asyncio.create_task(_read(daemon, printed))
+    try:
+        await until(lambda: daemon.returncode is not None or LISTENING.search("".join(printed)))
+        found = LISTENING.search("".join(printed))
+        assert found, printed
+        yield found[1]
+    finally:
+        if daemon.returncode is None:
+            daemon.terminate()
+        async with asyncio.timeout(TIMEOUT_S):
+            await reading
+            await daemon.wait()
+    assert daemon.returncode == 0, printed
+
+
+async def _read(daemon: asyncio.subprocess.Process, printed: list[str]) -> None:
+    assert daemon.stdout is not None
+    async for line in daemon.stdout:
+        printed.append(line.decode())
+
+
+async def get(url: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return await response.text()
+
+
+async def aggregate(url: str, message: dict[str, Any], quorum: int) -> tuple[int, dict[str, Any]]:
+    body = {"message": message["message"], "quorum-percentage": quorum, "timeout-seconds": 3}
+    async with aiohttp.ClientSession() as session, session.post(url + AGGREGATE_PATH, json=body) as response:
+        return response.status, await response.json()
+
+
+def write_config(network: dict[str, Any], folder: Path, **keys: Any) -> Path:
+    """Write the config of a network with a data folder of its own and free ports."""
+    own = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
+    folder.mkdir(exist_ok=True)
+    file = folder / "config.json"
+    file.write_text(json.dumps({**network["config"], "api-port": 0, "metrics-port": 0, **own, **keys}))
+    return file
+
+
+async def test_the_demo_runs_from_the_wheel(program: Path) -> None:
+    printed = await run(program, "demo", "--validators", "5")
+    assert "verif" in printed
+    assert str(ROOT) not in await run(program, "-h")
+
+
+async def test_config_check_names_all_three_mistakes_of_a_config(program: Path, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    keys = {
+        "p-chain-api": {"base-url": "https://api.avax-test.network/ext/bc/P"},
+        "info-api": {"base-url": "https://api.avax-test.network"},
+        "api-prot": 8080,
+        "log-level": "loud",
+    }
+    file.write_text(json.dumps(keys))
+    printed = await run(program, "config", "check", str(file), code=1)
+    faults = [line for line in printed.splitlines() if re.search("p-chain-api|api-prot|log-level", line)]
+    assert len(faults) == 3, printed
+    assert "use https://api.avax-test.network " in printed
+    assert "api-port" in printed
+
+
+async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_path: Path) -> None:
+    async with run_network(program, tmp_path) as network:
+        message, other = [
+            sent for sent in network["messages"] if P_CHAIN not in (sent["sourceBlockchainId"], sent["signingSubnetId"])
+        ][:2]
+        (subnet,) = [found for found in network["subnets"] if found["subnetId"] == message["signingSubnetId"]]
+        missing = sorted(validator["nodeId"] for validator in subnet["validators"][-MISSING:])
+        config = write_config(network, tmp_path / "first")
+        async with run_daemon(program, config) as url:
+
+            async def api_names_them() -> bool:
+                status, body = await aggregate(url, message, 67)
+                named = body.get("detail", {}).get("validators", [])
+                assert status == 503, body
+                return missing == sorted(node_id for row in named for node_id in row["node-ids"])
+
+            # The API, the terminal and the page name the same validators.
+            await until(api_names_them)
+            listed = json.loads(await run(program, "peers", "--missing", "--json", "--config", str(config)))
+            assert sorted({node_id for row in listed for node_id in row["nodeIds"]}) == missing
+            page = await get(url + "/")
+            assert all(node_id in page for node_id in missing)
+            # A quorum that the others hold is signed, and kept.
+            status, signed = await aggregate(url, message, 50)
+            assert status == 200, signed
+            node_id = json.loads(await get(url + "/status.json"))["nodeId"]
+            backup = tmp_path / "warpseal.backup"
+            await run(program, "backup", str(backup), "--config", str(config))
+            assert backup.stat().st_mode & 0o777 == 0o600
+        # Another machine: an empty folder, the same config but for its data folder.
+        restored = write_config(network, tmp_path / "second")
+        await run(program, "restore", str(backup), "--config", str(restored))
+        assert await count_signatures(program, restored) == 1
+        async with run_daemon(program, restored) as url:
+
+            async def is_answered() -> bool:
+                status, _ = await aggregate(url, message, 50)
+                return status == 200
+
+            await until(is_answered)
+            assert await aggregate(url, message, 50) == (200, signed)
+            assert json.loads(await get(url + "/status.json"))["nodeId"] == node_id
+            assert (await aggregate(url, other, 67))[0] == 503
+
+
+async def test_a_data_folder_of_an_earlier_version_is_upgraded(program: Path, tmp_path: Path) -> None:
+    async with run_network(program, tmp_path) as network:
+        config = write_config(network, tmp_path / "old")
+        place = unpack(tmp_path / "old" / "data", "store.db")
+        async with run_daemon(program, config) as url:
+            await until_ready_to_answer(url)
+            assert list(place.glob("store.db.before-*"))
+        assert await count_signatures(program, config) == 8
+        async with run_daemon(program, config) as url:
+            await until_ready_to_answer(url)
+            await until(lambda: not list(place.glob("store.db.before-*")))
+
+
+async def count_signatures(program: Path, config: Path) -> int:
+    """Return the number of signatures in a store, as `warpseal store info` prints it."""
+    printed = await run(program, "store", "info", "--config", str(config))
+    found = re.search(r"^signatures: +(\d+)$", printed, re.MULTILINE)
+    assert found, printed
+    return int(found[1])
+
+
+async def until_ready_to_answer(url: str) -> None:
+    """Wait until the daemon has started its services."""
+
+    async def has_subnets() -> bool:
+        return bool(json.loads(await get(url + "/status.json")).get("subnets"))
+
+    await until(has_subnets)
