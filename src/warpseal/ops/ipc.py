@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal.errors import CallRefused
-from warpseal.runtime.process import running
+from warpseal.runtime.process import os_error_text, running
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,8 @@ class ControlServer:
             server = await asyncio.start_unix_server(self._serve, self._path, limit=MAX_LINE_BYTES)
             self._path.chmod(0o600)
         except OSError as error:
-            log.warning("cannot send commands to other processes", extra={"reason": str(error)})
+            fields = {"path": self._path, "reason": os_error_text(error)}
+            log.warning("cannot send commands to other processes", extra=fields)
             return
         try:
             await asyncio.Event().wait()

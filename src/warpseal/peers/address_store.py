@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from warpseal.peers.addresses import AddressBook, Endpoint
+from warpseal.runtime.process import os_error_text
 from warpseal.store.addresses import Addresses
 from warpseal.store.values import AddressKind, AddressRow
 from warpseal.warp.ids import parse_node_id
@@ -119,11 +120,13 @@ def _set_aside(path: Path, error: Exception) -> None:
     try:
         path.replace(path.with_name(path.name + _DAMAGED_SUFFIX))
     except OSError as failure:
-        log.warning("the file of addresses cannot be set aside", extra={"path": path, "reason": str(failure)})
+        log.warning("the file of addresses cannot be set aside", extra={"path": path, "reason": os_error_text(failure)})
 
 
 def _remove(path: Path) -> None:
     try:
         path.unlink()
     except OSError as error:
-        log.warning("the imported file of addresses cannot be removed", extra={"path": path, "reason": str(error)})
+        log.warning(
+            "the imported file of addresses cannot be removed", extra={"path": path, "reason": os_error_text(error)}
+        )

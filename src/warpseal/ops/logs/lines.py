@@ -29,7 +29,7 @@ LEVELS: Final[Mapping[str, int]] = {
 }
 """From the most silent level to the most verbose one."""
 
-_Scalar = str | int | float
+_SCALARS: Final = (str, int, float)
 _LEVEL_NAMES: Final = {number: name for name, number in LEVELS.items()}
 _STANDARD_FIELDS: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {
     "message",
@@ -120,11 +120,11 @@ def _fields_of(record: logging.LogRecord) -> dict[str, object]:
 
 def _pairs(key: str, value: object) -> str:
     """Return ` key=value`, or the pairs of the items of a value that has some."""
-    if isinstance(value, _Scalar):
+    if isinstance(value, _SCALARS):
         return f" {key}={_quoted(_text(value))}"
     plain = plain_value(value)
     if isinstance(plain, list):
-        texts = [_text(item) for item in plain if isinstance(item, _Scalar)]
+        texts = [_text(item) for item in plain if isinstance(item, _SCALARS)]
         if len(texts) == len(plain) and all(_is_plain(text) and "," not in text for text in texts):
             return _pairs(key, ",".join(texts))
         plain = {str(position): item for position, item in enumerate(plain)}
@@ -133,7 +133,7 @@ def _pairs(key: str, value: object) -> str:
     return "" if plain is None else _pairs(key, plain)
 
 
-def _text(value: _Scalar) -> str:
+def _text(value: str | int | float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
