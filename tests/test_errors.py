@@ -165,16 +165,16 @@ def test_kebab_callers_get_the_text_of_the_reference_followed_by_the_reason() ->
     assert kebab_text(errors.UnknownField("quorumNumber", "no such field")) == "quorumNumber: no such field"
     assert kebab_text(errors.QuorumNotReached(NEVER, at_deadline=True)) == (
         "failed to aggregate signatures. error: failed to connect to a threshold of stake: "
-        "60 of 67 required weight has signed, the threshold of stake; missing validators: no_bls_key: 1"
+        "signed weight 60, threshold of stake 67, total 100; missing validators: no_bls_key: 1"
     )
     silent = replace(NEVER, counts={"no_answer": 3, "refused": 1})
     assert kebab_text(errors.QuorumNotReached(silent, at_deadline=True)) == (
         "failed to aggregate signatures. error: failed to collect a threshold of signatures: "
-        "60 of 67 required weight has signed, the threshold of stake; missing validators: no_answer: 3; refused: 1"
+        "signed weight 60, threshold of stake 67, total 100; missing validators: no_answer: 3; refused: 1"
     )
     unreached = replace(NEVER, counts={"not_connected": 2, "refused": 1})
     assert kebab_text(errors.QuorumNotReached(unreached, at_deadline=False)).startswith(
-        "failed to aggregate signatures. error: failed to connect to a threshold of stake: 60 of 67"
+        "failed to aggregate signatures. error: failed to connect to a threshold of stake: signed weight 60, "
     )
 
 

@@ -161,7 +161,8 @@ def _kebab_text(error: errors.WarpsealError, rule: ErrorResponseRule) -> str:
         is_cut_off = not _UNREACHED.isdisjoint(lacking.counts)
         fault = "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
         weights = (
-            f"{lacking.signed_weight} of {lacking.required_weight} required weight has signed, the threshold of stake"
+            f"signed weight {lacking.signed_weight}, threshold of stake {lacking.required_weight}, total "
+            f"{lacking.total_weight}"
         )
         missing = "; ".join(f"{reason}: {count}" for reason, count in lacking.counts.items()) or "unknown"
         return f"failed to aggregate signatures. error: failed to {fault}: {weights}; missing validators: {missing}"
