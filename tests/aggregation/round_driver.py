@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from math import inf
 from random import Random
 
 from tests.aggregation.world import index_of, members, node, public_key
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.bad_shares import SearchResult, SearchStep, ShareUnderTest
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import NO_RETRY, Unreachable
+from warpseal.aggregation.members import NodeRecord
 from warpseal.aggregation.refusals import RefusalRules
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.round import (
@@ -20,7 +21,6 @@ from warpseal.aggregation.round import (
     Decode,
     Fail,
     Load,
-    Refused,
     Reject,
     StoreResult,
     StoreShares,
@@ -33,6 +33,7 @@ from warpseal.aggregation.shortfall import explain
 from warpseal.bls import PublicKey, Share
 from warpseal.errors import QuorumShortfall
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare
 from warpseal.warp.ids import NodeID, SubnetID
@@ -65,8 +66,9 @@ class RoundDriver:
         inactive_known_at: float = 0.0,
     ) -> None:
         self.validators = validators or members(tuple(weights), keyless)
+        self._is_due = True
         self.round = AggregationRound(
-            self.validators, rules, settings or AggregationSettings(), Random(3), offenders, 0.0
+            self.validators, rules, settings or AggregationSettings(), Random(3), offenders, self._wake
         )
         self.stored = stored or ArchiveEntry()
         self.connected = list(self.validators.node_ids if connected is None else connected)
@@ -102,12 +104,12 @@ class RoundDriver:
 
     def advance(self, now: float) -> None:
         """Execute the actions that are due at a time, and those that follow from them."""
-        is_due = True
-        while is_due:
+        self._is_due = True
+        while self._is_due:
+            self._is_due = False
             for action in self.round.tick(now):
                 self.actions.append(action)
                 self._execute(action, now)
-            is_due = self.round.needs_tick
 
     def outcome(self, goal: QuorumGoal, now: float = 0.0) -> str:
         """Return what a goal has come to at a time: waiting, complete, lost or late."""
@@ -129,29 +131,29 @@ class RoundDriver:
     def sign(self, *numbers: int) -> None:
         """Let nodes respond with their share."""
         for number in numbers:
-            self.round.response(node(number), self.share(number))
+            self.round.response(self.node(number), self.share(number))
 
     def lie(self, *numbers: int) -> None:
         """Let nodes respond with a bad share."""
         for number in numbers:
-            self.round.response(node(number), self.share(number, is_bad=True))
+            self.round.response(self.node(number), self.share(number, is_bad=True))
 
     def find(self, *numbers: int, is_bad: bool = False) -> None:
         """Let shares be at hand, or come to another round of the message."""
         for number in numbers:
-            self.round.share_added(public_key(number), self.share(number, is_bad=is_bad))
+            self.round.on_share_added(public_key(number), self.share(number, is_bad=is_bad))
 
     def refuse(self, code: int, *numbers: int) -> None:
         """Let nodes refuse."""
         for number in numbers:
-            self.round.response(node(number), Refused(code, "because"))
+            self.round.refused(self.node(number), code, "because")
 
     def respond_without_share(self, reply: NoSignature, *numbers: int) -> None:
         """Let nodes send empty or malformed responses."""
         for number in numbers:
-            self.round.response(node(number), reply)
+            self.round.response(self.node(number), reply)
 
-    def lose_connection(self, number: int, retry_at: float = NO_RETRY, reason: str = "not_connected") -> None:
+    def lose_connection(self, number: int, retry_at: float = inf, reason: str = "not_connected") -> None:
         """Let a node disconnect, and its next dial be planned for a time."""
         self.round.disconnected(node(number))
         self.round.unreachable(node(number), Unreachable(reason, retry_at))
@@ -164,6 +166,10 @@ class RoundDriver:
         """Return the reasons in the explanation of a failed goal."""
         return dict(self.shortfalls[goal].counts)
 
+    def node(self, number: int) -> NodeRecord:
+        """Return the record of a node."""
+        return self.round.table.nodes[node(number)]
+
     def index(self, number: int) -> int:
         """Return the canonical index of a key."""
         return index_of(self.validators, number)
@@ -171,6 +177,9 @@ class RoundDriver:
     def number(self, index: int) -> int:
         """Return the number of the key with a canonical index."""
         return _NUMBER_OF_KEY[self.validators.validators[index].public_key]
+
+    def _wake(self) -> None:
+        self._is_due = True
 
     def _execute(self, action: Action, now: float) -> None:
         match action:

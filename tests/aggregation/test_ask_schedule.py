@@ -22,7 +22,8 @@ class ScheduleDriver:
 
     def __init__(self, weights: list[int], settings: AggregationSettings = SETTINGS, connected: bool = True) -> None:
         self.table = MemberTable(members(weights))
-        self.schedule = AskSchedule(self.table, settings, Random(7), 0.0)
+        self.schedule = AskSchedule(self.table, settings, Random(7))
+        self.schedule.begin(0.0)
         self.cover_weight = required_weight(self.table.total_weight, 95)
         if connected:
             self.connect(*range(1, len(weights) + 1))
@@ -123,7 +124,8 @@ def test_a_validator_that_reconnects_is_asked_once_more() -> None:
 def test_all_nodes_of_a_key_are_asked() -> None:
     both = Validator(members([1]).validators[0].public_key, 10, (node(1), node(9)))
     table = MemberTable(CanonicalValidatorSet((both,), 10))
-    schedule = AskSchedule(table, SETTINGS, Random(1), 0.0)
+    schedule = AskSchedule(table, SETTINGS, Random(1))
+    schedule.begin(0.0)
     for record in table.nodes.values():
         table.connect(record)
     assert [numbers_of(ask) for ask in schedule.due_asks(0.0, 10, 10)] == [[1, 9]]

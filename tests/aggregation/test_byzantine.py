@@ -35,7 +35,7 @@ from tests.aggregation.world import (
 )
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.errors import QuorumImpossible, QuorumNotReached, Verdict
-from warpseal.peers.dial_schedule import Reachability, ReachState
+from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
@@ -118,8 +118,8 @@ class Scenario:
             number: behaviour(random, count, now()) for number in range(1, count + 1) if random.random() < rate
         }
         network.disconnected = {node(number) for number in range(1, count + 1) if random.random() < rate / 4}
-        network.reaches = {
-            node_id: Reachability(ReachState.UNREACHABLE, "not_connected", now() + random.choice([1.0, 99.0]))
+        network.unreachable_nodes = {
+            node_id: Unreachable("not_connected", now() + random.choice([1.0, 99.0]))
             for node_id in network.disconnected
             if random.random() < 0.5
         }

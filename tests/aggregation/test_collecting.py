@@ -38,7 +38,7 @@ from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InternalError, MissingConnection, QuorumImpossible, QuorumNotReached, Verdict
 from warpseal.node.p_chain import CurrentValidation
-from warpseal.peers.dial_schedule import Reachability, ReachState
+from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
@@ -85,9 +85,10 @@ def test_a_message_is_signed_by_the_shortest_prefix() -> None:
     async def scene(world: World) -> None:
         answer = await world.service.aggregate(request(60))
         assert signer_numbers(world, signed(world, answer, request(60))) == {3, 4}
-        assert (answer.signers, answer.signed_weight, answer.total_weight) == (2, 70, 100)
-        assert (answer.height, answer.signing_subnet_id, answer.cached) == (HEIGHT, SUBNET, False)
-        assert set(answer.stages) == {"validators", "connect", "collect", "verify", "total"}
+        assert (answer.signers, answer.height, answer.signing_subnet_id, answer.cached) == (2, HEIGHT, SUBNET, False)
+        record = world.service.recent[-1]
+        assert (record.signed_weight, record.total_weight) == (70, 100)
+        assert set(record.stages) == {"validators", "connect", "collect", "verify", "total"}
         assert world.tracked.used == [SUBNET]
 
     play(World(members([10, 20, 30, 40])), scene)
@@ -136,7 +137,7 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
         seconds, answer = await taken(world.service.aggregate(request(67)))
         assert signed(world, answer, request(67))
         assert seconds == pytest.approx(6.0)
-        assert answer.stages["connect"] == pytest.approx(6.0)
+        assert world.service.recent[-1].stages["connect"] == pytest.approx(6.0)
 
     play(World(members([20] * 5)), scene)
 
@@ -176,7 +177,7 @@ def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial
     async def scene(world: World) -> None:
         for number in (1, 2):
             world.network.disconnected.add(node(number))
-            world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 40.0)
+            world.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
         world.network.next_dial_at = now() + 7.5
         seconds, error = await taken(world.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
@@ -194,7 +195,7 @@ def test_a_missing_connection_is_reported_with_address_error_and_times() -> None
         lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "unreachable: Connection refused", 1_000.9, 1_060.0)
         for number in (1, 2):
             world.network.disconnected.add(node(number))
-            world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 40.0)
+            world.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
         world.network.connections[node(1)] = lost
         # Of a validator that is connected and silent, no connection is missing.
         world.network.connections[node(3)] = lost
@@ -222,7 +223,7 @@ def test_a_quorum_that_lacks_connections_right_after_the_start_says_so() -> None
         world.network.started_s_ago = 3.2
         for number in (1, 2):
             world.network.disconnected.add(node(number))
-            world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 40.0)
+            world.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
         _, error = await taken(world.service.aggregate(request(67)))
         (hint,) = error.shortfall.hints
         assert hint.startswith("The daemon started 3 s ago and is still connecting")
@@ -249,7 +250,7 @@ def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
     async def scene(world: World) -> None:
         for number in (1, 2):
             world.network.disconnected.add(node(number))
-            world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 8.0)
+            world.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 8.0)
             asyncio.get_running_loop().call_later(8.1, world.network.connect, number)
         impatient = taken(world.service.aggregate(request(67, timeout_s=5.0)))
         patient = taken(world.service.aggregate(request(67)))
@@ -264,10 +265,10 @@ def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
 
 def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
     async def scene(world: World) -> None:
-        lost = Reachability(ReachState.UNREACHABLE, "private_address", None)
+        lost = Unreachable("private_address")
         for number in (1, 2):
             world.network.disconnected.add(node(number))
-            asyncio.get_running_loop().call_later(2.0, world.network.reaches.__setitem__, node(number), lost)
+            asyncio.get_running_loop().call_later(2.0, world.network.unreachable_nodes.__setitem__, node(number), lost)
         seconds, error = await taken(world.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         assert 2.0 <= seconds <= 2.3
@@ -278,11 +279,11 @@ def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
 
 def test_a_failed_dial_fails_the_request_at_once() -> None:
     async def scene(world: World) -> None:
-        lost = Reachability(ReachState.UNREACHABLE, "not_connected", now() + 99.0)
+        lost = Unreachable("not_connected", now() + 99.0)
         world.network.disconnected = {node(1), node(2)}
 
         def fail(number: int) -> None:
-            world.network.reaches[node(number)] = lost
+            world.network.unreachable_nodes[node(number)] = lost
             world.network.disconnect(number)
 
         for number in (1, 2):

@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.aggregation.round_driver import RoundDriver
 from tests.aggregation.world import node, public_key, signature
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import Unreachable
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import Verdict
+from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredSignature
 from warpseal.warp.ids import NodeID
@@ -155,7 +155,7 @@ class RoundMachine(RuleBasedStateMachine):
         if not validator.has_share:
             validator.share, validator.sender = kind, found
             share = self.driver.share(found.number, is_bad=kind == "bad")
-            self.driver.round.response(node(found.number), share)
+            self.driver.round.response(self.driver.node(found.number), share)
 
     @rule(number=st.integers(1, 7), kind=st.sampled_from(["good", "bad"]))
     def find_share(self, number: int, kind: str) -> None:

@@ -32,7 +32,7 @@ from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, UnknownChain
 from warpseal.node.p_chain import Subnet
-from warpseal.peers.dial_schedule import Reachability, ReachState
+from warpseal.peers.statistics import Unreachable
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
 
@@ -127,7 +127,7 @@ def test_the_details_of_a_failure_are_ready_for_json() -> None:
     async def main() -> QuorumNotReached:
         world = World(members([20] * 4, keyless=20))
         world.network.disconnected = {node(1)}
-        world.network.reaches = {node(1): Reachability(ReachState.UNREACHABLE, "no_address", None)}
+        world.network.unreachable_nodes = {node(1): Unreachable("no_address")}
         with pytest.raises(QuorumNotReached) as caught:
             await world.service.aggregate(request(67))
         return caught.value
@@ -205,7 +205,7 @@ async def test_an_unreachable_quorum_of_a_thousand_fails_for_little_cpu() -> Non
     world = many()
     for number in range(1, 400):
         world.network.disconnected.add(node(number))
-        world.network.reaches[node(number)] = Reachability(ReachState.UNREACHABLE, "not_connected", float("inf"))
+        world.network.unreachable_nodes[node(number)] = Unreachable("not_connected")
     with ThreadPoolExecutor(1) as executor:
         service = threaded(world, executor)
         async with tidy(world):

@@ -19,7 +19,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
 from warpseal.errors import HeightTooOld, MissingConnection, NodeUnavailable, UnknownChain, UnknownSubnet
 from warpseal.node.p_chain import CurrentValidation, Subnet
-from warpseal.peers.dial_schedule import CONNECTED, PENDING, Reachability
+from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID, id_text
@@ -182,7 +182,7 @@ class Network:
 
     scripts: dict[int, Script] = field(default_factory=dict)
     disconnected: set[NodeID] = field(default_factory=set)
-    reaches: dict[NodeID, Reachability] = field(default_factory=dict)
+    unreachable_nodes: dict[NodeID, Unreachable] = field(default_factory=dict)
     asks: list[tuple[float, tuple[int, ...], bool]] = field(default_factory=list)
     open_asks: list[_OpenAsk] = field(default_factory=list)
     redialled: list[NodeID] = field(default_factory=list)
@@ -201,8 +201,8 @@ class Network:
     def is_congested(self, node_id: NodeID) -> bool:
         return self.capacity is not None and self._unanswered[node_id] >= self.capacity
 
-    def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
-        return CONNECTED if self.is_connected(node_id) else self.reaches.get(node_id, PENDING)
+    def unreachable(self, node_id: NodeID, subnet_id: SubnetID) -> Unreachable | None:
+        return None if self.is_connected(node_id) else self.unreachable_nodes.get(node_id)
 
     def missing_connection(self, node_id: NodeID) -> MissingConnection | None:
         return self.connections.get(node_id)

@@ -46,7 +46,7 @@ SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_host="127.0.0.1
 
 def aggregation(signed: bytes = SIGNED) -> Aggregation:
     """An answer of the service."""
-    return Aggregation(signed, 19, SUBNET, 67, {"total": 0.01}, False, 3, 70, 100)
+    return Aggregation(signed, 19, SUBNET, False, 3)
 
 
 def shortfall(verdict: Verdict, retry_after_s: float | None = None) -> QuorumShortfall:

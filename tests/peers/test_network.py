@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import until
 from tests.peers.world import Requester, all_connected, client, introduce, plan, world
 from warpseal.peers import peer_warnings
-from warpseal.peers.dial_schedule import ReachState
+from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import ManualPeer
 from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
@@ -25,6 +25,11 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 # Of a time of the loop's clock that was made a wall-clock time.
 ROUNDING_S = 0.001
 L1 = SubnetID(b"\x07" * 32)
+
+
+def unreachable_reason(peers: PeerNetwork, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK) -> str | None:
+    unreachable = peers.unreachable(node_id, subnet_id)
+    return None if unreachable is None else unreachable.reason
 
 
 async def test_each_of_fifty_validators_responds_once_to_a_request(tmp_path: Path) -> None:
@@ -227,8 +232,7 @@ async def test_a_node_with_another_identity_is_not_connected(tmp_path: Path) -> 
         peers.track(PRIMARY_NETWORK, [expected.node_id])
         await until(lambda: peers.totals.dial_failures["wrong_identity"] >= 1)
         assert not peers.connected
-        reach = peers.reachability(expected.node_id, PRIMARY_NETWORK, 0.0)
-        assert (reach.state, reach.reason) == (ReachState.UNREACHABLE, "wrong_identity")
+        assert unreachable_reason(peers, expected.node_id) == "wrong_identity"
         assert other.counts.finished_handshakes == 0
 
 
@@ -251,19 +255,15 @@ async def test_an_unreachable_node_has_a_reason_and_a_next_dial(tmp_path: Path) 
         assert closed.address is not None
         for validator in (up, closed):
             peers.add_hint(validator.node_id, "127.0.0.1", validator.address.port)  # type: ignore[union-attr]
-        assert peers.reachability(closed.node_id, PRIMARY_NETWORK, 0.0).state is ReachState.PENDING
-        assert peers.reachability(unknown.node_id, PRIMARY_NETWORK, 0.0).state is ReachState.PENDING
+        assert peers.unreachable(closed.node_id, PRIMARY_NETWORK) is None
+        assert peers.unreachable(unknown.node_id, PRIMARY_NETWORK) is None
         await until(lambda: peers.is_connected(up.node_id))
-        await until(
-            lambda: peers.reachability(closed.node_id, PRIMARY_NETWORK, loop.time()).state is ReachState.UNREACHABLE
-        )
-        assert peers.reachability(up.node_id, PRIMARY_NETWORK, 0.0).state is ReachState.CONNECTED
-        lost = peers.reachability(closed.node_id, PRIMARY_NETWORK, loop.time())
-        assert (lost.state, lost.reason) == (ReachState.UNREACHABLE, "not_connected")
-        assert lost.next_dial_at is not None
-        assert lost.next_dial_at > loop.time()
-        later = peers.reachability(closed.node_id, PRIMARY_NETWORK, loop.time() + 100)
-        assert later.state is ReachState.PENDING
+        await until(lambda: peers.unreachable(closed.node_id, PRIMARY_NETWORK) is not None)
+        assert peers.unreachable(up.node_id, PRIMARY_NETWORK) is None
+        asked_at, lost = loop.time(), peers.unreachable(closed.node_id, PRIMARY_NETWORK)
+        assert lost is not None
+        assert lost.reason == "not_connected"
+        assert asked_at <= lost.retry_at < asked_at + 100
         assert foreign.node_id not in peers.connected
 
 
@@ -313,12 +313,12 @@ async def test_a_node_without_address_becomes_unreachable_after_the_address_time
         unknown_node, later = NodeID(b"\1" * 20), NodeID(b"\2" * 20)
         peers.track(PRIMARY_NETWORK, [unknown_node])
         await until(lambda: unknown_node in notified)
-        assert peers.reachability(unknown_node, PRIMARY_NETWORK, 0.0).reason == "no_address"
+        assert unreachable_reason(peers, unknown_node) == "no_address"
         peers.track(L1, [later])
         await asyncio.sleep(0.05)
-        assert peers.reachability(later, L1, 0.0).state is ReachState.PENDING
+        assert peers.unreachable(later, L1) is None
         await until(lambda: later in notified)
-        assert peers.reachability(later, L1, 0.0).reason == "no_address"
+        assert unreachable_reason(peers, later, L1) == "no_address"
         assert notified == [unknown_node, later]
 
 
@@ -326,7 +326,7 @@ async def test_private_addresses_make_a_node_unreachable_unless_allowed(tmp_path
     async with world(tmp_path, plan(1), allow_private_ips=False) as (network, peers):
         introduce(peers, network.validators)
         node_id = network.validators[0].node_id
-        await until(lambda: peers.reachability(node_id, PRIMARY_NETWORK, 0.0).reason == "private_address")
+        await until(lambda: unreachable_reason(peers, node_id) == "private_address")
         assert peers.totals.dials == 0
 
 

@@ -6,17 +6,25 @@ is pure; times are those of the event loop's clock.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, Protocol
 
+from warpseal.aggregation.goals import QuorumGoal
+from warpseal.aggregation.ports import PeerClient
+from warpseal.aggregation.round import AggregationRound
 from warpseal.errors import Overloaded
 from warpseal.warp.ids import SubnetID, id_text
 
 log = logging.getLogger("warpseal.aggregation")
 
+# How often the first of the rounds that wait looks whether the validators can take another one.
+_TURN_POLL_S: Final = 0.01
 # A peer may have as many requests outstanding: so few rounds fill no queue of requests, and never wait.
 UNQUEUED_ROUNDS: Final = 16
 # The pace is known once so many rounds had their turn and the first second is over, or after the longer time. Before,
@@ -127,13 +135,10 @@ class RoundQueue:
 
 
 class RoundAdmission:
-    """The queues of all signing subnets, and the warning to the operator.
-
-    finishing: verifications and commits under way, of all rounds.
-    """
+    """The queues of all signing subnets, the backlog of this machine, and the warning to the operator."""
 
     def __init__(self) -> None:
-        self.finishing = 0
+        self._finishing = 0
         self._queues: dict[SubnetID, RoundQueue] = {}
         self._warned_at = float("-inf")
         self._refused = 0
@@ -141,7 +146,16 @@ class RoundAdmission:
     @property
     def is_backed_up(self) -> bool:
         """Whether so many rounds are verified or committed that this machine is behind with it."""
-        return self.finishing >= _MAX_FINISHING
+        return self._finishing >= _MAX_FINISHING
+
+    @contextmanager
+    def finishing(self) -> Iterator[None]:
+        """Count a verification or a commit of a round while the block runs."""
+        self._finishing += 1
+        try:
+            yield
+        finally:
+            self._finishing -= 1
 
     def queue(self, subnet_id: SubnetID) -> RoundQueue:
         """Return the queue of a signing subnet."""
@@ -170,3 +184,105 @@ class RoundAdmission:
             )
             self._warned_at, self._refused = now, 0
         return Overloaded(expected_s, waiting)
+
+
+class RoundTurn:
+    """The turn of one round. wake: set if its callers or its shares change. refuse: gives a caller its error."""
+
+    def __init__(
+        self,
+        admission: RoundAdmission,
+        subnet_id: SubnetID,
+        round_: AggregationRound,
+        peers: PeerClient,
+        wake: asyncio.Event,
+        refuse: Callable[[QuorumGoal, Overloaded], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._admission = admission
+        self._subnet_id = subnet_id
+        self._round = round_
+        self._peers = peers
+        self._wake = wake
+        self._refuse = refuse
+        self._queue: RoundQueue | None = None
+        self._turn_at: float | None = None
+
+    async def wait(self, *, has_stored: bool) -> None:
+        """Wait until the validators can take another round; has_stored: shares are stored, so it does not wait."""
+        if has_stored or self._must_not_wait:
+            return
+        queue = self._admission.queue(self._subnet_id)
+        if len(queue) or (queue.running >= UNQUEUED_ROUNDS and self._is_congested()):
+            queue.add(self, self._loop.time())
+            try:
+                while not self._has_turn(queue):
+                    await self._poll(queue)
+            finally:
+                queue.remove(self, self._loop.time(), has_turn=not self._round.is_idle)
+        if not self._round.is_idle:
+            self._queue, self._turn_at = queue, self._loop.time()
+            queue.running += 1
+
+    def record_result(self) -> None:
+        """Record how long the first result took."""
+        if self._queue is not None and self._turn_at is not None:
+            self._queue.record_duration(self._loop.time() - self._turn_at)
+            self._turn_at = None
+
+    def end(self) -> None:
+        """Make way for other rounds."""
+        if self._queue is not None:
+            self._queue.running -= 1
+            self._admission.forget_idle(self._subnet_id)
+
+    def on_turn(self) -> None:
+        """Take that the round is the first of its queue."""
+        self._wake.set()
+
+    def refuse_late(self, until: float, expected_s: float, waiting: int) -> bool:
+        """Refuse the callers whose deadline is `until` or earlier; return whether a caller is left."""
+        for goal in [goal for goal in self._round.goals.waiting if goal.deadline <= until]:
+            error = self._admission.refuse(self._subnet_id, expected_s, waiting, self._loop.time())
+            self._refuse(goal, error)
+        return not self._round.is_idle
+
+    def _has_turn(self, queue: RoundQueue) -> bool:
+        if self._round.is_idle or self._must_not_wait:
+            return True
+        return queue.is_first(self) and not self._is_congested()
+
+    async def _poll(self, queue: RoundQueue) -> None:
+        """Wait until the round is the first of its queue; the first one waits a moment, for all of them."""
+        self._wake.clear()
+        if not queue.is_first(self):
+            await self._wake.wait()
+            return
+        alarm = self._loop.call_later(_TURN_POLL_S, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            alarm.cancel()
+        queue.review(self._loop.time())
+
+    @property
+    def _must_not_wait(self) -> bool:
+        """Whether shares are at hand, or a caller wants only what is stored."""
+        return self._round.table.share_weight > 0 or any(goal.stored_only for goal in self._round.goals.waiting)
+
+    def _is_congested(self) -> bool:
+        """Return whether this machine, or validators that the quorum needs, have more to do than they can do soon."""
+        if self._admission.is_backed_up:
+            return True
+        missing_weight = min((goal.required_weight for goal in self._round.goals.waiting), default=0)
+        congested_weight = 0
+        for member in self._round.table.members:
+            connected = [node_id for node_id in member.node_ids if self._peers.is_connected(node_id)]
+            if connected and all(self._peers.is_congested(node_id) for node_id in connected):
+                congested_weight += member.weight
+            elif connected:
+                missing_weight -= member.weight
+                if missing_weight <= 0:
+                    return False
+        # If the quorum is not connected either way, the round fails for that reason.
+        return congested_weight >= missing_weight

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from typing import Final
 
-from warpseal.aggregation.members import PENDING, SIGNED, SUSPECT, MemberRecord, MemberTable, NodeRecord
+from warpseal.aggregation.members import PENDING, SUSPECT, MemberRecord, MemberTable, NodeRecord
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.warp.ids import NodeID
 
 # Nodes that are asked together are asked again in slices of this size, each with its own jitter: that spreads a burst.
 _SLICE: Final = 128
-_NEVER: Final = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class AskSchedule:
     A member is selected once: its connected nodes are asked then, the others when they connect.
     """
 
-    def __init__(self, table: MemberTable, settings: AggregationSettings, random: Random, now: float) -> None:
+    def __init__(self, table: MemberTable, settings: AggregationSettings, random: Random) -> None:
         self._table = table
         self._settings = settings
         self._random = random
@@ -51,13 +51,13 @@ class AskSchedule:
         self._waves: list[_Wave] = []
         self._held: list[_Wave] = []
         self._last_wave = 0
-        self._next_step_at = now + settings.next_wave_s
-        self._next_probe_at = _NEVER
+        self._next_step_at = inf
+        self._next_probe_at = -inf
         self._probed_at: dict[NodeRecord, float] = {}
         self._probes = 0
 
     def begin(self, now: float) -> None:
-        """Take that the round begins now, not when it was made."""
+        """Take that validators may be asked from now on."""
         self._next_step_at = now + self._settings.next_wave_s
 
     def add_connected(self, node: NodeRecord) -> None:
@@ -88,7 +88,7 @@ class AskSchedule:
 
     def next_at(self) -> float:
         """Return when `due_asks` will return something though nothing happens; inf: never."""
-        next_at = self._waves[0].due_at if self._waves else float("inf")
+        next_at = self._waves[0].due_at if self._waves else inf
         if self._held:
             next_at = min(next_at, self._next_probe_at)
         if self._cursor < len(self._table.order):
@@ -135,12 +135,12 @@ class AskSchedule:
         """
         while self._waves and self._waves[0].due_at <= now:
             self._held.append(heappop(self._waves))
-        if not self._table.count[SIGNED]:
+        if not self._table.signed_weight:
             return
         due: dict[int, list[NodeRecord]] = {}
         pause_s = self._settings.reask_s[0]
         for wave in self._held:
-            probed = [node for node in wave.nodes if self._probed_at.get(node, _NEVER) > now - pause_s]
+            probed = [node for node in wave.nodes if self._probed_at.get(node, -inf) > now - pause_s]
             if probed:
                 heappush(self._waves, replace(wave, due_at=now + pause_s, nodes=probed))
             nodes = [node for node in wave.nodes if node.wave == wave.number and _may_be_asked(node)]

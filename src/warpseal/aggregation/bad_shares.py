@@ -72,7 +72,7 @@ class ShareUnderTest:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a step found. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone.
+    """The findings of a step. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone.
 
     unresolved: in groups that hold a bad share. measurements: since the search began.
     """

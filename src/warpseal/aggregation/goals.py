@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Final
 
 from warpseal.aggregation.members import IMPOSSIBLE, PENDING, SIGNED, SUSPECT, MemberTable
@@ -16,7 +17,6 @@ from warpseal.warp.validator_set import required_weight
 
 # A result takes a moment to be summed and verified, so the buffer is not awaited up to the very deadline.
 _BUFFER_MARGIN_S: Final = 0.05
-_NEVER: Final = float("inf")
 
 
 class GoalStatus(Enum):
@@ -61,7 +61,7 @@ class QuorumGoals:
 
     def __init__(self, table: MemberTable, buffer_wait_s: float) -> None:
         self.waiting: Final[dict[QuorumGoal, None]] = {}
-        self.inactive_known_at = _NEVER
+        self.inactive_known_at = inf
         self._table = table
         self._buffer_wait_s = buffer_wait_s
 
@@ -100,7 +100,7 @@ class QuorumGoals:
     def wake_weight(self) -> float:
         """The least weight of shares at which the status of a goal may change."""
         weights = (goal.required_weight if goal.met_at is None else goal.target_weight for goal in self.waiting)
-        return min(weights, default=_NEVER)
+        return min(weights, default=inf)
 
     def status(self, goal: QuorumGoal, now: float) -> GoalStatus:
         """Return the status of a goal, and record when its quorum was met."""
@@ -131,7 +131,7 @@ class QuorumGoals:
 
     def next_at(self, now: float) -> float:
         """Return when the status of a goal may change though nothing happens."""
-        next_at = _NEVER
+        next_at = inf
         for goal in self.waiting:
             if goal.met_at is None:
                 next_at = min(next_at, goal.deadline)
@@ -145,6 +145,8 @@ class QuorumGoals:
 
     def disconnected_blockers(self, goal: QuorumGoal) -> list[NodeID]:
         """Return the nodes that are not connected, if the goal fails because their weight is missing."""
+        if goal.stored_only:
+            return []
         table = self._table
         blockers = [member for member in table.members if member.status is PENDING and not member.connections]
         other_weight = table.available_weight - sum(member.weight for member in blockers)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from math import inf
 from operator import attrgetter
 from typing import Final
 
-from warpseal.aggregation.refusals import RefusalKind
 from warpseal.aggregation.share_cache import CachedShare
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.peers.statistics import Unreachable
 from warpseal.warp.ids import NodeID
 from warpseal.warp.validator_set import CanonicalValidatorSet
-
-NO_RETRY: Final = float("inf")
 
 
 class ShareStatus(IntEnum):
@@ -39,30 +38,16 @@ SIGNED: Final = ShareStatus.SIGNED
 SUSPECT: Final = ShareStatus.SUSPECT
 UNAVAILABLE: Final = ShareStatus.UNAVAILABLE
 IMPOSSIBLE: Final = ShareStatus.IMPOSSIBLE
-# Of a member without a share, by the mildest of its nodes' replies.
-_STATUS_BY_KIND: Final = {
-    RefusalKind.RETRYABLE: PENDING,
-    RefusalKind.THIS_ROUND: UNAVAILABLE,
-    RefusalKind.PERMANENT: IMPOSSIBLE,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class LastReply:
-    """The last reply of a node that was no usable share. code, text: of its refusal."""
+    """The last reply of a node that was no usable share. status: what it makes of the share; code, text: if refused."""
 
-    kind: RefusalKind
+    status: ShareStatus
     reason: str
     code: int | None = None
     text: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Unreachable:
-    """Why a node is out of reach, and the earliest time of its next dial; NO_RETRY: none is planned."""
-
-    reason: str
-    retry_at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +64,7 @@ class NodeRecord:
     @property
     def can_answer(self) -> bool:
         """Whether the node has not refused yet for the rest of the round."""
-        return self.last_reply is None or self.last_reply.kind is RefusalKind.RETRYABLE
+        return self.last_reply is None or self.last_reply.status is PENDING
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +95,7 @@ class MemberRecord:
 
 
 class MemberTable:
-    """Records by canonical index and by node, with weight and number by status. Every change is constant work.
+    """Records by canonical index and by node, with weight by status. Every change is constant work.
 
     order: members as signers are preferred: active first, then heavier, then lower index. Weight without a key is
     IMPOSSIBLE from the start; inactive_keyless_weight of it belongs to L1 validators without a balance,
@@ -122,17 +107,14 @@ class MemberTable:
         self.total_weight: Final = validators.total_weight
         self.members: Final[list[MemberRecord]] = []
         self.nodes: Final[dict[NodeID, NodeRecord]] = {}
-        keyed_weight = 0
         for index, validator in enumerate(validators.validators):
             # No record refers back to its table or to its nodes: a round leaves no garbage for the cycle collector.
             member = MemberRecord(index, validator.weight, validator.public_key, validator.node_ids)
             for node_id in validator.node_ids:
                 self.nodes[node_id] = NodeRecord(node_id, member)
             self.members.append(member)
-            keyed_weight += validator.weight
-        self.keyless_weight: Final = self.total_weight - keyed_weight
-        self.weight = [keyed_weight, 0, 0, 0, self.keyless_weight]
-        self.count = [len(self.members), 0, 0, 0, 0]
+        self.keyless_weight: Final = validators.keyless_weight
+        self.weight = [self.total_weight - self.keyless_weight, 0, 0, 0, self.keyless_weight]
         self.connected_weight = 0
         self.inactive: tuple[MemberRecord, ...] = ()
         self.underfunded: tuple[CurrentValidation, ...] | None = ()
@@ -173,8 +155,6 @@ class MemberTable:
             return
         self.weight[before] -= member.weight
         self.weight[status] += member.weight
-        self.count[before] -= 1
-        self.count[status] += 1
         member.status = status
         if self._retry_at:
             self._retry_at.pop(member, None)
@@ -185,7 +165,7 @@ class MemberTable:
         A node that refused for good, or that sent a bad share, cannot take that back without a share.
         """
         before = node.last_reply
-        if before is None or before.kind <= reply.kind:
+        if before is None or before.status <= reply.status:
             node.last_reply = reply
         member = node.member
         if member.status is SIGNED or member.status is SUSPECT:
@@ -195,10 +175,9 @@ class MemberTable:
         return was_pending and member.status is not PENDING
 
     def settle(self, member: MemberRecord) -> None:
-        """Derive the status of a member without a share from the replies of its nodes."""
+        """Derive the status of a member without a share from the mildest of its nodes' replies."""
         replies = [node.last_reply for node in self.nodes_of(member)]
-        kind = min([RefusalKind.RETRYABLE if reply is None else reply.kind for reply in replies])
-        self.set_status(member, _STATUS_BY_KIND[kind])
+        self.set_status(member, min([PENDING if reply is None else reply.status for reply in replies]))
         self._update_reachability(member)
 
     def connect(self, node: NodeRecord) -> bool:
@@ -287,7 +266,7 @@ class MemberTable:
         self._retry_at.pop(member, None)
         if member.status is not PENDING:
             return
-        retry_at = NO_RETRY
+        retry_at = inf
         for node in self.nodes_of(member):
             if node.can_answer:
                 if node.unreachable is None:

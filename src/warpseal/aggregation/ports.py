@@ -1,4 +1,7 @@
-"""What the aggregation needs of other packages. The tests implement each protocol in memory."""
+"""The interfaces of other packages that the aggregation needs; each names the class that implements and documents it.
+
+The tests implement each of them in memory.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Protocol
 from warpseal.bls import PublicKey
 from warpseal.errors import MissingConnection
 from warpseal.node.p_chain import CurrentValidation, Subnet
-from warpseal.peers.dial_schedule import Reachability
+from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID, ValidationID
@@ -24,36 +27,22 @@ TrackSubnet = Callable[[SubnetID, CanonicalValidatorSet], AbstractContextManager
 
 
 class SentRequest(Protocol):
-    """A request that was sent to many nodes."""
+    """A request that was sent to many nodes (`protocol.requests.PeerRequest`)."""
 
-    def extend(self, deadline: float) -> None:
-        """Accept responses until `deadline` if that is later than the deadline that it was sent with."""
-
-    def close(self) -> None:
-        """Accept no more responses, and send nothing more."""
+    def extend(self, deadline: float) -> None: ...
+    def close(self) -> None: ...
 
 
 class PeerClient(Protocol):
-    """The peer network. Deadlines are times of the event loop's clock."""
+    """The peer network (`peers.network.PeerNetwork`). Deadlines are times of the event loop's clock."""
 
-    def is_connected(self, node_id: NodeID) -> bool:
-        """Return whether a node may be asked now."""
-
-    def is_congested(self, node_id: NodeID) -> bool:
-        """Return whether a connected node answers, and has more requests queued than it will answer soon."""
-
-    def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
-        """Return whether a node can be reached before a deadline."""
-
-    def missing_connection(self, node_id: NodeID) -> MissingConnection | None:
-        """Return why a node is not connected; None if it is connected, or if nothing is known of it."""
-
-    def running_s(self) -> float:
-        """Return for how many seconds connections have been made."""
-
-    def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
-        """Dial nodes again as soon as the backoff rules allow; return the time of the earliest dial."""
-
+    def is_connected(self, node_id: NodeID) -> bool: ...
+    def is_congested(self, node_id: NodeID) -> bool: ...
+    def unreachable(self, node_id: NodeID, subnet_id: SubnetID) -> Unreachable | None: ...
+    def missing_connection(self, node_id: NodeID) -> MissingConnection | None: ...
+    def running_s(self) -> float: ...
+    def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None: ...
+    def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]: ...
     def ask(
         self,
         node_ids: Iterable[NodeID],
@@ -63,109 +52,65 @@ class PeerClient(Protocol):
         deadline: float,
         is_reask: bool,
         on_response: Callable[[PeerResponse], None],
-    ) -> SentRequest:
-        """Send one request to many nodes; `on_response` is called for each response."""
-
-    def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
-        """Call `listener` when a node connects, disconnects or a dial fails, until the returned function is called."""
+    ) -> SentRequest: ...
 
 
 class ProposedHeightSource(Protocol):
-    """The proposed height."""
+    """The proposed height (`validators.heights.ProposedHeight`)."""
 
-    def current(self) -> int:
-        """Return it. Raises NodeUnavailable."""
-
-    async def first(self) -> int:
-        """Return it; wait for the first poll. Raises NodeUnavailable."""
+    def current(self) -> int: ...
+    async def first(self) -> int: ...
 
 
 class ValidatorSetSource(Protocol):
-    """Canonical validator sets."""
+    """Canonical validator sets (`validators.sets.ValidatorSets`). `keys_of` is thread-safe."""
 
-    async def at(self, subnet_id: SubnetID, height: int, *, named: bool, epoch: bool = False) -> CanonicalValidatorSet:
-        """Return a set. Raises HeightTooOld, HeightTooNew, NodeUnavailable."""
-
-    def keys_of(self, validators: CanonicalValidatorSet) -> Sequence[PublicKey]:
-        """Return the parsed keys of a set, in canonical order; thread-safe."""
+    async def at(
+        self, subnet_id: SubnetID, height: int, *, named: bool, epoch: bool = False
+    ) -> CanonicalValidatorSet: ...
+    def keys_of(self, validators: CanonicalValidatorSet) -> Sequence[PublicKey]: ...
 
 
 class ChainSource(Protocol):
-    """Chains and subnets."""
+    """Chains and subnets (`validators.chains.ChainLookup`)."""
 
-    async def subnet_of(self, chain_id: ChainID) -> SubnetID:
-        """Return the subnet that validates a chain. Raises UnknownChain, NodeUnavailable."""
-
-    async def subnet(self, subnet_id: SubnetID) -> Subnet:
-        """Return a subnet as the P-Chain records it. Raises UnknownSubnet, NodeUnavailable."""
-
-    async def subnet_of_validation(self, validation_id: ValidationID) -> SubnetID | None:
-        """Return the L1 of a validation that exists, else None. Raises NodeUnavailable."""
-
-    async def blockchains_of(self, subnet_id: SubnetID) -> Sequence[ChainID]:
-        """Return the chains that a subnet validates. Raises NodeUnavailable."""
+    async def subnet_of(self, chain_id: ChainID) -> SubnetID: ...
+    async def subnet(self, subnet_id: SubnetID) -> Subnet: ...
+    async def subnet_of_validation(self, validation_id: ValidationID) -> SubnetID | None: ...
+    async def blockchains_of(self, subnet_id: SubnetID) -> Sequence[ChainID]: ...
 
 
 class ActivitySource(Protocol):
-    """The inactive validators of an L1, those with little balance left included."""
+    """The inactive validators of an L1, those with little balance left included (`validators.activity.L1Activity`)."""
 
-    def watch(self, subnet_id: SubnetID) -> AbstractContextManager[None]:
-        """Keep them up to date inside the block."""
-
-    def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
-        """Return the inactive nodes as known now."""
-
-    def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
-        """Return the validations that are inactive or nearly drained; None if they are not known."""
-
-    async def ready(self, subnet_id: SubnetID) -> None:
-        """Return when they are known, or cannot be."""
+    def watch(self, subnet_id: SubnetID) -> AbstractContextManager[None]: ...
+    def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]: ...
+    def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None: ...
+    async def ready(self, subnet_id: SubnetID) -> None: ...
 
 
 class AggregationMetrics(Protocol):
-    """Metrics of the aggregation."""
+    """Metrics of the aggregation (`metrics.registry.Metrics`)."""
 
-    def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
-        """Count an aggregation, failed or not; stages: seconds by stage, "total" is all of it."""
-
-    def count_bad_share(self, node_ids: Iterable[str]) -> None:
-        """Count a bad share for the nodes of its key."""
+    def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None: ...
+    def count_bad_share(self, node_ids: Iterable[str]) -> None: ...
 
 
 class ShareArchive(Protocol):
-    """What was signed before. No method raises because a store is broken."""
+    """The shares and signatures of earlier rounds (`store.archive.Archive`). A broken store raises nothing here."""
 
-    async def load(self, message_id: MessageID) -> ArchiveEntry:
-        """Return what is stored of a message; after a second at most, and nothing while the store is down."""
-
-    def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
-        """Store shares of keys of the signing set, soon.
-
-        The first share of a key stays until it is rejected; a verified one marks its equal and replaces a candidate.
-        """
-
-    def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Delete a share that was found bad, if it is exactly these bytes; in order with `store_shares`."""
-
-    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
-        """Return when it is committed; after a second at most, at once while the store is down.
-
-        It is stored though the wait is cancelled.
-        """
-
-    def pin(self, message: UnsignedMessage) -> None:
-        """Never evict what is stored of a message, now and later."""
-
-    async def unverified(self, limit: int) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]:
-        """Return at most `limit` unverified shares of pinned messages."""
-
-    def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Mark a share as verified alone, if it is exactly these bytes."""
+    async def load(self, message_id: MessageID) -> ArchiveEntry: ...
+    def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None: ...
+    def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None: ...
+    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None: ...
+    def pin(self, message: UnsignedMessage) -> None: ...
+    async def unverified(self, limit: int) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]: ...
+    def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationDeps:
-    """All of the above. archive: what was signed before."""
+    """All of the above."""
 
     peers: PeerClient
     heights: ProposedHeightSource

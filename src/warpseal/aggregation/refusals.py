@@ -8,34 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
+from warpseal.aggregation.members import IMPOSSIBLE, PENDING, UNAVAILABLE, ShareStatus
 from warpseal.warp.ids import P_CHAIN
 from warpseal.warp.l1_messages import parse_uptime_message
 from warpseal.warp.message import UnsignedMessage
 
-UPTIME_NOT_REACHED_CODE: Final = 2
-
-
-class RefusalKind(IntEnum):
-    """How long a refusal holds. RETRYABLE: the node may still sign; else it is not asked again in the round."""
-
-    RETRYABLE = 0
-    THIS_ROUND = 1
-    PERMANENT = 2
+_UPTIME_NOT_REACHED_CODE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One code of one kind of chain: its stable reason, and advice for the operator."""
+    """One code of one kind of chain: its stable reason, advice for the operator, and what it makes of the share."""
 
     reason: str
     advice: str
-    kind: RefusalKind = RefusalKind.PERMANENT
+    status: ShareStatus = IMPOSSIBLE
 
-
-_RETRY: Final = RefusalKind.RETRYABLE
 
 P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     1: Refusal(
@@ -56,7 +46,7 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
         "subnet_not_converted",
         "The validators do not know of the subnet's conversion (yet): check that ConvertSubnetToL1Tx is "
         "accepted and that the justification names the right subnet.",
-        _RETRY,
+        PENDING,
     ),
     7: Refusal(
         "conversion_id_mismatch",
@@ -71,12 +61,12 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
         "validation_unknown",
         "No such validation exists (yet): wait for RegisterL1ValidatorTx, or, once it was removed, ask for "
         "registered = false.",
-        _RETRY,
+        PENDING,
     ),
     12: Refusal(
         "validation_still_exists",
         "The validator is not removed (yet): wait for SetL1ValidatorWeightTx with weight 0.",
-        _RETRY,
+        PENDING,
     ),
     13: Refusal(
         "registration_unparsable",
@@ -85,7 +75,7 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     14: Refusal(
         "validation_may_still_be_registered",
         "The registration has not expired (yet): that it never happened can be attested after its expiry.",
-        _RETRY,
+        PENDING,
     ),
     15: Refusal(
         "nonce_impossible", "A weight message with the largest nonce removes the validator: ask for registered = false."
@@ -93,12 +83,12 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     16: Refusal(
         "nonce_mismatch",
         "Only the latest weight change can be attested: the validators know another nonce (now).",
-        _RETRY,
+        PENDING,
     ),
     17: Refusal(
         "weight_mismatch",
         "Only the latest weight change can be attested: the validators know another weight (now).",
-        _RETRY,
+        PENDING,
     ),
 }
 
@@ -115,7 +105,7 @@ _NEGATIVE: Final[Mapping[int, Refusal]] = {
 _UPTIME_NOT_REACHED: Final = Refusal(
     "uptime_not_reached",
     "These validators have measured less uptime than the message claims: ask for fewer seconds.",
-    RefusalKind.THIS_ROUND,
+    UNAVAILABLE,
 )
 
 _OTHER_ADVICE: Final[Mapping[int, str]] = {
@@ -124,7 +114,7 @@ _OTHER_ADVICE: Final[Mapping[int, str]] = {
     3: "The validators have not seen the message (yet): check that its block is accepted.",
     4: "The validators have not accepted the block of this hash (yet).",
 }
-_UNDEFINED: Final = Refusal("refused", "The validators had trouble of their own: they are asked again.", _RETRY)
+_UNDEFINED: Final = Refusal("refused", "The validators had trouble of their own: they are asked again.", PENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +135,9 @@ class RefusalRules:
             return _NEGATIVE[code]
         if self.p_chain:
             return P_CHAIN_REFUSALS.get(code, _UNDEFINED)
-        if self.uptime and code == UPTIME_NOT_REACHED_CODE:
+        if self.uptime and code == _UPTIME_NOT_REACHED_CODE:
             return _UPTIME_NOT_REACHED
-        return Refusal("refused", _OTHER_ADVICE.get(code, _UNDEFINED.advice), _RETRY)
+        return Refusal("refused", _OTHER_ADVICE.get(code, _UNDEFINED.advice), PENDING)
 
     def advice(self, codes: Iterable[int]) -> tuple[str, ...]:
         """Return advice for refusal codes, in their order, each text once."""

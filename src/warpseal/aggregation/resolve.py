@@ -262,17 +262,11 @@ async def find_receiving_subnet(message: UnsignedMessage, justification: bytes, 
     for payload_type in (L1ValidatorRegistration, L1ValidatorWeight):
         with suppress(MalformedMessage):
             l1 = await chains.subnet_of_validation(payload_type.parse(call.payload).validation_id)
-            if l1 is None and justification:
-                l1 = _proven_subnet(justification)
+            if l1 is None:
+                with suppress(MalformedJustification):
+                    l1 = L1ValidatorRegistrationJustification.parse(justification).subnet_id
             return None if l1 is None else await manager_subnet(l1, chains)
     return None
-
-
-def _proven_subnet(justification: bytes) -> SubnetID | None:
-    try:
-        return L1ValidatorRegistrationJustification.parse(justification).subnet_id
-    except MalformedJustification:
-        return None
 
 
 def _teleporter_destination(payload: bytes) -> ChainID | None:

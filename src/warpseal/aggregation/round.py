@@ -7,7 +7,7 @@ nothing itself: `round_runner` executes its actions. Times are those of the even
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -15,8 +15,8 @@ from typing import Final
 from warpseal.aggregation.ask_schedule import Ask, AskSchedule
 from warpseal.aggregation.bad_shares import SearchResult
 from warpseal.aggregation.goals import GoalStatus, QuorumGoal, QuorumGoals
-from warpseal.aggregation.members import LastReply, MemberRecord, MemberTable, Unreachable
-from warpseal.aggregation.refusals import RefusalKind, RefusalRules
+from warpseal.aggregation.members import PENDING, UNAVAILABLE, LastReply, MemberRecord, MemberTable, NodeRecord
+from warpseal.aggregation.refusals import RefusalRules
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.round_shares import (
     Check,
@@ -29,6 +29,7 @@ from warpseal.aggregation.round_shares import (
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import CachedShare
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
@@ -38,19 +39,8 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 _INACTIVE_TIMEOUT_S: Final = 1.0
 # Decoding this many shares takes two milliseconds.
 _DECODED_AT_ONCE: Final = 64
-_EMPTY_RESPONSE: Final = LastReply(RefusalKind.RETRYABLE, "empty_answer")
-_MALFORMED_RESPONSE: Final = LastReply(RefusalKind.THIS_ROUND, "malformed_answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A node's refusal: its error code (any int32) and text."""
-
-    code: int
-    text: str
-
-
-Reply = CachedShare | Refused | NoSignature
+_EMPTY_RESPONSE: Final = LastReply(PENDING, "empty_answer")
+_MALFORMED_RESPONSE: Final = LastReply(UNAVAILABLE, "malformed_answer")
 
 
 # Actions.
@@ -115,30 +105,17 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Report to a caller why there is no result. blockers: disconnected nodes whose weight would suffice."""
+    """Report to a caller why there is no result."""
 
     goal: QuorumGoal
     is_late: bool
-    blockers: Sequence[NodeID]
 
 
 Action = Load | Decode | Connect | Ask | Verify | StoreShares | StoreResult | Reject | Complete | Fail
 
 
-@dataclass(frozen=True, slots=True)
-class RoundEnd:
-    """What is left when a round is over: shares to store, shares to forget, nodes that sent malformed responses.
-
-    unresolved: at least one of these shares is bad, and all of them would be in the next sum.
-    """
-
-    shares: Sequence[StoredShare]
-    unresolved: Sequence[tuple[MemberRecord, CachedShare]]
-    malformed_nodes: Sequence[NodeID]
-
-
 class AggregationRound:
-    """Constant work per response. needs_tick: something happened that may need an action at once."""
+    """Constant work per response. wake: called when something happened that may need an action at once."""
 
     def __init__(
         self,
@@ -147,14 +124,14 @@ class AggregationRound:
         settings: AggregationSettings,
         random: Random,
         offenders: Container[bytes],
-        now: float,
+        wake: Callable[[], None],
     ) -> None:
         self.table: Final = MemberTable(validators)
         self.rules: Final = rules
         self.goals: Final = QuorumGoals(self.table, settings.buffer_wait_s)
-        self.needs_tick = True
-        self._schedule = AskSchedule(self.table, settings, random, now)
-        self._shares = RoundShares(self.table, self._schedule, offenders)
+        self._wake = wake
+        self._schedule = AskSchedule(self.table, settings, random)
+        self.shares: Final = RoundShares(self.table, self._schedule, offenders)
         self._first_wave_weight = required_weight(self.table.total_weight, settings.first_wave_percent)
         self._is_collecting = False
         self._is_loading = False
@@ -167,10 +144,6 @@ class AggregationRound:
         self._undecoded: deque[StoredShare] = deque()
         self._is_connecting = False
 
-    def begin(self, now: float) -> None:
-        """Take that the round, which waited for its turn, begins now."""
-        self._schedule.begin(now)
-
     # Callers.
 
     @property
@@ -181,13 +154,13 @@ class AggregationRound:
     def join(self, goal: QuorumGoal) -> None:
         """Take a caller's goal into account."""
         self.goals.waiting[goal] = None
-        self.needs_tick = True
+        self._wake()
 
     def leave(self, goal: QuorumGoal) -> None:
         """Forget a caller's goal."""
         for goals in (self.goals.waiting, *(completion.goals for completion in self._completions)):
             goals.pop(goal, None)
-        self.needs_tick = True
+        self._wake()
 
     # Peers.
 
@@ -197,7 +170,7 @@ class AggregationRound:
         for node_id in node_ids:
             node = nodes.get(node_id)
             if node is not None:
-                self.needs_tick = True
+                self._wake()
                 if table.connect(node):
                     schedule.add_connected(node)
 
@@ -205,14 +178,14 @@ class AggregationRound:
         """Take a node that lost its connection."""
         node = self.table.nodes.get(node_id)
         if node is not None and self.table.disconnect(node):
-            self.needs_tick = True
+            self._wake()
 
     def unreachable(self, node_id: NodeID, reason: Unreachable | None) -> None:
         """Take whether a node that is not connected is out of reach; None: its connection is under way."""
         node = self.table.nodes.get(node_id)
         if node is not None and node.unreachable != reason:
             self.table.set_unreachable(node, reason)
-            self.needs_tick = True
+            self._wake()
 
     def set_inactive(
         self,
@@ -227,69 +200,67 @@ class AggregationRound:
         self.table.set_underfunded(underfunded)
         if self.table.set_inactive(node_ids):
             self._schedule.restart()
-            self.needs_tick = True
+            self._wake()
         if known_at < self.goals.inactive_known_at:
             self.goals.inactive_known_at = known_at
-            self.needs_tick = True
+            self._wake()
 
     # Shares.
 
-    def response(self, node_id: NodeID, reply: Reply) -> None:
+    def response(self, node: NodeRecord, reply: CachedShare | NoSignature) -> None:
         """Take a node's response: a share, whichever request it answers, or none."""
-        node = self.table.nodes.get(node_id)
-        if node is None:
-            return
         if isinstance(reply, CachedShare):
-            self.needs_tick |= self._shares.add(node.member, reply, node_id)
-            return
-        if isinstance(reply, Refused):
-            refusal = self.rules.refusal(reply.code)
-            last_reply = LastReply(refusal.kind, refusal.reason, reply.code, reply.text)
-        else:
-            last_reply = _EMPTY_RESPONSE if reply is NoSignature.EMPTY else _MALFORMED_RESPONSE
-        if self.table.record_reply(node, last_reply):
-            self.needs_tick = True
+            if self.shares.add(node.member, reply, node.node_id):
+                self._wake()
+        elif self.table.record_reply(node, _EMPTY_RESPONSE if reply is NoSignature.EMPTY else _MALFORMED_RESPONSE):
+            self._wake()
 
-    def share_added(self, public_key: bytes, share: CachedShare) -> None:
+    def refused(self, node: NodeRecord, code: int, text: str) -> None:
+        """Take a node's refusal; code: any int32."""
+        refusal = self.rules.refusal(code)
+        if self.table.record_reply(node, LastReply(refusal.status, refusal.reason, code, text)):
+            self._wake()
+
+    def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
         """Take a share that was at hand, or that came to another round of the message."""
         member = self.table.member_of_key(public_key)
-        if member is not None:
-            self.needs_tick |= self._shares.add(member, share, None)
+        if member is not None and self.shares.add(member, share, None):
+            self._wake()
 
-    def share_rejected(self, public_key: bytes, share: CachedShare) -> None:
+    def on_share_rejected(self, public_key: bytes, share: CachedShare) -> None:
         """Drop a share that another round found bad."""
         member = self.table.member_of_key(public_key)
         if member is not None and member.share is share:
-            self._shares.remove(member)
-            self.needs_tick = True
+            self.shares.remove(member)
+            self._wake()
 
     def loaded(self, stored: ArchiveEntry) -> None:
         """Take what the archive holds of the message."""
         self._signatures = stored.signatures
-        self._shares.stored = {share.public_key: share.signature for share in stored.shares}
+        self.shares.stored = {share.public_key: share.signature for share in stored.shares}
         self._undecoded.extend(stored.shares)
         self._has_loaded, self._is_loading = True, False
-        self.needs_tick = True
+        self._wake()
 
     def decoded(self, shares: Iterable[tuple[StoredShare, CachedShare]]) -> None:
         """Take stored shares, each with the share that stands for its key now."""
         for stored, share in shares:
             member = self.table.member_of_key(stored.public_key)
             if member is not None:
-                self._shares.add_stored(member, stored, share)
+                self.shares.add_stored(member, stored, share)
         self._is_loading = False
-        self.needs_tick = True
+        self._wake()
 
     def verified(self, outcome: CheckOutcome) -> None:
         """Take the outcome of the check that was requested."""
         check, self._check = self._check, None
-        self.needs_tick = True
+        self._wake()
         if isinstance(outcome, SearchResult):
-            bad = self._shares.apply(outcome)
+            bad = self.shares.apply(outcome)
             if bad:
                 self._outbox.append(Reject(bad))
         elif isinstance(outcome, PartialAggregate):
-            self._shares.add_partial(outcome)
+            self.shares.add_partial(outcome)
             goals = [goal for goal in self.goals.waiting if goal.target_weight <= outcome.result.weight]
             for goal in goals:
                 del self.goals.waiting[goal]
@@ -297,9 +268,9 @@ class AggregationRound:
                 self._outbox.append(Complete(dict.fromkeys(goals), outcome.result, goals[0], is_stored=True))
         elif isinstance(check, SumCheck):
             if outcome is None:
-                self._shares.refute(check)
+                self.shares.refute(check)
             else:
-                self._shares.accept(check)
+                self.shares.accept(check)
                 is_waiting = check.goal in self.goals.waiting
                 self.goals.waiting.pop(check.goal, None)
                 self._completions.append(Complete({check.goal: None} if is_waiting else {}, outcome, check.goal))
@@ -309,25 +280,26 @@ class AggregationRound:
         """Take that a result is stored; return the action that gives it to its callers."""
         completion = next(completion for completion in self._completions if completion.result is result)
         self._completions.remove(completion)
-        self.needs_tick = True
+        self._wake()
         return completion
 
     # Actions.
 
     def tick(self, now: float) -> list[Action]:
         """Return the actions that are due, in their order."""
-        self.needs_tick = False
         actions, self._outbox = self._outbox, []
         if not self._is_collecting:
             actions += self._start(now)
         if not self._is_collecting:
             return actions
-        goals, shares = self.goals, self._shares
+        goals, shares = self.goals, self.shares
         unstored = shares.take_unstored()
         if unstored:
             actions.insert(0, StoreShares(unstored))
         if goals.deadlines and not self._is_connecting:
-            self._is_connecting = self.needs_tick = True
+            self._is_connecting = True
+            self._schedule.begin(now)
+            self._wake()
             goals.inactive_known_at = now + _INACTIVE_TIMEOUT_S
             return [*actions, Connect()]
         if goals.waiting and self._check is None:
@@ -350,15 +322,6 @@ class AggregationRound:
         """Return when `tick` will return something though nothing happens; inf: never."""
         next_at = self.goals.next_at(now)
         return min(next_at, self._schedule.next_at()) if self.goals.wants_more_shares(now) else next_at
-
-    def close(self) -> RoundEnd:
-        """Return what is left, when no caller waits any more."""
-        nodes = self.table.nodes.values()
-        return RoundEnd(
-            shares=self._shares.take_unstored(),
-            unresolved=self._shares.unresolved,
-            malformed_nodes=[node.node_id for node in nodes if node.last_reply is _MALFORMED_RESPONSE],
-        )
 
     def _start(self, now: float) -> list[Action]:
         """Return the next action until all that the archive holds is loaded, verified and decoded."""
@@ -385,7 +348,6 @@ class AggregationRound:
     def _judge(self, now: float, actions: list[Action]) -> list[QuorumGoal]:
         """Add a failure for each goal that is lost or late; return the goals that are ready."""
         ready: list[QuorumGoal] = []
-        blockers: dict[int, list[NodeID]] = {}
         connected_weight = max(self.table.connected_weight, self.table.signed_weight)
         waiting = self.goals.waiting
         for goal in tuple(waiting):
@@ -402,8 +364,5 @@ class AggregationRound:
                 ready.append(goal)
             elif status is not GoalStatus.WAITING:
                 del waiting[goal]
-                if not goal.stored_only and goal.required_weight not in blockers:
-                    blockers[goal.required_weight] = self.goals.disconnected_blockers(goal)
-                nodes = () if goal.stored_only else blockers[goal.required_weight]
-                actions.append(Fail(goal, status is GoalStatus.LATE, nodes))
+                actions.append(Fail(goal, status is GoalStatus.LATE))
         return ready

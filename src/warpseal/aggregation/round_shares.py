@@ -11,15 +11,14 @@ from typing import Final
 from warpseal.aggregation.ask_schedule import AskSchedule
 from warpseal.aggregation.bad_shares import SearchResult, SearchStep, ShareUnderTest
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import SIGNED, SUSPECT, LastReply, MemberRecord, MemberTable
-from warpseal.aggregation.refusals import RefusalKind
+from warpseal.aggregation.members import SIGNED, SUSPECT, UNAVAILABLE, LastReply, MemberRecord, MemberTable
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.share_cache import CachedShare
 from warpseal.bls import Share
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 
-_BAD_SIGNATURE: Final = LastReply(RefusalKind.THIS_ROUND, "bad_signature")
+_BAD_SIGNATURE: Final = LastReply(UNAVAILABLE, "bad_signature")
 # Measurements after a failure until a result may leave before all bad shares are named: enough for a dozen.
 _THOROUGH_SEARCH: Final = 64
 # Measurements in one step on the worker thread, a millisecond each; few if each of them may be the last that is needed.
@@ -63,7 +62,7 @@ CheckOutcome = SignedResult | PartialAggregate | SearchResult | None
 
 
 class RoundShares:
-    """What is at hand, what is to be stored, and the search for bad shares. One check is under way at a time.
+    """The shares at hand, those to be stored, and the search for bad shares. One check is under way at a time.
 
     stored: what the archive holds, by public key. must_begin: a sum was wrong, and the search for the reason has not
     begun yet. wake_weight: from this weight on each share may ask for an action.
@@ -98,7 +97,7 @@ class RoundShares:
         if member.is_in_partial:
             return False
         table = self._table
-        is_first = not table.count[SIGNED]
+        is_first = not table.signed_weight
         member.share = share
         member.sender = sender
         if not share.is_verified and member.public_key in self._offenders:

@@ -39,6 +39,8 @@ _CANCELLED: Final = "cancelled"
 _MAX_RECENT: Final = 100
 _MAX_REASON_CHARACTERS: Final = 500
 _MAX_OFFENDERS: Final = 65_536
+# A key whose share was bad is distrusted for this long.
+_SUSPECT_S: Final = 600.0
 _MAX_PINNED: Final = 16_384
 
 
@@ -46,27 +48,22 @@ _MAX_PINNED: Final = 16_384
 class Aggregation:
     """A signed message whose signature and weight were verified as they stand in its bytes.
 
-    height: of the validator set. stages: seconds by stage (validators, connect, collect, verify, total); the
-    commit of a new result counts as verifying. cached: the result was in memory. signers: their number;
-    signed_weight: theirs.
+    height: of the validator set. cached: the result was in memory. signers: their number.
     """
 
     signed_message: bytes
     height: int
     signing_subnet_id: SubnetID
-    quorum: int
-    stages: Mapping[str, float]
     cached: bool
     signers: int
-    signed_weight: int
-    total_weight: int
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationRecord:
     """One finished aggregation, for operators. ended_at: Unix seconds. reason: the text of the error, if it failed.
 
-    stages: seconds by stage. The fields after it are None, or 0, if the request failed before they were known.
+    stages: seconds by stage (validators, connect, collect, verify, total); the commit of a new result counts as
+    verifying. The fields after it are None, or 0, if the request failed before they were known.
     required_weight: without the buffer of the quorum.
     """
 
@@ -116,7 +113,7 @@ class SignatureAggregator:
             deps.heights, deps.sets, deps.chains, deps.is_epoch_height, network_id, settings.empty_set_retry_s
         )
         offenders: TTLCache[bytes, bool] = TTLCache(
-            _MAX_OFFENDERS, settings.suspect_s, lambda: asyncio.get_running_loop().time()
+            _MAX_OFFENDERS, _SUSPECT_S, lambda: asyncio.get_running_loop().time()
         )
         self._rounds = OpenRounds(
             RoundDeps(deps, self._shares, self._results, offenders, pool, settings, random or Random())
@@ -158,7 +155,11 @@ class SignatureAggregator:
 
     async def _aggregate(self, request: AggregationRequest, trace: _RequestTrace) -> Aggregation:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s(request)
+        timeout_s = self._settings.default_timeout_s if request.timeout_s is None else request.timeout_s
+        longest_s = self._settings.max_timeout_s
+        if not 0 < timeout_s <= longest_s:
+            raise InvalidTimeout("timeoutSeconds", f"{timeout_s:g} is not within 0..{longest_s:g} seconds")
+        deadline = loop.time() + timeout_s
         resolved = await self._resolver.resolve(request, deadline)
         message, validators = resolved.message, resolved.validators
         goal = QuorumGoal(
@@ -170,7 +171,7 @@ class SignatureAggregator:
             is_height_fixed=request.height is not None and not request.is_epoch_height,
         )
         caller = trace.caller = Caller(resolved, goal, self._clock)
-        trace.validators_s = self._clock() - trace.started_at
+        caller.stages["validators"] = self._clock() - trace.started_at
         if request.is_pinned:
             self._pinned.pin(message)
         result = self._results.find(message.id, validators.digest, goal, loop.time())
@@ -187,29 +188,11 @@ class SignatureAggregator:
             finally:
                 if message.id in self._pinned:
                     self.auditor.notify()
-            if request.is_pinned:
-                self._pinned.mark_stored(message, result)
-        elif request.is_pinned:
-            await self._pinned.ensure_stored(message, result, validators)
+        if request.is_pinned:
+            await self._pinned.ensure_stored(message, result, validators, is_new=not trace.is_cached)
         trace.result = result
-        return Aggregation(
-            signed_message=result.signed_message,
-            height=resolved.height,
-            signing_subnet_id=resolved.subnet_id,
-            quorum=request.quorum,
-            stages=trace.stages(),
-            cached=trace.is_cached,
-            signers=result.signers,
-            signed_weight=result.weight,
-            total_weight=validators.total_weight,
-        )
-
-    def _timeout_s(self, request: AggregationRequest) -> float:
-        timeout_s = self._settings.default_timeout_s if request.timeout_s is None else request.timeout_s
-        longest_s = self._settings.max_timeout_s
-        if not 0 < timeout_s <= longest_s:
-            raise InvalidTimeout("timeoutSeconds", f"{timeout_s:g} is not within 0..{longest_s:g} seconds")
-        return timeout_s
+        signed_message, height, subnet_id = result.signed_message, resolved.height, resolved.subnet_id
+        return Aggregation(signed_message, height, subnet_id, trace.is_cached, result.signers)
 
 
 class PinnedMessages:
@@ -228,15 +211,14 @@ class PinnedMessages:
             self._archive.pin(message)
 
     async def ensure_stored(
-        self, message: UnsignedMessage, result: SignedResult, validators: CanonicalValidatorSet
+        self, message: UnsignedMessage, result: SignedResult, validators: CanonicalValidatorSet, *, is_new: bool
     ) -> None:
-        """Return when a cached result is committed: the archive may have evicted it before the message was pinned."""
-        if self._add(message.id + result.signed_message[-SHARE_BYTES:]):
-            await self._archive.store_signature(message, stored_signature(result, validators))
+        """Return when a result is committed; is_new: it was, after its message was pinned.
 
-    def mark_stored(self, message: UnsignedMessage, result: SignedResult) -> None:
-        """Take that a result was committed after its message was pinned."""
-        self._add(message.id + result.signed_message[-SHARE_BYTES:])
+        The archive may have evicted an older one before that.
+        """
+        if self._add(message.id + result.signed_message[-SHARE_BYTES:]) and not is_new:
+            await self._archive.store_signature(message, stored_signature(result, validators))
 
     def _add(self, name: bytes) -> bool:
         is_new = name not in self._names
@@ -245,11 +227,10 @@ class PinnedMessages:
 
 
 class _RequestTrace:
-    """What is known of one request, for its log line and its metrics. caller: from the moment it is resolved."""
+    """The course of one request, for its log line and its metrics. caller: from the moment it is resolved."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.started_at = clock()
-        self.validators_s = 0.0
         self.caller: Caller | None = None
         self.result: SignedResult | None = None
         self.is_cached = False
@@ -257,8 +238,8 @@ class _RequestTrace:
 
     def stages(self) -> Mapping[str, float]:
         """Return seconds by stage, the total included."""
-        total = {"total": self._clock() - self.started_at}
-        return total if self.caller is None else {"validators": self.validators_s, **self.caller.stages, **total}
+        stages = {} if self.caller is None else self.caller.stages
+        return {**stages, "total": self._clock() - self.started_at}
 
     def record(self, ended_at: float, outcome: str, reason: str, stages: Mapping[str, float]) -> AggregationRecord:
         """Return the record of the request."""
@@ -293,10 +274,7 @@ class _RequestTrace:
         if self.result is not None:
             fields |= {"signers": self.result.signers, "signed_weight": self.result.weight}
         if shortfall is not None:
-            fields["verdict"] = shortfall.verdict.value
-            fields["signed_weight"] = shortfall.signed_weight
-            fields["required_weight"] = shortfall.required_weight
-            fields["counts"] = dict(shortfall.counts)
-            if shortfall.hints:
-                fields["hints"] = shortfall.hints
+            fields |= {"verdict": shortfall.verdict.value, "signed_weight": shortfall.signed_weight}
+            fields |= {"required_weight": shortfall.required_weight, "counts": dict(shortfall.counts)}
+            fields |= {"hints": shortfall.hints} if shortfall.hints else {}
         return fields

@@ -11,15 +11,12 @@ from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, seconds,
 class AggregationSettings:
     """Times in seconds, shares of weight in percent.
 
-    cache_bytes: bound of signature shares and results together.
     first_wave_percent: weight that is asked at once.
     always_ask_percent: validators with at least this much weight are asked at once.
     next_wave_s: delay after which the next validators are asked although none was lost.
     reask_s: delays before a validator is asked again; the last one repeats.
     reask_jitter: fraction by which these delays vary.
     probes: number of validators that are asked again while none has signed.
-    reachability_poll_s: interval at which a round checks validators that are not connected.
-    suspect_s: duration of distrust of a key after a bad share.
     below_buffer_ttl_s: lifetime of a result below its buffer, for requests of the same quorum and buffer.
     empty_set_retry_s: interval at which an empty set at the proposed height is fetched again.
     """
@@ -70,7 +67,5 @@ class AggregationSettings:
     reask_s: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     reask_jitter: float = 0.1
     probes: int = 8
-    reachability_poll_s: float = 0.25
-    suspect_s: float = 600.0
     below_buffer_ttl_s: float = 30.0
     empty_set_retry_s: float = 1.0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
+from math import inf
 from operator import attrgetter
 from typing import Final
 
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import LastReply, MemberRecord, NodeRecord, ShareStatus
+from warpseal.aggregation.members import SIGNED, SUSPECT, LastReply, MemberRecord, MemberTable, NodeRecord
 from warpseal.aggregation.round import AggregationRound
 from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall
 from warpseal.node.p_chain import CurrentValidation
@@ -22,24 +23,26 @@ from warpseal.validators.balances import (
 )
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
 
-SHOWN_VALIDATORS: Final = 50
+_SHOWN_VALIDATORS: Final = 50
 _MAX_ADVICE: Final = 5
 # A key may belong to many nodes; the response stays of a readable size.
 _SHOWN_NODES: Final = 16
 
-NO_BLS_KEY: Final = "no_bls_key"
-INACTIVE: Final = "inactive"
+_NO_BLS_KEY: Final = "no_bls_key"
+_INACTIVE: Final = "inactive"
 _KEYLESS_ADVICE: Final = (
     "Part of the weight belongs to validators without a BLS key, or to inactive L1 validators: it counts in "
     "the total but can never sign. Raise their balance, remove them, or ask for a lower quorum."
 )
+# A quorum that fails for want of connections in the first minute is probably a matter of time.
+_STARTING_S: Final = 60.0
 
 FindConnection = Callable[[NodeID], MissingConnection | None]
 """Returns why a node is not connected."""
 
 
 @dataclass(frozen=True, slots=True)
-class MissingShare:
+class _MissingShare:
     """A validator that has not signed; member: None for weight without a key.
 
     validation: of an L1 validator without enough balance.
@@ -52,54 +55,53 @@ class MissingShare:
     validation: CurrentValidation | None = None
 
 
-def missing_shares(round_: AggregationRound, *, stored_only: bool = False) -> list[MissingShare]:
-    """Return the validators whose share may not enter a sum, in canonical order; inactive ones and the other weight
-    without a key come last.
-
-    stored_only: no validator was to be asked, so the connections do not matter.
-    """
-    table = round_.table
-    found = [
-        _missing_share(member, table.nodes_of(member), stored_only=stored_only)
-        for member in table.members
-        if member.status is not ShareStatus.SIGNED
-    ]
-    inactive = [MissingShare(None, share.weight, INACTIVE, None, share) for share in table.inactive_without_key]
-    keyless_weight = table.keyless_weight - sum(share.weight for share in inactive)
-    keyless = [MissingShare(None, keyless_weight, NO_BLS_KEY)] if keyless_weight else []
-    return [*found, *inactive, *keyless]
-
-
 def explain(
     round_: AggregationRound,
     goal: QuorumGoal,
     height: int,
     subnet_id: SubnetID,
-    hints: tuple[str, ...] = (),
+    running_s: float = inf,
     find_connection: FindConnection = lambda node_id: None,
 ) -> QuorumShortfall:
-    """Return what a goal lacks. height: of the validator set; hints: further advice for the caller."""
-    missing = missing_shares(round_, stored_only=goal.stored_only)
-    underfunded = {validation.node_id: validation for validation in round_.table.underfunded or ()}
-    heaviest = nlargest(SHOWN_VALIDATORS, missing, key=attrgetter("weight"))
+    """Return what a goal lacks.
+
+    height: of the validator set. running_s: for how many seconds connections have been made.
+    """
+    table = round_.table
+    missing = _missing_shares(table, stored_only=goal.stored_only)
+    underfunded = {validation.node_id: validation for validation in table.underfunded or ()}
+    heaviest = nlargest(_SHOWN_VALIDATORS, missing, key=attrgetter("weight"))
     return QuorumShortfall(
         verdict=round_.goals.verdict(goal),
-        signed_weight=round_.table.signed_weight,
+        signed_weight=table.signed_weight,
         required_weight=goal.required_weight,
-        total_weight=round_.table.total_weight,
+        total_weight=table.total_weight,
         height=height,
         signing_subnet_id=id_text(subnet_id),
         counts=dict(Counter(share.reason for share in missing)),
         missing=tuple(_missing_validator(share, goal, find_connection, underfunded) for share in heaviest),
-        hints=(*hints, *_advice(round_, goal, missing)),
+        hints=tuple(_hints(round_, goal, missing, running_s)),
         refused_weight=sum(share.weight for share in missing if share.reply and share.reply.code is not None),
     )
 
 
-def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only: bool) -> MissingShare:
+def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingShare]:
+    """Return the validators whose share may not enter a sum, in canonical order, and last the weight without a key."""
+    found = [
+        _missing_share(member, table.nodes_of(member), stored_only=stored_only)
+        for member in table.members
+        if member.status is not SIGNED
+    ]
+    inactive = [_MissingShare(None, share.weight, _INACTIVE, None, share) for share in table.inactive_without_key]
+    keyless_weight = table.keyless_weight - sum(share.weight for share in inactive)
+    keyless = [_MissingShare(None, keyless_weight, _NO_BLS_KEY)] if keyless_weight else []
+    return [*found, *inactive, *keyless]
+
+
+def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only: bool) -> _MissingShare:
     replies = [node.last_reply for node in nodes if node.last_reply is not None]
-    reply = max(replies, key=attrgetter("kind"), default=None)
-    if member.status is ShareStatus.SUSPECT:
+    reply = max(replies, key=attrgetter("status"), default=None)
+    if member.status is SUSPECT:
         reason = "unverified_share"
     elif reply is not None:
         reason = reply.reason
@@ -110,11 +112,11 @@ def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only
     else:
         reasons = [node.unreachable.reason for node in nodes if node.unreachable is not None]
         reason = reasons[0] if reasons else "not_connected"
-    return MissingShare(member, member.weight, reason, reply)
+    return _MissingShare(member, member.weight, reason, reply)
 
 
 def _missing_validator(
-    share: MissingShare,
+    share: _MissingShare,
     goal: QuorumGoal,
     find_connection: FindConnection,
     underfunded: Mapping[NodeID, CurrentValidation],
@@ -140,18 +142,23 @@ def _missing_validator(
     )
 
 
-def _advice(round_: AggregationRound, goal: QuorumGoal, missing: list[MissingShare]) -> tuple[str, ...]:
-    """Return advice against weight without a key, and against the refusals with most weight behind them."""
-    weights: Counter[int] = Counter()
+def _hints(round_: AggregationRound, goal: QuorumGoal, missing: list[_MissingShare], running_s: float) -> Iterator[str]:
+    """Yield advice: about the start, against weight without a key, and against the refusals with most weight."""
+    connected_weight = round_.table.connected_weight
+    if running_s < _STARTING_S and connected_weight < goal.required_weight and not goal.stored_only:
+        weights = f"weight {connected_weight} of {goal.required_weight} required is connected"
+        yield (
+            f"The daemon started {running_s:.0f} s ago and is still connecting to the validators: {weights}. "
+            "Ask again in a few seconds."
+        )
+    if missing and missing[-1].reason == _NO_BLS_KEY:
+        yield _KEYLESS_ADVICE
+    if any(share.reason == _INACTIVE for share in missing):
+        yield UNDERFUNDED_ADVICE
+        if goal.is_height_fixed:
+            yield FIXED_HEIGHT_ADVICE
+    weights_by_code: Counter[int] = Counter()
     for share in missing:
         if share.reply is not None and share.reply.code is not None:
-            weights[share.reply.code] += share.weight
-    advice = round_.rules.advice(code for code, _ in weights.most_common(_MAX_ADVICE))
-    keyless = []
-    if missing and missing[-1].reason == NO_BLS_KEY:
-        keyless.append(_KEYLESS_ADVICE)
-    if any(share.reason == INACTIVE for share in missing):
-        keyless.append(UNDERFUNDED_ADVICE)
-        if goal.is_height_fixed:
-            keyless.append(FIXED_HEIGHT_ADVICE)
-    return (*keyless, *advice)
+            weights_by_code[share.reply.code] += share.weight
+    yield from round_.rules.advice(code for code, _ in weights_by_code.most_common(_MAX_ADVICE))

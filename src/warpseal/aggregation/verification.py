@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import cached_property
 from heapq import nlargest
 from time import thread_time
@@ -186,11 +187,9 @@ class ShareAuditor:
         while True:
             while await self._audit_batch():
                 pass
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_AUDIT_POLL_S):
                     await self._has_new.wait()
-            except TimeoutError:
-                pass
             self._has_new.clear()
             # New shares are committed in a moment.
             await asyncio.sleep(_AUDIT_PAUSE_S)

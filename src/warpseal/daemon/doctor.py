@@ -23,7 +23,6 @@ from warpseal.node.pool import INFO_PATHS, NodeResult
 from warpseal.node.probe import EndpointAnswer, probe_endpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
-from warpseal.peers.dial_schedule import ReachState
 from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
 from warpseal.store.access import open_read_only
@@ -204,11 +203,10 @@ def _check_subnets(services: Services) -> Iterator[Finding]:
 
 def _check_missing(services: Services, subnet: SubnetReadiness) -> Iterator[Finding]:
     by_reason: dict[str, list[tuple[NodeID, int]]] = {}
-    now = asyncio.get_running_loop().time()
     for validator in subnet.missing:
         for node_id in validator.node_ids:
-            reach = services.network.reachability(node_id, subnet.subnet_id, now)
-            reason = reach.reason if reach.state is ReachState.UNREACHABLE else "not_connected"
+            unreachable = services.network.unreachable(node_id, subnet.subnet_id)
+            reason = "not_connected" if unreachable is None else unreachable.reason
             by_reason.setdefault(reason, []).append((node_id, validator.weight))
     for reason, nodes in by_reason.items():
         missing = [(*found, services.network.missing_connection(found[0])) for found in nodes]

@@ -1,7 +1,5 @@
 """When each tracked node is dialed: immediately at first, then with exponential backoff and a minimum gap. Pure.
 
-`Reachability` says what that means for a caller with a deadline; its reasons are stable and appear in error responses.
-
 Source of truth: avalanchego `network/tracked_ip.go` for the delays, and its inbound throttle for the gap between two
 attempts at one node (one upgrade in 10 s per source address, loopback exempt). `now`: the event loop's time.
 """
@@ -10,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import Enum
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from typing import Final, NamedTuple
 
-from warpseal.peers.statistics import ConnectionFailure
+from warpseal.peers.statistics import ConnectionFailure, Unreachable, UnreachableReason
 from warpseal.runtime.retry import Backoff
 from warpseal.warp.ids import NodeID
 
@@ -265,43 +262,10 @@ class DialSchedule:
         self._refilled_at = now
 
 
-class ReachState(Enum):
-    """CONNECTED: may be asked now. PENDING: may connect in time. UNREACHABLE: cannot, as far as is known."""
-
-    CONNECTED = "connected"
-    PENDING = "pending"
-    UNREACHABLE = "unreachable"
-
-
-class UnreachableReason(StrEnum):
-    """Why a node cannot be reached in time."""
-
-    NOT_CONNECTED = "not_connected"
-    PRIVATE_ADDRESS = "private_address"
-    NO_ADDRESS = "no_address"
-    WRONG_IDENTITY = "wrong_identity"
-
-
-class Reachability(NamedTuple):
-    """reason: of UNREACHABLE only. next_dial_at: on the loop's clock; None if no dial is scheduled."""
-
-    state: ReachState
-    reason: str = ""
-    next_dial_at: float | None = None
-
-
-CONNECTED: Final = Reachability(ReachState.CONNECTED)
-PENDING: Final = Reachability(ReachState.PENDING)
-# This daemon itself: its key is in a validator set if it runs under the certificate of a validator.
-OWN_NODE: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.NOT_CONNECTED)
-PRIVATE_ADDRESS: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.PRIVATE_ADDRESS)
-NO_ADDRESS: Final = Reachability(ReachState.UNREACHABLE, UnreachableReason.NO_ADDRESS)
-
-
-def reachability_while_dialing(state: DialState, deadline: float) -> Reachability:
-    """Return UNREACHABLE if the last dial of an unconnected node failed and none is due before the deadline."""
-    if state.stage is not DialStage.WAITING or not state.failures or state.due_at < deadline:
-        return PENDING
+def unreachable_while_dialing(state: DialState, now: float) -> Unreachable | None:
+    """Return why a node cannot be reached, if its last dial failed and the next one is not due yet."""
+    if state.stage is not DialStage.WAITING or not state.failures or state.due_at < now:
+        return None
     is_wrong_identity = state.reason == ConnectionFailure.WRONG_IDENTITY
     reason = UnreachableReason.WRONG_IDENTITY if is_wrong_identity else UnreachableReason.NOT_CONNECTED
-    return Reachability(ReachState.UNREACHABLE, reason, state.due_at)
+    return Unreachable(reason, state.due_at)

@@ -17,17 +17,10 @@ from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
 from warpseal.peers.connection_registry import ConnectionRegistry, ConnectivityListener
 from warpseal.peers.dial_schedule import (
-    CONNECTED,
-    NO_ADDRESS,
-    OWN_NODE,
-    PENDING,
-    PRIVATE_ADDRESS,
     DialLimits,
     DialSchedule,
     DialStage,
-    Reachability,
-    UnreachableReason,
-    reachability_while_dialing,
+    unreachable_while_dialing,
 )
 from warpseal.peers.dialer import Dialer
 from warpseal.peers.gossip import Gossip, peers_to_ask
@@ -36,7 +29,7 @@ from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_lim
 from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.request_fanout import RequestQueue
 from warpseal.peers.settings import PeerSettings
-from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus
+from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus, Unreachable, UnreachableReason
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.peers.tracked_nodes import TrackedNodes
 from warpseal.protocol.framing import Zstd
@@ -137,18 +130,20 @@ class PeerNetwork:
         """Call `listener(node_id, connected)` at each connect, disconnect and failed dial; return an unsubscriber."""
         return self._registry.subscribe(listener)
 
-    def reachability(self, node_id: NodeID, subnet_id: SubnetID, deadline: float) -> Reachability:
-        """Return whether a node is connected, may connect before `deadline`, or cannot, and why."""
-        if node_id in self._registry.connected:
-            return CONNECTED
+    def unreachable(self, node_id: NodeID, subnet_id: SubnetID) -> Unreachable | None:
+        """Return why a node cannot be reached now; None if it is connected or may connect in a moment."""
         state = self._schedule.get(node_id)
+        if node_id in self._registry.connected:
+            return None
         if state is None:
-            return OWN_NODE if node_id == self._node_id else PENDING
+            # This daemon itself, if it runs under the certificate of a validator.
+            return Unreachable(UnreachableReason.NOT_CONNECTED) if node_id == self._node_id else None
         if state.stage is not DialStage.NO_ADDRESS:
-            return reachability_while_dialing(state, deadline)
+            return unreachable_while_dialing(state, self._now())
         if self._book.only_private(node_id):
-            return PRIVATE_ADDRESS
-        return NO_ADDRESS if self._now() >= self._address_deadline(subnet_id) else PENDING
+            return Unreachable(UnreachableReason.PRIVATE_ADDRESS)
+        is_late = self._now() >= self._address_deadline(subnet_id)
+        return Unreachable(UnreachableReason.NO_ADDRESS) if is_late else None
 
     def missing_connection(self, node_id: NodeID) -> MissingConnection | None:
         """Return why a tracked node is not connected; None for a connected node and for this daemon itself."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 # The weight of one response in the moving average.
 _LATENCY_WEIGHT: Final = 0.1
@@ -28,6 +29,22 @@ class ConnectionFailure(StrEnum):
     NOT_WANTED = "not_wanted"
     STOPPED = "stopped"
     INTERNAL = "internal"
+
+
+class UnreachableReason(StrEnum):
+    """Why a node cannot be reached. The values are stable: they appear in error responses."""
+
+    NOT_CONNECTED = "not_connected"
+    PRIVATE_ADDRESS = "private_address"
+    NO_ADDRESS = "no_address"
+    WRONG_IDENTITY = "wrong_identity"
+
+
+class Unreachable(NamedTuple):
+    """A node that cannot be reached now. retry_at: of its next dial, on the loop's clock; inf if none is scheduled."""
+
+    reason: str
+    retry_at: float = inf
 
 
 @dataclass(slots=True, eq=False)
