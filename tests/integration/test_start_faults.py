@@ -221,7 +221,8 @@ async def test_a_locked_store_names_its_file_and_the_process(tmp_path: Path) -> 
 async def test_the_index_process_names_the_setting(keys: Keys, sentence: str, tmp_path: Path) -> None:
     fuji = RecordedNode({"info.getNetworkID": {"networkID": "5"}})  # Its parameters need no node.
     async with serve_nodes(fuji) as (url,):
-        file = write_config(tmp_path, url, {"index-chains": ["x"], **keys})
+        # A low priority would stay with the process of the tests.
+        file = write_config(tmp_path, url, {"index-chains": ["x"], "index-low-priority": False, **keys})
         with pytest.raises(StartupError) as caught:
             await finish(run_index(load(file, {}, {}).config, DaemonLoggers(), lambda line: None))
     assert str(caught.value).startswith(sentence)
