@@ -43,7 +43,7 @@ async def test_the_commands_show_what_the_daemon_answers(tmp_path: Path) -> None
         assert "NOT READY" in shown.stdout
         assert f"on network {network.network_id}, BLS" in shown.stdout
         assert f"subnet {l1}: 50.0 % of the weight is connected" in shown.stdout
-        assert "1 validator missing, 1 inactive)" in shown.stdout
+        assert "1 validator missing, 25.0 % inactive or without a BLS key)" in shown.stdout
         assert f"missing {missing}  25.0 %" in shown.stdout
         assert f"inactive {inactive}  25.0 %" in shown.stdout
         assert "inactive or without a BLS key" in shown.stdout.partition("\n\n")[0]

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     set_up_logging(LogSettings("fatal"))
     config = load_config(args).config
     if not args.json:
-        print(f"Checking nodes and validators, for up to {args.wait:g} seconds …", flush=True)
+        print(f"Checking nodes and validators, for up to {args.wait:g} s …", flush=True)
     findings = run_on_loop(run_checks(config, args.wait))
     if args.json:
         can_sign = all(finding.grade is not Grade.BAD for finding in findings)

@@ -240,7 +240,8 @@ def _subnet_line(subnet: SubnetStatus) -> str:
     counts = (
         f"{connected} of {total}, {subnet.missing_validators} validator{_plural(subnet.missing_validators)} missing"
     )
-    counts += f", {subnet.inactive_validators} inactive" if subnet.inactive_validators else ""
+    keyless = int(subnet.keyless_weight)
+    counts += f", {_percent(keyless, total)} inactive or without a BLS key" if keyless else ""
     return f"subnet {subnet.subnet_id}: {shares} ({counts})"
 
 
