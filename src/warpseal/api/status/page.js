@@ -84,7 +84,7 @@
     }
     for (const row of [...rows.rows]) if (change.isComplete ? !fresh.has(row.id) : change.gone.includes(row.id)) row.remove();
     byId("time").dateTime = change.time;
-    byId("time").textContent = change.time;
+    showTimes(byId("time").parentElement);
     document.documentElement.dataset.version = change.version;
     refresh();
   };
