@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks.evm_world import BARE, FRONT, NODE, Side, fronted
-from benchmarks.evm_world import NOTES as SHARED_NOTES
+from benchmarks.evm_sides import BARE, FRONT, NODE, Side, fronted
+from benchmarks.evm_sides import NOTES as SHARED_NOTES
 from benchmarks.load import Load, post_again_and_again, post_at_a_rate
 from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
 
@@ -66,14 +66,14 @@ def run(quick: bool) -> Report:
 
 async def _measure(folder: Path, quick: bool) -> Report:
     seconds = QUICK_TURN_S if quick else TURN_S
-    async with fronted(folder) as world:
-        measured = partial(_in_turns, world.sides, QUICK_TURNS if quick else TURNS)
+    async with fronted(folder) as started:
+        measured = partial(_in_turns, started.sides, QUICK_TURNS if quick else TURNS)
         one = await measured(partial(_again, CALL, 1, seconds))
         many = await measured(partial(_again, CALL, CLIENTS, seconds))
         rate = PACE * quantile(many[FRONT].rate, 0.5)
         paced = await measured(partial(_at_a_rate, rate, seconds))
         batch = await measured(partial(_again, BATCH, 1, seconds))
-        faults = world.faults()
+        faults = started.faults()
     kinds = {
         "1 connection": one,
         f"{CLIENTS} connections, evenly paced": paced,

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.evm_world import BARE, FRONT, NODE, Side, World, fronted
-from benchmarks.evm_world import NOTES as SHARED_NOTES
+from benchmarks.evm_sides import BARE, FRONT, NODE, EvmSides, Side, fronted
+from benchmarks.evm_sides import NOTES as SHARED_NOTES
 from benchmarks.process import allow_many_sockets
 from benchmarks.report import Aim, Figure, Report, faults_figure, mean, quantile
 from benchmarks.subscribers import subscribed
@@ -51,19 +51,19 @@ def run(quick: bool) -> Report:
 
 async def _measure(folder: Path, quick: bool) -> Report:
     clients, turns, heads = (QUICK_CLIENTS, QUICK_TURNS, QUICK_HEADS) if quick else (CLIENTS, TURNS, HEADS)
-    async with fronted(folder) as world:
-        results = await asyncio.to_thread(_turns, world, clients, turns, heads)
-        faults = world.faults()
+    async with fronted(folder) as started:
+        results = await asyncio.to_thread(_turns, started, clients, turns, heads)
+        faults = started.faults()
     figures = (*_figures(results), faults_figure(faults))
     return Report("evm_subscribers", quick, figures, (*NOTES, f"{clients} clients, {turns * heads} heads each"))
 
 
-def _turns(world: World, clients: int, turns: int, heads: int) -> Mapping[str, SideResult]:
+def _turns(started: EvmSides, clients: int, turns: int, heads: int) -> Mapping[str, SideResult]:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
-    results = {side.name: SideResult() for side in world.sides}
+    results = {side.name: SideResult() for side in started.sides}
     for _ in range(turns):
-        for side in world.sides:
-            _turn(side, world.sides[0], results[side.name], (clients, heads))
+        for side in started.sides:
+            _turn(side, started.sides[0], results[side.name], (clients, heads))
     return results
 
 

@@ -15,7 +15,7 @@ PATIENCE_S = 1.0
 
 @dataclass
 class MemoryArchive:
-    """Outlives the worlds that use it. commit_s, recall_s: how long they take; no caller waits beyond a second.
+    """Outlives the aggregators that use it. commit_s, recall_s: how long they take; no caller waits beyond a second.
 
     lists: how often shares were handed over; rejected, recalls, pinned: what was called, in order.
     """

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from math import inf
 from random import Random
 
-from tests.aggregation.world import index_of, members, node, public_key
+from tests.aggregation.fixtures import index_of, members, node, public_key
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.bad_shares import SearchResult, SearchStep, ShareUnderTest
 from warpseal.aggregation.goals import QuorumGoal

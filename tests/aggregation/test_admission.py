@@ -9,9 +9,20 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.aggregation.fixtures import (
+    SUBNET,
+    AggregatorSetup,
+    Script,
+    members,
+    message,
+    node,
+    request,
+    signs,
+    silent,
+    tidy,
+)
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import now, run
-from tests.aggregation.world import SUBNET, Script, World, members, message, node, request, signs, silent, tidy
 from warpseal.aggregation.admission import UNQUEUED_ROUNDS, RoundQueue
 from warpseal.aggregation.service import Aggregation
 from warpseal.errors import Overloaded, QuorumNotReached
@@ -31,17 +42,17 @@ class Outcome:
     after_s: float
 
 
-def busy_world(script: Script | None = None) -> World:
-    world = World(members([10] * 4))
-    world.network.capacity = CAPACITY
-    world.network.scripts = dict.fromkeys(range(1, 5), script or signs(ROUND_S))
-    return world
+def busy_aggregator(script: Script | None = None) -> AggregatorSetup:
+    setup = AggregatorSetup(members([10] * 4))
+    setup.network.capacity = CAPACITY
+    setup.network.scripts = dict.fromkeys(range(1, 5), script or signs(ROUND_S))
+    return setup
 
 
-async def ask(world: World, number: int, timeout_s: float) -> Outcome:
+async def ask(setup: AggregatorSetup, number: int, timeout_s: float) -> Outcome:
     started = now()
     try:
-        result: Aggregation | BaseException = await world.service.aggregate(
+        result: Aggregation | BaseException = await setup.service.aggregate(
             request(about=message(b"%d" % number), timeout_s=timeout_s)
         )
     except (Overloaded, QuorumNotReached) as error:
@@ -49,16 +60,16 @@ async def ask(world: World, number: int, timeout_s: float) -> Outcome:
     return Outcome(result, now() - started)
 
 
-async def burst(world: World, count: int, timeout_s: float) -> Sequence[Outcome]:
-    return await asyncio.gather(*[ask(world, number, timeout_s) for number in range(count)])
+async def burst(setup: AggregatorSetup, count: int, timeout_s: float) -> Sequence[Outcome]:
+    return await asyncio.gather(*[ask(setup, number, timeout_s) for number in range(count)])
 
 
 def test_a_burst_is_answered_as_far_as_time_allows_and_the_rest_is_refused_early(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> Sequence[Outcome]:
-        async with tidy(busy_world()) as world:
-            return await burst(world, 500, timeout_s=10.0)
+        async with tidy(busy_aggregator()) as setup:
+            return await burst(setup, 500, timeout_s=10.0)
 
     with caplog.at_level(logging.WARNING, "warpseal"):
         outcomes = run(main())
@@ -81,19 +92,19 @@ def test_a_burst_is_answered_as_far_as_time_allows_and_the_rest_is_refused_early
 
 def test_a_burst_that_can_be_answered_in_time_is_answered_completely() -> None:
     async def main() -> Sequence[Outcome]:
-        async with tidy(busy_world()) as world:
-            return await burst(world, 150, timeout_s=15.0)
+        async with tidy(busy_aggregator()) as setup:
+            return await burst(setup, 150, timeout_s=15.0)
 
     assert all(isinstance(outcome.result, Aggregation) for outcome in run(main()))
 
 
 def test_a_caller_with_little_time_is_refused_at_its_deadline_at_the_latest_and_others_wait() -> None:
     async def main() -> tuple[Sequence[Outcome], Outcome, Outcome]:
-        async with tidy(busy_world()) as world:
-            patient = asyncio.create_task(burst(world, 100, timeout_s=15.0))
+        async with tidy(busy_aggregator()) as setup:
+            patient = asyncio.create_task(burst(setup, 100, timeout_s=15.0))
             await asyncio.sleep(2.0)
-            hasty = await ask(world, 1_000, timeout_s=1.0)
-            shared = asyncio.gather(ask(world, 1_001, timeout_s=1.0), ask(world, 1_001, timeout_s=15.0))
+            hasty = await ask(setup, 1_000, timeout_s=1.0)
+            shared = asyncio.gather(ask(setup, 1_001, timeout_s=1.0), ask(setup, 1_001, timeout_s=15.0))
             return [*await patient, (await shared)[1]], hasty, (await shared)[0]
 
     answered, hasty, sharing = run(main())
@@ -105,22 +116,22 @@ def test_a_caller_with_little_time_is_refused_at_its_deadline_at_the_latest_and_
 
 def test_what_is_known_or_being_signed_is_answered_while_new_messages_wait() -> None:
     async def main() -> None:
-        async with tidy(busy_world()) as world:
-            await world.service.aggregate(request(about=message(b"known")))
-            waiting = asyncio.create_task(burst(world, 100, timeout_s=15.0))
+        async with tidy(busy_aggregator()) as setup:
+            await setup.service.aggregate(request(about=message(b"known")))
+            waiting = asyncio.create_task(burst(setup, 100, timeout_s=15.0))
             await asyncio.sleep(0.1)
-            assert isinstance((await ask(world, 3, timeout_s=0.2)).result, Aggregation)
+            assert isinstance((await ask(setup, 3, timeout_s=0.2)).result, Aggregation)
             await asyncio.sleep(2.0)
             started = now()
-            assert (await world.service.aggregate(request(about=message(b"known")))).cached
+            assert (await setup.service.aggregate(request(about=message(b"known")))).cached
             # Another quorum is a round of its own, for which shares are at hand.
-            await world.service.aggregate(request(100, about=message(b"known")))
+            await setup.service.aggregate(request(100, about=message(b"known")))
             assert now() - started <= ROUND_S
             with pytest.raises(QuorumNotReached):
-                await world.service.aggregate(request(about=message(b"nothing is stored"), stored_only=True))
+                await setup.service.aggregate(request(about=message(b"nothing is stored"), stored_only=True))
             # A caller that wants only what is stored takes a waiting round of the same message with it.
             with pytest.raises(QuorumNotReached):
-                await world.service.aggregate(request(about=message(b"99"), stored_only=True))
+                await setup.service.aggregate(request(about=message(b"99"), stored_only=True))
             assert now() - started <= ROUND_S
             assert all(isinstance(outcome.result, Aggregation) for outcome in await waiting)
 
@@ -130,15 +141,15 @@ def test_what_is_known_or_being_signed_is_answered_while_new_messages_wait() -> 
 def test_what_is_stored_does_not_wait() -> None:
     async def main() -> None:
         archive = MemoryArchive()
-        first = World(members([10] * 4), archive=archive)
+        first = AggregatorSetup(members([10] * 4), archive=archive)
         await first.service.aggregate(request(about=message(b"stored")))
-        world = World(members([10] * 4), archive=archive)
-        world.network.capacity = CAPACITY
-        world.network.scripts = dict.fromkeys(range(1, 5), signs(ROUND_S))
-        waiting = asyncio.create_task(burst(world, 100, timeout_s=15.0))
+        setup = AggregatorSetup(members([10] * 4), archive=archive)
+        setup.network.capacity = CAPACITY
+        setup.network.scripts = dict.fromkeys(range(1, 5), signs(ROUND_S))
+        waiting = asyncio.create_task(burst(setup, 100, timeout_s=15.0))
         await asyncio.sleep(1.0)
         started = now()
-        await world.service.aggregate(request(about=message(b"stored")))
+        await setup.service.aggregate(request(about=message(b"stored")))
         assert now() == started
         await waiting
 
@@ -147,10 +158,10 @@ def test_what_is_stored_does_not_wait() -> None:
 
 def test_rounds_do_not_wait_if_their_quorum_is_not_connected() -> None:
     async def main() -> Sequence[Outcome]:
-        async with tidy(busy_world(silent)) as world:
-            world.network.capacity = 0
-            world.network.disconnected = {node(1), node(2)}
-            return await burst(world, 100, timeout_s=5.0)
+        async with tidy(busy_aggregator(silent)) as setup:
+            setup.network.capacity = 0
+            setup.network.disconnected = {node(1), node(2)}
+            return await burst(setup, 100, timeout_s=5.0)
 
     outcomes = run(main())
     assert all(isinstance(outcome.result, QuorumNotReached) for outcome in outcomes)
@@ -159,20 +170,20 @@ def test_rounds_do_not_wait_if_their_quorum_is_not_connected() -> None:
 
 def test_few_rounds_never_wait_however_congested_their_validators_are() -> None:
     async def main() -> Sequence[Outcome]:
-        async with tidy(busy_world()) as world:
-            world.network.capacity = 0
-            return await burst(world, UNQUEUED_ROUNDS, timeout_s=5.0)
+        async with tidy(busy_aggregator()) as setup:
+            setup.network.capacity = 0
+            return await burst(setup, UNQUEUED_ROUNDS, timeout_s=5.0)
 
     assert {outcome.after_s for outcome in run(main())} == {ROUND_S}
 
 
 def test_rounds_wait_while_many_results_are_being_committed() -> None:
     async def main() -> Sequence[Outcome]:
-        world = World(members([10] * 4), archive=MemoryArchive(commit_s=0.5))
+        setup = AggregatorSetup(members([10] * 4), archive=MemoryArchive(commit_s=0.5))
         async with asyncio.TaskGroup() as tasks:
             callers = []
             for number in range(600):
-                callers.append(tasks.create_task(ask(world, number, 5.0)))
+                callers.append(tasks.create_task(ask(setup, number, 5.0)))
                 await asyncio.sleep(0.001)
         return [caller.result() for caller in callers]
 
@@ -188,13 +199,13 @@ def test_rounds_wait_while_many_results_are_being_committed() -> None:
 
 def test_callers_that_leave_leave_the_queue() -> None:
     async def main() -> None:
-        async with tidy(busy_world()) as world:
-            waiting = asyncio.create_task(burst(world, 100, timeout_s=15.0))
+        async with tidy(busy_aggregator()) as setup:
+            waiting = asyncio.create_task(burst(setup, 100, timeout_s=15.0))
             await asyncio.sleep(0.1)
             waiting.cancel()
             await asyncio.wait((waiting,))
             await asyncio.sleep(ROUND_S)
-            answered = await ask(world, 1_000, timeout_s=1.0)
+            answered = await ask(setup, 1_000, timeout_s=1.0)
             assert isinstance(answered.result, Aggregation)
             assert answered.after_s == pytest.approx(ROUND_S)
 
@@ -250,11 +261,11 @@ def test_a_refused_round_does_not_count_for_those_behind_it() -> None:
 
 def test_the_subnet_is_named_to_the_operator_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        world = busy_world()
+        setup = busy_aggregator()
         for _ in range(2):
-            await burst(world, 400, timeout_s=3.0)
+            await burst(setup, 400, timeout_s=3.0)
         await asyncio.sleep(60.0)
-        await burst(world, 400, timeout_s=3.0)
+        await burst(setup, 400, timeout_s=3.0)
 
     with caplog.at_level(logging.WARNING, "warpseal"):
         run(main())

@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.aggregation.memory_archive import MemoryArchive
-from tests.aggregation.verifier import assert_valid
-from tests.aggregation.virtual_time import now, run
-from tests.aggregation.world import (
+from tests.aggregation.fixtures import (
     CHAIN,
-    World,
+    AggregatorSetup,
     garbage,
     members,
     message,
@@ -27,20 +24,23 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
+from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.verifier import assert_valid
+from tests.aggregation.virtual_time import now, run
 from warpseal.aggregation.service import Aggregation
 from warpseal.errors import QuorumNotReached
 from warpseal.store.values import StoredShare
 
 MESSAGE = message()
-Scene = Callable[[World], Coroutine[Any, Any, None]]
+Scene = Callable[[AggregatorSetup], Coroutine[Any, Any, None]]
 
 
-def play(world: World, scene: Scene) -> None:
+def play(setup: AggregatorSetup, scene: Scene) -> None:
     """Run a scene; nothing may be left over behind it."""
 
     async def main() -> None:
-        async with tidy(world):
-            await scene(world)
+        async with tidy(setup):
+            await scene(setup)
 
     run(main())
 
@@ -51,8 +51,8 @@ def kept(archive: MemoryArchive) -> dict[int, StoredShare]:
     return {number: shares[public_key(number)] for number in range(1, 200) if public_key(number) in shares}
 
 
-async def answered_at(world: World, **wanted: Any) -> tuple[float, Aggregation]:
-    answer = await world.service.aggregate(request(**wanted))
+async def answered_at(setup: AggregatorSetup, **wanted: Any) -> tuple[float, Aggregation]:
+    answer = await setup.service.aggregate(request(**wanted))
     return now(), answer
 
 
@@ -62,52 +62,52 @@ async def answered_at(world: World, **wanted: Any) -> tuple[float, Aggregation]:
 def test_every_received_share_is_stored_as_a_candidate() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        await world.service.aggregate(request(67))
+    async def scene(setup: AggregatorSetup) -> None:
+        await setup.service.aggregate(request(67))
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
     assert kept(archive) == {n: StoredShare(public_key(n), signature(n, MESSAGE.raw), False) for n in range(1, 6)}
 
 
 def test_shares_are_stored_though_the_quorum_is_missed_or_the_caller_leaves() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {3: silent, 4: silent, 5: silent}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {3: silent, 4: silent, 5: silent}
         with pytest.raises(QuorumNotReached):
-            await world.service.aggregate(request(67, timeout_s=1.0))
-        world.network.scripts = {3: signs(0.1), 4: silent, 5: silent}
-        caller = asyncio.create_task(world.service.aggregate(request(80)))
+            await setup.service.aggregate(request(67, timeout_s=1.0))
+        setup.network.scripts = {3: signs(0.1), 4: silent, 5: silent}
+        caller = asyncio.create_task(setup.service.aggregate(request(80)))
         await asyncio.sleep(0.11)
         caller.cancel()
         await asyncio.wait((caller,))
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
     assert set(kept(archive)) == {1, 2, 3}
 
 
 def test_shares_of_a_round_that_waits_are_handed_over_within_a_quarter_of_a_second() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {2: signs(0.4), 3: signs(0.41), 4: silent, 5: silent}
-        caller = asyncio.create_task(world.service.aggregate(request(100)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {2: signs(0.4), 3: signs(0.41), 4: silent, 5: silent}
+        caller = asyncio.create_task(setup.service.aggregate(request(100)))
         await asyncio.sleep(0.67)
         assert set(kept(archive)) == {1, 2, 3}
         caller.cancel()
         await asyncio.wait((caller,))
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_hundred_shares_are_handed_over_in_a_few_lists() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {number: signs(number / 10_000) for number in range(1, 101)}
-        await world.service.aggregate(request(67))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {number: signs(number / 10_000) for number in range(1, 101)}
+        await setup.service.aggregate(request(67))
 
-    play(World(members([10] * 100), archive=archive), scene)
+    play(AggregatorSetup(members([10] * 100), archive=archive), scene)
     assert len(kept(archive)) >= 67
     assert len(archive.lists) <= 5
 
@@ -115,30 +115,30 @@ def test_a_hundred_shares_are_handed_over_in_a_few_lists() -> None:
 def test_stored_shares_are_not_stored_again() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        await world.service.aggregate(request(67))
+    async def scene(setup: AggregatorSetup) -> None:
+        await setup.service.aggregate(request(67))
         lists, commits = len(archive.lists), len(archive.commits)
-        await world.service.aggregate(request(67, justification=b"other"))
-        fresh = World(world.members, archive=archive)
+        await setup.service.aggregate(request(67, justification=b"other"))
+        fresh = AggregatorSetup(setup.members, archive=archive)
         await fresh.service.aggregate(request(90))
         assert (len(archive.lists), len(archive.commits)) == (lists, commits + 1)
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_bad_shares_are_deleted_and_shares_verified_alone_are_marked() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: wrong(), 2: of_another(3), 4: garbage, 5: refuses(0)}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: wrong(), 2: of_another(3), 4: garbage, 5: refuses(0)}
         with pytest.raises(QuorumNotReached):
-            await world.service.aggregate(request(60, timeout_s=1.0))
+            await setup.service.aggregate(request(60, timeout_s=1.0))
         assert set(kept(archive)) == {3, 6}
-        world.network.scripts = {4: garbage, 5: refuses(0)}
-        answer = await world.service.aggregate(request(60))
-        assert_valid(answer.signed_message, MESSAGE.raw, world.members, 60)
+        setup.network.scripts = {4: garbage, 5: refuses(0)}
+        answer = await setup.service.aggregate(request(60))
+        assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 60)
 
-    play(World(members([20] * 5 + [1]), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5 + [1]), archive=archive), scene)
     assert {number for number, share in kept(archive).items() if share.verified} >= {1, 2}
     assert all(share.signature == signature(number, MESSAGE.raw) for number, share in kept(archive).items())
 
@@ -147,10 +147,10 @@ def test_shares_of_validators_without_a_key_or_outside_of_the_set_are_not_stored
     archive = MemoryArchive()
     validators = members([50, 40], keyless=10)
 
-    async def scene(world: World) -> None:
-        await world.service.aggregate(request(90))
+    async def scene(setup: AggregatorSetup) -> None:
+        await setup.service.aggregate(request(90))
 
-    play(World(validators, archive=archive), scene)
+    play(AggregatorSetup(validators, archive=archive), scene)
     assert set(kept(archive)) == {1, 2}
 
 
@@ -160,74 +160,74 @@ def test_shares_of_validators_without_a_key_or_outside_of_the_set_are_not_stored
 def test_a_signed_message_is_committed_before_it_leaves_for_every_caller() -> None:
     archive = MemoryArchive(commit_s=0.3)
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {number: signs(0.1) for number in range(1, 6)}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {number: signs(0.1) for number in range(1, 6)}
         started = now()
-        first = asyncio.create_task(answered_at(world))
+        first = asyncio.create_task(answered_at(setup))
         await asyncio.sleep(0.2)
-        second = asyncio.create_task(answered_at(world))
-        third = asyncio.create_task(answered_at(world, quorum=50))
+        second = asyncio.create_task(answered_at(setup))
+        third = asyncio.create_task(answered_at(setup, quorum=50))
         times = [(await caller)[0] - started for caller in (first, second, third)]
         assert times == pytest.approx([0.4, 0.4, 0.4])
         assert [at - started for at, _ in archive.commits] == pytest.approx([0.4])
         (_, stored), (_, answer) = archive.commits[0], await first
-        judged = assert_valid(answer.signed_message, MESSAGE.raw, world.members, 67)
+        judged = assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 67)
         assert stored.signature == judged.signature
-        assert stored.public_keys == tuple(world.members.validators[index].public_key for index in judged.signers)
+        assert stored.public_keys == tuple(setup.members.validators[index].public_key for index in judged.signers)
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_round_goes_on_while_an_answer_is_committed() -> None:
     archive = MemoryArchive(commit_s=0.9)
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {4: signs(0.2), 5: silent}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {4: signs(0.2), 5: silent}
         started = now()
-        light = asyncio.create_task(answered_at(world, quorum=60))
-        heavy = asyncio.create_task(answered_at(world, quorum=80))
-        hasty = asyncio.create_task(world.service.aggregate(request(100, timeout_s=0.5)))
+        light = asyncio.create_task(answered_at(setup, quorum=60))
+        heavy = asyncio.create_task(answered_at(setup, quorum=80))
+        hasty = asyncio.create_task(setup.service.aggregate(request(100, timeout_s=0.5)))
         with pytest.raises(QuorumNotReached):
             await hasty
         assert now() - started == pytest.approx(0.5)
         assert (await light)[0] - started == pytest.approx(0.9)
         assert (await heavy)[0] - started == pytest.approx(1.1)
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_the_archive_bounds_the_wait_for_a_commit() -> None:
     archive = MemoryArchive(commit_s=30.0)
 
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         started = now()
-        assert (await answered_at(world))[0] - started == pytest.approx(1.0)
+        assert (await answered_at(setup))[0] - started == pytest.approx(1.0)
         assert archive.commits == []
-        assert (await answered_at(world))[1].cached
+        assert (await answered_at(setup))[1].cached
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_caller_that_leaves_during_the_commit_ends_the_round_and_the_message_is_stored() -> None:
     archive = MemoryArchive(commit_s=0.5)
 
-    async def scene(world: World) -> None:
-        caller = asyncio.create_task(world.service.aggregate(request(67)))
+    async def scene(setup: AggregatorSetup) -> None:
+        caller = asyncio.create_task(setup.service.aggregate(request(67)))
         await asyncio.sleep(0.2)
         caller.cancel()
         await asyncio.wait((caller,))
         await asyncio.sleep(0.5)
         assert len(archive.commits) == 1
-        assert world.network.is_quiet
+        assert setup.network.is_quiet
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_two_daemons_with_one_archive_see_each_other_s_shares_and_signatures() -> None:
     archive = MemoryArchive()
 
     async def main() -> None:
-        first, second = (World(members([20] * 5), archive=archive) for _ in range(2))
+        first, second = (AggregatorSetup(members([20] * 5), archive=archive) for _ in range(2))
         async with tidy(first), tidy(second):
             first.network.scripts = {4: silent, 5: silent}
             with pytest.raises(QuorumNotReached):
@@ -247,33 +247,33 @@ def test_two_daemons_with_one_archive_see_each_other_s_shares_and_signatures() -
 def test_a_message_is_pinned_from_the_first_request_that_asks_for_it() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        await world.service.aggregate(request(67))
+    async def scene(setup: AggregatorSetup) -> None:
+        await setup.service.aggregate(request(67))
         assert archive.pinned_ids == set()
         for _ in range(3):
-            assert (await world.service.aggregate(request(67, is_pinned=True))).cached
+            assert (await setup.service.aggregate(request(67, is_pinned=True))).cached
         assert archive.pinned == [MESSAGE.id]
         # It may have been evicted since it left for the first time.
         assert len(archive.commits) == 2
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_message_is_pinned_though_another_caller_began_the_round_or_it_fails() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        world.network.scripts = dict.fromkeys(range(1, 6), signs(0.5))
-        plain = asyncio.create_task(world.service.aggregate(request(67)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = dict.fromkeys(range(1, 6), signs(0.5))
+        plain = asyncio.create_task(setup.service.aggregate(request(67)))
         await asyncio.sleep(0.1)
-        await world.service.aggregate(request(67, is_pinned=True))
+        await setup.service.aggregate(request(67, is_pinned=True))
         await plain
-        assert (await world.service.aggregate(request(67, is_pinned=True))).cached
+        assert (await setup.service.aggregate(request(67, is_pinned=True))).cached
         assert (archive.pinned, len(archive.commits)) == ([MESSAGE.id], 1)
         other = message(b"other", CHAIN)
-        world.network.scripts = dict.fromkeys(range(1, 6), silent)
+        setup.network.scripts = dict.fromkeys(range(1, 6), silent)
         with pytest.raises(QuorumNotReached):
-            await world.service.aggregate(request(67, about=other, is_pinned=True, timeout_s=1.0))
+            await setup.service.aggregate(request(67, about=other, is_pinned=True, timeout_s=1.0))
         assert archive.pinned == [MESSAGE.id, other.id]
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)

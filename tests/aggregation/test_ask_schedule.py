@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.aggregation.world import index_of, members, node
+from tests.aggregation.fixtures import index_of, members, node
 from warpseal.aggregation.ask_schedule import Ask, AskSchedule
 from warpseal.aggregation.members import MemberTable, ShareStatus
 from warpseal.aggregation.settings import AggregationSettings

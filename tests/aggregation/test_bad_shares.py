@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.aggregation.world import parsed_key, public_key, signature
+from tests.aggregation.fixtures import parsed_key, public_key, signature
 from tests.bls.witness import fast_aggregate_verify
 from warpseal import bls
 from warpseal.aggregation.bad_shares import (

@@ -11,12 +11,10 @@ from random import Random
 
 import pytest
 
-from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
-from tests.aggregation.virtual_time import now, run
-from tests.aggregation.world import (
+from tests.aggregation.fixtures import (
+    AggregatorSetup,
     Script,
     SentAsk,
-    World,
     empty,
     garbage,
     members,
@@ -33,6 +31,8 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
+from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
+from tests.aggregation.virtual_time import now, run
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.errors import QuorumImpossible, QuorumNotReached, Verdict
 from warpseal.peers.statistics import Unreachable
@@ -94,25 +94,25 @@ def validator_set(random: Random) -> CanonicalValidatorSet:
 
 
 class Scenario:
-    """One seed: a world whose validators and sets change from round to round."""
+    """One seed: a setup whose validators and sets change from round to round."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.world = World(validator_set(self.random), seed=seed)
+        self.setup = AggregatorSetup(validator_set(self.random), seed=seed)
         self.answered: list[tuple[ParsedSignedMessage, CanonicalValidatorSet]] = []
         self.failed = 0
 
     async def play(self) -> None:
-        async with tidy(self.world):
+        async with tidy(self.setup):
             for _ in range(ROUNDS_PER_SEED // 2):
                 self.change_network()
                 await asyncio.gather(*(self.ask(self.wanted()) for _ in range(2)))
 
     def change_network(self) -> None:
-        random, network = self.random, self.world.network
+        random, network = self.random, self.setup.network
         if random.random() < 0.3:
-            self.world.members = self.world.sets.latest = validator_set(random)
-        count = len(self.world.members.validators)
+            self.setup.members = self.setup.sets.latest = validator_set(random)
+        count = len(self.setup.members.validators)
         rate = random.choice([0.0, 0.1, 0.3, 0.6])
         network.scripts = {
             number: behaviour(random, count, now()) for number in range(1, count + 1) if random.random() < rate
@@ -123,7 +123,7 @@ class Scenario:
             for node_id in network.disconnected
             if random.random() < 0.5
         }
-        self.world.activity.nodes = frozenset(node(number) for number in range(1, count + 1) if random.random() < 0.1)
+        self.setup.activity.nodes = frozenset(node(number) for number in range(1, count + 1) if random.random() < 0.1)
         for number in random.sample(range(1, count + 1), 2):
             loop = asyncio.get_running_loop()
             loop.call_later(random.random() * 4, network.connect, number)
@@ -142,10 +142,10 @@ class Scenario:
         )
 
     async def ask(self, wanted: AggregationRequest) -> None:
-        validators, started = self.world.members, now()
+        validators, started = self.setup.members, now()
         patience_s = wanted.timeout_s or 15.0
         try:
-            outcome: Aggregation | QuorumNotReached | QuorumImpossible = await self.world.service.aggregate(wanted)
+            outcome: Aggregation | QuorumNotReached | QuorumImpossible = await self.setup.service.aggregate(wanted)
         except (QuorumNotReached, QuorumImpossible) as error:
             outcome = error
         if isinstance(outcome, Aggregation):
@@ -186,13 +186,13 @@ def test_an_honest_majority_always_gets_its_answer() -> None:
 
     async def main(seed: int) -> None:
         random = Random(seed)
-        world = World(members([10] * 9), seed=seed)
-        async with tidy(world):
+        setup = AggregatorSetup(members([10] * 9), seed=seed)
+        async with tidy(setup):
             for about in MESSAGES:
                 liars = random.sample(range(1, 10), 2)
-                world.network.scripts = {number: behaviour(random, 9, now()) for number in liars}
-                answer = await world.service.aggregate(request(67, about=about))
-                assert_valid(answer.signed_message, about.raw, world.members, 67)
+                setup.network.scripts = {number: behaviour(random, 9, now()) for number in liars}
+                answer = await setup.service.aggregate(request(67, about=about))
+                assert_valid(answer.signed_message, about.raw, setup.members, 67)
 
     for seed in range(60):
         run(main(seed))
@@ -200,14 +200,14 @@ def test_an_honest_majority_always_gets_its_answer() -> None:
 
 def test_shares_that_liars_sent_never_spoil_later_requests() -> None:
     async def main() -> None:
-        world = World(members([10] * 6))
-        async with tidy(world):
+        setup = AggregatorSetup(members([10] * 6))
+        async with tidy(setup):
             for script in (wrong(), of_another(3), lies_first, twice(b"", signature(1, LIE)), garbage):
                 about = UnsignedMessage.build(88888, MESSAGES[0].source_chain_id, repr(script).encode())
-                world.network.scripts = {1: script, 2: script}
-                await world.service.aggregate(request(50, about=about))
-                world.network.scripts = {}
-                answer = await world.service.aggregate(request(100, about=about))
-                assert_valid(answer.signed_message, about.raw, world.members, 100)
+                setup.network.scripts = {1: script, 2: script}
+                await setup.service.aggregate(request(50, about=about))
+                setup.network.scripts = {}
+                answer = await setup.service.aggregate(request(100, about=about))
+                assert_valid(answer.signed_message, about.raw, setup.members, 100)
 
     run(main())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.aggregation.world import public_key, signature
+from tests.aggregation.fixtures import public_key, signature
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
 from warpseal.aggregation.share_cache import SHARE_COST_BYTES, CachedShare, ShareCache, SharedByteLimit

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.aggregation.verifier import ParsedSignedMessage, assert_valid
-from tests.aggregation.virtual_time import now, run
-from tests.aggregation.world import (
+from tests.aggregation.fixtures import (
     HEIGHT,
     NETWORK_ID,
     SUBNET,
+    AggregatorSetup,
     SentAsk,
-    World,
     empty,
     garbage,
     index_of,
@@ -34,6 +32,8 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
+from tests.aggregation.verifier import ParsedSignedMessage, assert_valid
+from tests.aggregation.virtual_time import now, run
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InternalError, MissingConnection, QuorumImpossible, QuorumNotReached, Verdict
@@ -45,27 +45,27 @@ from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.validator_set import build_canonical_set
 
-Scene = Callable[[World], Coroutine[Any, Any, None]]
+Scene = Callable[[AggregatorSetup], Coroutine[Any, Any, None]]
 
 
-def play(world: World, scene: Scene) -> None:
+def play(setup: AggregatorSetup, scene: Scene) -> None:
     """Run a scene; nothing may be left over behind it."""
 
     async def main() -> None:
-        async with tidy(world):
-            await scene(world)
+        async with tidy(setup):
+            await scene(setup)
 
     run(main())
 
 
-def signed(world: World, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
+def signed(setup: AggregatorSetup, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
     assert wanted.message is not None
-    return assert_valid(answer.signed_message, wanted.message.raw, world.members, wanted.quorum)
+    return assert_valid(answer.signed_message, wanted.message.raw, setup.members, wanted.quorum)
 
 
-def signer_numbers(world: World, judged: ParsedSignedMessage) -> set[int]:
-    count = len(world.members.validators)
-    return {number for number in range(1, count + 1) if index_of(world.members, number) in judged.signers}
+def signer_numbers(setup: AggregatorSetup, judged: ParsedSignedMessage) -> set[int]:
+    count = len(setup.members.validators)
+    return {number for number in range(1, count + 1) if index_of(setup.members, number) in judged.signers}
 
 
 async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
@@ -82,125 +82,125 @@ async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
 
 
 def test_a_message_is_signed_by_the_shortest_prefix() -> None:
-    async def scene(world: World) -> None:
-        answer = await world.service.aggregate(request(60))
-        assert signer_numbers(world, signed(world, answer, request(60))) == {3, 4}
+    async def scene(setup: AggregatorSetup) -> None:
+        answer = await setup.service.aggregate(request(60))
+        assert signer_numbers(setup, signed(setup, answer, request(60))) == {3, 4}
         assert (answer.signers, answer.height, answer.signing_subnet_id, answer.cached) == (2, HEIGHT, SUBNET, False)
-        record = world.service.recent[-1]
+        record = setup.service.recent[-1]
         assert (record.signed_weight, record.total_weight) == (70, 100)
         assert set(record.stages) == {"validators", "connect", "collect", "verify", "total"}
-        assert world.tracked.used == [SUBNET]
+        assert setup.tracked.used == [SUBNET]
 
-    play(World(members([10, 20, 30, 40])), scene)
+    play(AggregatorSetup(members([10, 20, 30, 40])), scene)
 
 
 def test_every_response_counts_whichever_request_it_answers() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: signs(0.9), 2: signs(1.2)}
-        seconds, answer = await taken(world.service.aggregate(request(100)))
-        assert signed(world, answer, request(100))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: signs(0.9), 2: signs(1.2)}
+        seconds, answer = await taken(setup.service.aggregate(request(100)))
+        assert signed(setup, answer, request(100))
         assert seconds == pytest.approx(1.2)
-        assert len(world.network.asks) > 1
+        assert len(setup.network.asks) > 1
 
-    play(World(members([50, 50])), scene)
+    play(AggregatorSetup(members([50, 50])), scene)
 
 
 def test_half_the_stake_that_signs_only_after_eight_seconds_needs_one_call() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         for number in (1, 2, 3):
-            world.network.scripts[number] = signs_from(now() + 8.0)
-        seconds, answer = await taken(world.service.aggregate(request(67)))
-        assert signed(world, answer, request(67))
+            setup.network.scripts[number] = signs_from(now() + 8.0)
+        seconds, answer = await taken(setup.service.aggregate(request(67)))
+        assert signed(setup, answer, request(67))
         assert 8.0 <= seconds <= 12.5
 
-    play(World(members([20, 20, 20, 20, 20])), scene)
+    play(AggregatorSetup(members([20, 20, 20, 20, 20])), scene)
 
 
 def test_a_message_that_validators_do_not_know_yet_is_probed_and_then_asked_of_all() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         ready_at = now() + 3.0
-        world.network.scripts = {number: signs_from(ready_at) for number in range(1, 41)}
-        seconds, answer = await taken(world.service.aggregate(request(67)))
-        assert signed(world, answer, request(67))
+        setup.network.scripts = {number: signs_from(ready_at) for number in range(1, 41)}
+        seconds, answer = await taken(setup.service.aggregate(request(67)))
+        assert signed(setup, answer, request(67))
         assert 3.0 <= seconds <= 4.5
-        early = [len(numbers) for at, numbers, again in world.network.asks if again and at < ready_at]
+        early = [len(numbers) for at, numbers, again in setup.network.asks if again and at < ready_at]
         assert early == [8, 8]
 
-    play(World(members([1] * 40)), scene)
+    play(AggregatorSetup(members([1] * 40)), scene)
 
 
 def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
-    async def scene(world: World) -> None:
-        world.network.disconnected = {node(number) for number in range(1, 6)}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.disconnected = {node(number) for number in range(1, 6)}
         for number in range(1, 6):
-            asyncio.get_running_loop().call_later(2.0 + number, world.network.connect, number)
-        seconds, answer = await taken(world.service.aggregate(request(67)))
-        assert signed(world, answer, request(67))
+            asyncio.get_running_loop().call_later(2.0 + number, setup.network.connect, number)
+        seconds, answer = await taken(setup.service.aggregate(request(67)))
+        assert signed(setup, answer, request(67))
         assert seconds == pytest.approx(6.0)
-        assert world.service.recent[-1].stages["connect"] == pytest.approx(6.0)
+        assert setup.service.recent[-1].stages["connect"] == pytest.approx(6.0)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_validator_that_reconnects_is_asked_again() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < begun + 3 else signs()(ask)
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < begun + 3 else signs()(ask)
         begun = now()
-        asyncio.get_running_loop().call_later(1.0, world.network.disconnect, 1)
-        asyncio.get_running_loop().call_later(3.0, world.network.connect, 1)
-        seconds, answer = await taken(world.service.aggregate(request(100)))
-        assert signed(world, answer, request(100))
+        asyncio.get_running_loop().call_later(1.0, setup.network.disconnect, 1)
+        asyncio.get_running_loop().call_later(3.0, setup.network.connect, 1)
+        seconds, answer = await taken(setup.service.aggregate(request(100)))
+        assert signed(setup, answer, request(100))
         assert seconds == pytest.approx(3.0)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 # Failing.
 
 
 def test_permanent_refusals_fail_at_once_with_the_verdict_never() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
-        world.network.scripts = {1: refuses(7, "provided conversionID"), 2: refuses(7), 3: silent}
+        setup.network.scripts = {1: refuses(7, "provided conversionID"), 2: refuses(7), 3: silent}
         wanted = request(67, about=about, signing_subnet_id=SUBNET)
-        seconds, error = await taken(world.service.aggregate(wanted))
+        seconds, error = await taken(setup.service.aggregate(wanted))
         assert isinstance(error, QuorumImpossible)
         assert seconds < 0.1
         assert error.shortfall.counts["conversion_id_mismatch"] == 2
         assert error.shortfall.missing[0].error_message == "provided conversionID"
         assert error.shortfall.verdict is Verdict.NEVER
 
-    play(World(members([21, 20, 19, 20, 20])), scene)
+    play(AggregatorSetup(members([21, 20, 19, 20, 20])), scene)
 
 
 def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         for number in (1, 2):
-            world.network.disconnected.add(node(number))
-            world.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
-        world.network.next_dial_at = now() + 7.5
-        seconds, error = await taken(world.service.aggregate(request(67)))
+            setup.network.disconnected.add(node(number))
+            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
+        setup.network.next_dial_at = now() + 7.5
+        seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         assert not error.at_deadline
         assert seconds < 0.1
         assert error.shortfall.retry_after_s == pytest.approx(7.5)
-        assert set(world.network.redialled) == {node(1), node(2)}
+        assert set(setup.network.redialled) == {node(1), node(2)}
         assert error.shortfall.counts["not_connected"] == 2
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_missing_connection_is_reported_with_address_error_and_times() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "unreachable: Connection refused", 1_000.9, 1_060.0)
         for number in (1, 2):
-            world.network.disconnected.add(node(number))
-            world.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
-        world.network.connections[node(1)] = lost
+            setup.network.disconnected.add(node(number))
+            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
+        setup.network.connections[node(1)] = lost
         # Of a validator that is connected and silent, no connection is missing.
-        world.network.connections[node(3)] = lost
-        world.network.scripts[3] = silent
-        _, error = await taken(world.service.aggregate(request(67)))
+        setup.network.connections[node(3)] = lost
+        setup.network.scripts[3] = silent
+        _, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         missing = {validator.node_ids[0]: validator for validator in error.shortfall.missing}
         assert missing[node_id_text(node(1))].as_json()["connections"] == [
@@ -215,163 +215,163 @@ def test_a_missing_connection_is_reported_with_address_error_and_times() -> None
         assert "connections" not in missing[node_id_text(node(2))].as_json()
         assert not any(validator.connections for name, validator in missing.items() if name == node_id_text(node(3)))
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_quorum_that_lacks_connections_right_after_the_start_says_so() -> None:
-    async def scene(world: World) -> None:
-        world.network.started_s_ago = 3.2
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.started_s_ago = 3.2
         for number in (1, 2):
-            world.network.disconnected.add(node(number))
-            world.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
-        _, error = await taken(world.service.aggregate(request(67)))
+            setup.network.disconnected.add(node(number))
+            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
+        _, error = await taken(setup.service.aggregate(request(67)))
         (hint,) = error.shortfall.hints
         assert hint.startswith("The daemon started 3 s ago and is still connecting")
         assert "weight 60 of 67 required is connected" in hint
-        world.network.started_s_ago = 61.0
-        _, error = await taken(world.service.aggregate(request(67)))
+        setup.network.started_s_ago = 61.0
+        _, error = await taken(setup.service.aggregate(request(67)))
         assert error.shortfall.hints == ()
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_quorum_that_connected_validators_refuse_right_after_the_start_does_not_blame_the_start() -> None:
-    async def scene(world: World) -> None:
-        world.network.started_s_ago = 3.2
-        world.network.scripts = {1: silent, 2: silent}
-        _, error = await taken(world.service.aggregate(request(67)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.started_s_ago = 3.2
+        setup.network.scripts = {1: silent, 2: silent}
+        _, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         assert error.shortfall.hints == ()
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         for number in (1, 2):
-            world.network.disconnected.add(node(number))
-            world.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 8.0)
-            asyncio.get_running_loop().call_later(8.1, world.network.connect, number)
-        impatient = taken(world.service.aggregate(request(67, timeout_s=5.0)))
-        patient = taken(world.service.aggregate(request(67)))
+            setup.network.disconnected.add(node(number))
+            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 8.0)
+            asyncio.get_running_loop().call_later(8.1, setup.network.connect, number)
+        impatient = taken(setup.service.aggregate(request(67, timeout_s=5.0)))
+        patient = taken(setup.service.aggregate(request(67)))
         (early, error), (late, answer) = await asyncio.gather(impatient, patient)
         assert isinstance(error, QuorumNotReached)
         assert early < 0.1
-        assert signed(world, answer, request(67))
+        assert signed(setup, answer, request(67))
         assert late == pytest.approx(8.1)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         lost = Unreachable("private_address")
         for number in (1, 2):
-            world.network.disconnected.add(node(number))
-            asyncio.get_running_loop().call_later(2.0, world.network.unreachable_nodes.__setitem__, node(number), lost)
-        seconds, error = await taken(world.service.aggregate(request(67)))
+            setup.network.disconnected.add(node(number))
+            asyncio.get_running_loop().call_later(2.0, setup.network.unreachable_nodes.__setitem__, node(number), lost)
+        seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         assert 2.0 <= seconds <= 2.3
         assert error.shortfall.counts["private_address"] == 2
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_failed_dial_fails_the_request_at_once() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         lost = Unreachable("not_connected", now() + 99.0)
-        world.network.disconnected = {node(1), node(2)}
+        setup.network.disconnected = {node(1), node(2)}
 
         def fail(number: int) -> None:
-            world.network.unreachable_nodes[node(number)] = lost
-            world.network.disconnect(number)
+            setup.network.unreachable_nodes[node(number)] = lost
+            setup.network.disconnect(number)
 
         for number in (1, 2):
             asyncio.get_running_loop().call_later(1.01, fail, number)
-        seconds, error = await taken(world.service.aggregate(request(67)))
+        seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         assert seconds == pytest.approx(1.01)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_silence_lasts_until_the_deadline() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: silent, 2: empty}
-        seconds, error = await taken(world.service.aggregate(request(67, timeout_s=6.0)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: silent, 2: empty}
+        seconds, error = await taken(setup.service.aggregate(request(67, timeout_s=6.0)))
         assert isinstance(error, QuorumNotReached)
         assert error.at_deadline
         assert seconds == pytest.approx(6.0)
         assert error.shortfall.counts == {"no_answer": 1, "empty_answer": 1}
         assert error.shortfall.signed_weight == 60
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 @pytest.mark.parametrize("script", [garbage, off_curve, wrong()])
 def test_bad_answers_lose_weight_for_now(script: Any) -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: script, 2: script}
-        seconds, error = await taken(world.service.aggregate(request(67)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: script, 2: script}
+        seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         assert not error.at_deadline
         assert seconds < 0.1
         assert error.shortfall.verdict is Verdict.WAIT
         await asyncio.sleep(0)
-        assert len(world.metrics.bad_shares) == 2
+        assert len(setup.metrics.bad_shares) == 2
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_an_uptime_that_is_not_reached_is_not_asked_again() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         payload = ValidatorUptime(ValidationID(bytes(32)), 80).encode()
         about = UnsignedMessage.build(NETWORK_ID, message().source_chain_id, AddressedCall(b"", payload).encode())
-        world.network.scripts = {1: refuses(2), 2: signs(5.0)}
-        seconds, answer = await taken(world.service.aggregate(request(80, about=about)))
-        assert signed(world, answer, request(80, about=about))
+        setup.network.scripts = {1: refuses(2), 2: signs(5.0)}
+        seconds, answer = await taken(setup.service.aggregate(request(80, about=about)))
+        assert signed(setup, answer, request(80, about=about))
         assert seconds == pytest.approx(5.0)
-        assert world.network.asked_numbers().count(1) == 1
+        assert setup.network.asked_numbers().count(1) == 1
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_weight_without_keys_fails_before_a_validator_is_asked() -> None:
-    async def scene(world: World) -> None:
-        seconds, error = await taken(world.service.aggregate(request(67)))
+    async def scene(setup: AggregatorSetup) -> None:
+        seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumImpossible)
         assert seconds == 0.0
-        assert world.network.asks == []
+        assert setup.network.asks == []
 
-    play(World(members([1] * 60, keyless=40)), scene)
+    play(AggregatorSetup(members([1] * 60, keyless=40)), scene)
 
 
 # Buffers.
 
 
 def test_the_buffer_is_awaited_no_longer_than_allowed() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: silent}
-        seconds, answer = await taken(world.service.aggregate(request(67, 20)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: silent}
+        seconds, answer = await taken(setup.service.aggregate(request(67, 20)))
         assert seconds == pytest.approx(2.0)
-        assert signer_numbers(world, signed(world, answer, request(67))) == {2, 3, 4, 5}
+        assert signer_numbers(setup, signed(setup, answer, request(67))) == {2, 3, 4, 5}
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_while() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: silent}
-        await world.service.aggregate(request(67, 20))
-        seconds, answer = await taken(world.service.aggregate(request(67, 20)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: silent}
+        await setup.service.aggregate(request(67, 20))
+        seconds, answer = await taken(setup.service.aggregate(request(67, 20)))
         assert (seconds, answer.cached) == (0.0, True)
         await asyncio.sleep(31.0)
-        world.network.scripts = {}
-        seconds, answer = await taken(world.service.aggregate(request(67, 20)))
+        setup.network.scripts = {}
+        seconds, answer = await taken(setup.service.aggregate(request(67, 20)))
         assert not answer.cached
-        assert signer_numbers(world, signed(world, answer, request(87))) == {1, 2, 3, 4, 5}
+        assert signer_numbers(setup, signed(setup, answer, request(87))) == {1, 2, 3, 4, 5}
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 @pytest.mark.parametrize(
@@ -385,369 +385,369 @@ def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_wh
 def test_inactive_validators_make_a_quorum_impossible_only_at_a_height_that_the_caller_named(
     changes: dict[str, Any], kind: type[QuorumNotReached | QuorumImpossible]
 ) -> None:
-    async def scene(world: World) -> None:
-        world.activity.known = asyncio.Event()
-        world.activity.validations = (CurrentValidation(bytes(32), node(99), 40, 0, 0),)
-        asyncio.get_running_loop().call_later(0.3, world.activity.known.set)
-        seconds, error = await taken(world.service.aggregate(request(67, **changes)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.activity.known = asyncio.Event()
+        setup.activity.validations = (CurrentValidation(bytes(32), node(99), 40, 0, 0),)
+        asyncio.get_running_loop().call_later(0.3, setup.activity.known.set)
+        seconds, error = await taken(setup.service.aggregate(request(67, **changes)))
         assert isinstance(error, kind)
         assert seconds == pytest.approx(0.3)
         assert error.shortfall.counts["inactive"] == 1
         assert error.shortfall.missing[0].node_ids == (node_id_text(node(99)),)
-        assert world.network.asks == []
+        assert setup.network.asks == []
 
-    play(World(members([1] * 60, keyless=40)), scene)
+    play(AggregatorSetup(members([1] * 60, keyless=40)), scene)
 
 
 # Reluctant validators.
 
 
 def test_an_inactive_validator_that_still_signs_is_used_if_it_is_needed() -> None:
-    async def scene(world: World) -> None:
-        world.activity.nodes = frozenset({node(4)})
-        answer = await world.service.aggregate(request(67))
-        assert signer_numbers(world, signed(world, answer, request(67))) == {2, 4}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.activity.nodes = frozenset({node(4)})
+        answer = await setup.service.aggregate(request(67))
+        assert signer_numbers(setup, signed(setup, answer, request(67))) == {2, 4}
 
-    play(World(members([49_463, 49_463_000, 49_463, 49_463_000])), scene)
+    play(AggregatorSetup(members([49_463, 49_463_000, 49_463, 49_463_000])), scene)
 
 
 def test_no_result_leaves_before_the_inactive_validators_are_known() -> None:
-    async def scene(world: World) -> None:
-        world.activity.known = asyncio.Event()
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.activity.known = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.call_later(0.3, setattr, world.activity, "nodes", frozenset({node(1)}))
-        loop.call_later(0.3, world.activity.known.set)
-        seconds, answer = await taken(world.service.aggregate(request(60)))
-        assert signer_numbers(world, signed(world, answer, request(60))) == {2, 3}
+        loop.call_later(0.3, setattr, setup.activity, "nodes", frozenset({node(1)}))
+        loop.call_later(0.3, setup.activity.known.set)
+        seconds, answer = await taken(setup.service.aggregate(request(60)))
+        assert signer_numbers(setup, signed(setup, answer, request(60))) == {2, 3}
         assert seconds == pytest.approx(0.3)
-        assert world.network.asks[0][0] == pytest.approx(now() - 0.3)
+        assert setup.network.asks[0][0] == pytest.approx(now() - 0.3)
 
-    play(World(members([40, 30, 30])), scene)
+    play(AggregatorSetup(members([40, 30, 30])), scene)
 
 
 def test_an_upstream_node_that_hangs_delays_a_result_by_a_second_at_most() -> None:
-    async def scene(world: World) -> None:
-        world.activity.known = asyncio.Event()
-        seconds, answer = await taken(world.service.aggregate(request(60)))
-        assert signed(world, answer, request(60))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.activity.known = asyncio.Event()
+        seconds, answer = await taken(setup.service.aggregate(request(60)))
+        assert signed(setup, answer, request(60))
         assert seconds <= 1.1
 
-    play(World(members([40, 30, 30])), scene)
+    play(AggregatorSetup(members([40, 30, 30])), scene)
 
 
 # Sharing.
 
 
 def test_a_hundred_equal_requests_share_one_round() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: signs(0.3)}
-        answers = await asyncio.gather(*(world.service.aggregate(request(100)) for _ in range(100)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: signs(0.3)}
+        answers = await asyncio.gather(*(setup.service.aggregate(request(100)) for _ in range(100)))
         assert len({answer.signed_message for answer in answers}) == 1
-        assert sorted(world.network.asked_numbers()) == [1, 2, 3, 4, 5]
+        assert sorted(setup.network.asked_numbers()) == [1, 2, 3, 4, 5]
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_callers_of_one_round_keep_their_own_quorum() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: signs(1.4)}
-        quick = taken(world.service.aggregate(request(67)))
-        slow = taken(world.service.aggregate(request(100)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: signs(1.4)}
+        quick = taken(setup.service.aggregate(request(67)))
+        slow = taken(setup.service.aggregate(request(100)))
         (early, first), (late, second) = await asyncio.gather(quick, slow)
         assert early < 0.1
         assert late == pytest.approx(1.4)
-        assert len(signed(world, first, request(67)).signers) == 4
-        assert len(signed(world, second, request(100)).signers) == 5
+        assert len(signed(setup, first, request(67)).signers) == 4
+        assert len(signed(setup, second, request(100)).signers) == 5
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_the_deadline_of_one_caller_does_not_end_the_round_of_others() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: signs(4.0)}
-        hasty = taken(world.service.aggregate(request(100, timeout_s=1.0)))
-        patient = taken(world.service.aggregate(request(100)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: signs(4.0)}
+        hasty = taken(setup.service.aggregate(request(100, timeout_s=1.0)))
+        patient = taken(setup.service.aggregate(request(100)))
         (early, error), (late, answer) = await asyncio.gather(hasty, patient)
         assert isinstance(error, QuorumNotReached)
         assert early == pytest.approx(1.0)
         assert late == pytest.approx(4.0)
-        assert signed(world, answer, request(100))
+        assert signed(setup, answer, request(100))
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_response_counts_for_a_later_caller_though_it_was_asked_for_one_with_less_time() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: signs(4.0)}
-        hasty = asyncio.create_task(taken(world.service.aggregate(request(100, timeout_s=1.0))))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: signs(4.0)}
+        hasty = asyncio.create_task(taken(setup.service.aggregate(request(100, timeout_s=1.0))))
         await asyncio.sleep(0.5)
-        late, answer = await taken(world.service.aggregate(request(100)))
+        late, answer = await taken(setup.service.aggregate(request(100)))
         assert late == pytest.approx(3.5)
-        assert signed(world, answer, request(100))
+        assert signed(setup, answer, request(100))
         _, error = await hasty
         assert isinstance(error, QuorumNotReached)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_the_cancellation_of_one_caller_does_not_end_the_round_of_others() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: signs(2.2)}
-        first = asyncio.create_task(world.service.aggregate(request(100)))
-        second = asyncio.create_task(world.service.aggregate(request(100)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: signs(2.2)}
+        first = asyncio.create_task(setup.service.aggregate(request(100)))
+        second = asyncio.create_task(setup.service.aggregate(request(100)))
         await asyncio.sleep(1.0)
         first.cancel()
         answer = await second
-        assert signed(world, answer, request(100))
+        assert signed(setup, answer, request(100))
         assert first.cancelled()
-        assert world.network.asks[0][1].count(1) == 1
+        assert setup.network.asks[0][1].count(1) == 1
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_the_last_caller_that_leaves_ends_the_round() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: silent}
-        callers = [asyncio.create_task(world.service.aggregate(request(100))) for _ in range(3)]
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: silent}
+        callers = [asyncio.create_task(setup.service.aggregate(request(100))) for _ in range(3)]
         await asyncio.sleep(0.1)
         for caller in callers:
             caller.cancel()
         await asyncio.gather(*callers, return_exceptions=True)
         await asyncio.sleep(0)
-        assert world.network.is_quiet
-        before = len(world.network.asks)
+        assert setup.network.is_quiet
+        before = len(setup.network.asks)
         await asyncio.sleep(10.0)
-        assert len(world.network.asks) == before
+        assert len(setup.network.asks) == before
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_caller_that_joins_in_the_tick_of_the_end_is_served() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: signs(0.5)}
-        first = asyncio.create_task(world.service.aggregate(request(100)))
-        first.add_done_callback(lambda _: joined.append(asyncio.create_task(world.service.aggregate(request(100)))))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: signs(0.5)}
+        first = asyncio.create_task(setup.service.aggregate(request(100)))
+        first.add_done_callback(lambda _: joined.append(asyncio.create_task(setup.service.aggregate(request(100)))))
         joined: list[asyncio.Task[Aggregation]] = []
         await first
         await asyncio.sleep(0)
-        assert signed(world, await joined[0], request(100))
+        assert signed(setup, await joined[0], request(100))
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_another_justification_starts_another_round_that_uses_the_same_shares() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         # Validators that are asked with the justification "a" sign slowly; with "b" validator 1 refuses.
-        world.network.scripts = {2: signs(3.0), 3: signs(3.0)}
-        first = asyncio.create_task(world.service.aggregate(request(100, justification=b"a")))
+        setup.network.scripts = {2: signs(3.0), 3: signs(3.0)}
+        first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a")))
         await asyncio.sleep(2.0)
-        world.network.scripts = {1: refuses(1), 2: silent, 3: silent}
-        seconds, answer = await taken(world.service.aggregate(request(100, justification=b"b")))
-        assert signed(world, answer, request(100))
+        setup.network.scripts = {1: refuses(1), 2: silent, 3: silent}
+        seconds, answer = await taken(setup.service.aggregate(request(100, justification=b"b")))
+        assert signed(setup, answer, request(100))
         assert seconds == pytest.approx(1.0)
-        assert signed(world, await first, request(100))
+        assert signed(setup, await first, request(100))
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_refusal_counts_only_with_the_justification_that_drew_it() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
-        world.network.scripts = {number: refuses(5) for number in range(1, 6)}
+        setup.network.scripts = {number: refuses(5) for number in range(1, 6)}
         wanted = request(67, about=about, signing_subnet_id=SUBNET)
-        _, error = await taken(world.service.aggregate(wanted))
+        _, error = await taken(setup.service.aggregate(wanted))
         assert isinstance(error, QuorumImpossible)
-        world.network.scripts = {}
+        setup.network.scripts = {}
         proven = request(67, about=about, signing_subnet_id=SUBNET, justification=b"proof")
-        assert signed(world, await world.service.aggregate(proven), proven)
+        assert signed(setup, await setup.service.aggregate(proven), proven)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_no_refusal_outlives_its_round() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
         wanted = request(67, about=about, signing_subnet_id=SUBNET)
-        world.network.scripts = {number: refuses(5) for number in range(1, 6)}
-        await taken(world.service.aggregate(wanted))
-        world.network.scripts = {}
-        assert signed(world, await world.service.aggregate(wanted), wanted)
+        setup.network.scripts = {number: refuses(5) for number in range(1, 6)}
+        await taken(setup.service.aggregate(wanted))
+        setup.network.scripts = {}
+        assert signed(setup, await setup.service.aggregate(wanted), wanted)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 # Caches.
 
 
 def test_a_cached_result_asks_no_validator() -> None:
-    async def scene(world: World) -> None:
-        first = await world.service.aggregate(request(80))
-        asks_before = len(world.network.asks)
-        again = await world.service.aggregate(request(67))
+    async def scene(setup: AggregatorSetup) -> None:
+        first = await setup.service.aggregate(request(80))
+        asks_before = len(setup.network.asks)
+        again = await setup.service.aggregate(request(67))
         assert again.cached
         assert again.signed_message == first.signed_message
-        assert len(world.network.asks) == asks_before
-        shares, answers = world.service.caches()
+        assert len(setup.network.asks) == asks_before
+        shares, answers = setup.service.caches()
         assert (answers.hits, answers.misses) == (1, 1)
         assert (shares.hits, shares.misses) == (0, 5)
         assert shares.size_bytes > 0 < answers.size_bytes
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_equal_sets_at_different_heights_share_their_answers() -> None:
-    async def scene(world: World) -> None:
-        await world.service.aggregate(request(80))
-        world.sets.by_height[HEIGHT + 1] = members([20] * 5)
-        world.heights.height = HEIGHT + 1
-        again = await world.service.aggregate(request(80))
+    async def scene(setup: AggregatorSetup) -> None:
+        await setup.service.aggregate(request(80))
+        setup.sets.by_height[HEIGHT + 1] = members([20] * 5)
+        setup.heights.height = HEIGHT + 1
+        again = await setup.service.aggregate(request(80))
         assert (again.cached, again.height) == (True, HEIGHT + 1)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_another_set_reuses_the_shares() -> None:
-    async def scene(world: World) -> None:
-        await world.service.aggregate(request(100))
+    async def scene(setup: AggregatorSetup) -> None:
+        await setup.service.aggregate(request(100))
         changed = members([20, 20, 20, 20, 30])
-        world.members = world.sets.latest = changed
-        answer = await world.service.aggregate(request(100))
+        setup.members = setup.sets.latest = changed
+        answer = await setup.service.aggregate(request(100))
         assert not answer.cached
         assert assert_valid(answer.signed_message, message().raw, changed, 100)
-        assert len(world.network.asks) == 1
+        assert len(setup.network.asks) == 1
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_a_higher_quorum_asks_only_the_missing_validators() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {5: silent}
-        await world.service.aggregate(request(67))
-        world.network.scripts = {}
-        await world.service.aggregate(request(100))
-        assert world.network.asks[-1][1] == (5,)
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {5: silent}
+        await setup.service.aggregate(request(67))
+        setup.network.scripts = {}
+        await setup.service.aggregate(request(100))
+        assert setup.network.asks[-1][1] == (5,)
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 # Bad shares.
 
 
 def test_a_bad_share_is_rejected_and_the_round_goes_on() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {2: wrong(), 5: signs(0.4)}
-        seconds, answer = await taken(world.service.aggregate(request(80)))
-        assert signer_numbers(world, signed(world, answer, request(80))) == {1, 3, 4, 5}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {2: wrong(), 5: signs(0.4)}
+        seconds, answer = await taken(setup.service.aggregate(request(80)))
+        assert signer_numbers(setup, signed(setup, answer, request(80))) == {1, 3, 4, 5}
         assert seconds == pytest.approx(0.4)
-        assert len(world.metrics.bad_shares) == 1
+        assert len(setup.metrics.bad_shares) == 1
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_many_bad_shares_are_searched_until_the_clean_ones_suffice() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         liars = set(range(1, 200, 4))
         for number in range(1, 201):
             delay_s = number / 100
-            world.network.scripts[number] = wrong(delay_s) if number in liars else signs(delay_s)
-        answer = await world.service.aggregate(request(67))
-        honest = signer_numbers(world, signed(world, answer, request(67)))
+            setup.network.scripts[number] = wrong(delay_s) if number in liars else signs(delay_s)
+        answer = await setup.service.aggregate(request(67))
+        honest = signer_numbers(setup, signed(setup, answer, request(67)))
         assert not honest & liars
         assert len(honest) == 134
-        assert world.metrics.bad_shares
+        assert setup.metrics.bad_shares
         # What was left in doubt is forgotten, not believed: its validators are asked again.
-        world.network.scripts = {}
-        everybody = await world.service.aggregate(request(100))
-        assert len(signed(world, everybody, request(100)).signers) == 200
+        setup.network.scripts = {}
+        everybody = await setup.service.aggregate(request(100))
+        assert len(signed(setup, everybody, request(100)).signers) == 200
 
-    play(World(members([1] * 200)), scene)
+    play(AggregatorSetup(members([1] * 200)), scene)
 
 
 def test_few_bad_shares_are_all_named_before_the_answer_leaves() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         liars = {3, 50, 77, 98}
-        world.network.scripts = {number: wrong() for number in liars}
-        await world.service.aggregate(request(67))
-        assert set(world.metrics.bad_shares) == {node_id_text(node(number)) for number in liars}
+        setup.network.scripts = {number: wrong() for number in liars}
+        await setup.service.aggregate(request(67))
+        assert set(setup.metrics.bad_shares) == {node_id_text(node(number)) for number in liars}
 
-    play(World(members([1] * 100)), scene)
+    play(AggregatorSetup(members([1] * 100)), scene)
 
 
 def test_a_share_of_an_offender_is_verified_alone_before_it_enters_a_sum() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {2: wrong()}
-        await taken(world.service.aggregate(request(100)))
-        assert len(world.metrics.bad_shares) == 1
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {2: wrong()}
+        await taken(setup.service.aggregate(request(100)))
+        assert len(setup.metrics.bad_shares) == 1
         # Again a liar: the others' sum is right at once, so no share is searched.
         about = message(b"second")
-        answer = await world.service.aggregate(request(80, about=about))
-        assert signer_numbers(world, signed(world, answer, request(80, about=about))) == {1, 3, 4, 5}
-        assert len(world.metrics.bad_shares) == 1
+        answer = await setup.service.aggregate(request(80, about=about))
+        assert signer_numbers(setup, signed(setup, answer, request(80, about=about))) == {1, 3, 4, 5}
+        assert len(setup.metrics.bad_shares) == 1
         # Honest now, and needed.
-        world.network.scripts = {}
+        setup.network.scripts = {}
         third = message(b"third")
-        answer = await world.service.aggregate(request(100, about=third))
-        assert len(signed(world, answer, request(100, about=third)).signers) == 5
+        answer = await setup.service.aggregate(request(100, about=third))
+        assert len(signed(setup, answer, request(100, about=third)).signers) == 5
 
-    play(World(members([20] * 5)), scene)
+    play(AggregatorSetup(members([20] * 5)), scene)
 
 
 def test_an_offender_is_trusted_again_after_ten_minutes() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {2: wrong()}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {2: wrong()}
         for seconds, expected in ((0.0, 1), (599.0, 1), (2.0, 2)):
             await asyncio.sleep(seconds)
             # The share of validator 2 is not needed, so it is not verified while its key is suspect.
-            await taken(world.service.aggregate(request(60, about=message(b"after %d" % now()))))
-            assert len(world.metrics.bad_shares) == expected
+            await taken(setup.service.aggregate(request(60, about=message(b"after %d" % now()))))
+            assert len(setup.metrics.bad_shares) == expected
 
-    play(World(members([20, 22, 20, 20, 20])), scene)
+    play(AggregatorSetup(members([20, 22, 20, 20, 20])), scene)
 
 
 def test_a_cached_share_that_was_bad_is_deleted_and_its_validator_asked() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         # The heavy ones suffice; the light one's lie is cached, unseen.
-        world.network.scripts = {1: wrong(), 3: signs(0.2)}
-        await world.service.aggregate(request(80))
-        assert world.metrics.bad_shares == []
-        world.network.scripts = {}
-        answer = await world.service.aggregate(request(100))
-        assert len(signed(world, answer, request(100)).signers) == 3
-        assert len(world.metrics.bad_shares) == 1
-        assert world.network.asks[-1][1] == (1,)
+        setup.network.scripts = {1: wrong(), 3: signs(0.2)}
+        await setup.service.aggregate(request(80))
+        assert setup.metrics.bad_shares == []
+        setup.network.scripts = {}
+        answer = await setup.service.aggregate(request(100))
+        assert len(signed(setup, answer, request(100)).signers) == 3
+        assert len(setup.metrics.bad_shares) == 1
+        assert setup.network.asks[-1][1] == (1,)
 
-    play(World(members([10, 40, 50])), scene)
+    play(AggregatorSetup(members([10, 40, 50])), scene)
 
 
 def test_two_open_rounds_learn_of_a_bad_share_together() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: wrong(), 2: signs(1.0)}
-        first = asyncio.create_task(world.service.aggregate(request(100, justification=b"a", timeout_s=20)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: wrong(), 2: signs(1.0)}
+        first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a", timeout_s=20)))
         await asyncio.sleep(0.5)
-        world.network.scripts = {1: signs(3.0), 2: signs(1.0)}
-        second = asyncio.create_task(world.service.aggregate(request(100, justification=b"b", timeout_s=20)))
+        setup.network.scripts = {1: signs(3.0), 2: signs(1.0)}
+        second = asyncio.create_task(setup.service.aggregate(request(100, justification=b"b", timeout_s=20)))
         _, error = await taken(asyncio.wait_for(first, 30))
         # In the first round validator 1 gave the bad answer itself: its weight is lost there.
         assert isinstance(error, QuorumNotReached)
         answer = await second
-        assert len(signed(world, answer, request(100)).signers) == 3
+        assert len(signed(setup, answer, request(100)).signers) == 3
 
-    play(World(members([30, 30, 40])), scene)
+    play(AggregatorSetup(members([30, 30, 40])), scene)
 
 
 def test_colluders_whose_errors_cancel_change_nothing_that_leaves() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: of_another(2), 2: of_another(1)}
-        answer = await world.service.aggregate(request(100))
-        assert len(signed(world, answer, request(100)).signers) == 4
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: of_another(2), 2: of_another(1)}
+        answer = await setup.service.aggregate(request(100))
+        assert len(signed(setup, answer, request(100)).signers) == 4
         # A smaller answer that takes one of them but not the other must not be built on that.
         changed = members([20, 1, 60, 60])
-        world.members = world.sets.latest = changed
-        world.network.scripts = {}
-        smaller = await world.service.aggregate(request(99))
+        setup.members = setup.sets.latest = changed
+        setup.network.scripts = {}
+        smaller = await setup.service.aggregate(request(99))
         assert assert_valid(smaller.signed_message, message().raw, changed, 99)
 
-    play(World(members([20, 20, 60, 60])), scene)
+    play(AggregatorSetup(members([20, 20, 60, 60])), scene)
 
 
 def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None:
@@ -759,23 +759,23 @@ def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None
         share = signature(1, ask.message)
         return [(0.0, ask.share(bytes([share[0] ^ 0x20]) + share[1:]))]
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {2: negative}
-        _, error = await taken(world.service.aggregate(request(100)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {2: negative}
+        _, error = await taken(setup.service.aggregate(request(100)))
         assert isinstance(error, InternalError)
 
-    play(World(pair), scene)
+    play(AggregatorSetup(pair), scene)
 
 
 # Settings.
 
 
 def test_waits_are_settings() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: silent}
-        seconds, _ = await taken(world.service.aggregate(request(67, 20)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: silent}
+        seconds, _ = await taken(setup.service.aggregate(request(67, 20)))
         assert seconds == pytest.approx(0.5)
-        seconds, _ = await taken(world.service.aggregate(request(100)))
+        seconds, _ = await taken(setup.service.aggregate(request(100)))
         assert seconds == pytest.approx(3.0)
 
-    play(World(members([20] * 5), AggregationSettings(buffer_wait_s=0.5, default_timeout_s=3.0)), scene)
+    play(AggregatorSetup(members([20] * 5), AggregationSettings(buffer_wait_s=0.5, default_timeout_s=3.0)), scene)

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from tests.aggregation.world import CHAIN, NETWORK_ID, SUBNET, Chains
+from tests.aggregation.fixtures import CHAIN, NETWORK_ID, SUBNET, Chains
 from warpseal.aggregation.resolve import derive_message, manager_subnet
 from warpseal.errors import (
     InvalidRequest,

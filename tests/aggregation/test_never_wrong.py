@@ -9,11 +9,9 @@ from random import Random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.aggregation.memory_archive import MemoryArchive
-from tests.aggregation.virtual_time import run
-from tests.aggregation.world import (
+from tests.aggregation.fixtures import (
+    AggregatorSetup,
     Script,
-    World,
     garbage,
     message,
     node,
@@ -28,6 +26,8 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
+from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.virtual_time import run
 from warpseal import bls
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.errors import QuorumImpossible, QuorumNotReached
@@ -48,24 +48,24 @@ class Scenario:
         self.random = random
         self.archive = MemoryArchive(commit_s=random.choice([0.0, 0.01, 2.0]))
         self.answers = 0
-        self.world = self.daemon()
+        self.setup = self.daemon()
 
     async def play(self) -> None:
         for act in range(ACTS):
             if act and self.random.random() < 0.5:
-                self.world = self.daemon()
-            self.world.sets.latest = self.world.members = self.members()
-            self.world.network.scripts = {number: self.behaviour() for number in KEYS}
+                self.setup = self.daemon()
+            self.setup.sets.latest = self.setup.members = self.members()
+            self.setup.network.scripts = {number: self.behaviour() for number in KEYS}
             for _ in range(self.random.randrange(4)):
                 self.spoil()
-            async with tidy(self.world):
+            async with tidy(self.setup):
                 wanted = [self.wanted() for _ in range(self.random.randrange(1, 4))]
                 await asyncio.gather(*(self.ask(request_) for request_ in wanted))
 
     async def ask(self, wanted: AggregationRequest) -> None:
-        members, handed = self.world.members, len(self.archive.lists)
+        members, handed = self.setup.members, len(self.archive.lists)
         with suppress(QuorumNotReached, QuorumImpossible):
-            answer = await self.world.service.aggregate(wanted)
+            answer = await self.setup.service.aggregate(wanted)
             self.answers += 1
             assert_right(answer.signed_message, members, wanted.quorum)
         for shares in self.archive.lists[handed:]:
@@ -73,8 +73,8 @@ class Scenario:
             assert len(set(keys)) == len(keys)
             assert all(members.index_of_key(key) is not None for key in keys)
 
-    def daemon(self) -> World:
-        return World(self.members(), seed=self.random.randrange(100), archive=self.archive)
+    def daemon(self) -> AggregatorSetup:
+        return AggregatorSetup(self.members(), seed=self.random.randrange(100), archive=self.archive)
 
     def members(self) -> CanonicalValidatorSet:
         chosen = self.random.sample(KEYS, self.random.randrange(2, len(KEYS) + 1))

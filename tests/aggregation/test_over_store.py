@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
-from tests.aggregation.world import (
+from tests.aggregation.fixtures import (
     NETWORK_ID,
-    World,
+    AggregatorSetup,
     members,
     message,
     node,
@@ -22,7 +21,8 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
-from tests.store.world import load_beside
+from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
+from tests.store.fixtures import load_beside
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.store.settings import StoreSettings
@@ -35,16 +35,16 @@ PATIENCE_S = 20.0
 
 
 @asynccontextmanager
-async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterator[tuple[World, Store]]:
+async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterator[tuple[AggregatorSetup, Store]]:
     """Run the service with real threads over the store in `folder`; the network is in memory."""
     store = open_store(StoreSettings(gather_s=0.05), folder)
     with ThreadPoolExecutor(1) as executor:
         async with store:
             running = asyncio.create_task(store.run())
-            world = World(validators, archive=store.archive)
-            world.service = SignatureAggregator(world.deps, NETWORK_ID, AggregationSettings(), executor=executor)
-            async with tidy(world):
-                yield world, store
+            setup = AggregatorSetup(validators, archive=store.archive)
+            setup.service = SignatureAggregator(setup.deps, NETWORK_ID, AggregationSettings(), executor=executor)
+            async with tidy(setup):
+                yield setup, store
             running.cancel()
             await asyncio.wait((running,))
 
@@ -67,13 +67,13 @@ def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed
     after = build_canonical_set((node(number), public_key(number), 11) for number in numbers)
 
     async def main() -> None:
-        async with daemon(tmp_path, before) as (world, _):
-            answer = await world.service.aggregate(request(75, is_pinned=True))
+        async with daemon(tmp_path, before) as (setup, _):
+            answer = await setup.service.aggregate(request(75, is_pinned=True))
             then = assert_valid(answer.signed_message, MESSAGE.raw, before, 75)
-        async with daemon(tmp_path, after) as (world, _):
-            answer = await world.service.aggregate(request(60, stored_only=True))
-            assert answer.signed_message == (await world.service.aggregate(request(60))).signed_message
-            assert world.network.asks == []
+        async with daemon(tmp_path, after) as (setup, _):
+            answer = await setup.service.aggregate(request(60, stored_only=True))
+            assert answer.signed_message == (await setup.service.aggregate(request(60))).signed_message
+            assert setup.network.asks == []
             now = assert_valid(answer.signed_message, MESSAGE.raw, after, 60)
         assert now.signature == then.signature
         assert now.signers == tuple(index + 1 for index in then.signers)
@@ -84,9 +84,9 @@ def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed
 
 def test_a_signed_message_is_in_the_database_file_when_it_leaves(tmp_path: Path) -> None:
     async def main() -> None:
-        async with daemon(tmp_path, members([20] * 5)) as (world, _):
-            answer = await world.service.aggregate(request(67))
-            judged = assert_valid(answer.signed_message, MESSAGE.raw, world.members, 67)
+        async with daemon(tmp_path, members([20] * 5)) as (setup, _):
+            answer = await setup.service.aggregate(request(67))
+            judged = assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 67)
             kept = load_beside(f"sqlite:///{tmp_path}/store.db", MESSAGE)
             assert [stored.signature for stored in kept.signatures] == [judged.signature]
 
@@ -95,16 +95,16 @@ def test_a_signed_message_is_in_the_database_file_when_it_leaves(tmp_path: Path)
 
 def test_a_daemon_does_not_ask_for_shares_that_its_predecessor_collected(tmp_path: Path) -> None:
     async def main() -> None:
-        async with daemon(tmp_path, members([20] * 5)) as (world, store):
-            world.network.scripts = {3: silent, 4: wrong(), 5: silent}
-            caller = asyncio.create_task(world.service.aggregate(request(80)))
+        async with daemon(tmp_path, members([20] * 5)) as (setup, store):
+            setup.network.scripts = {3: silent, 4: wrong(), 5: silent}
+            caller = asyncio.create_task(setup.service.aggregate(request(80)))
             await recalled(store, shares=3)
             caller.cancel()
             await asyncio.wait((caller,))
-        async with daemon(tmp_path, members([20] * 5)) as (world, store):
-            answer = await world.service.aggregate(request(100))
-            assert_valid(answer.signed_message, MESSAGE.raw, world.members, 100)
-            assert set(world.network.asked_numbers()) == {3, 4, 5}
+        async with daemon(tmp_path, members([20] * 5)) as (setup, store):
+            answer = await setup.service.aggregate(request(100))
+            assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 100)
+            assert set(setup.network.asked_numbers()) == {3, 4, 5}
             kept = await recalled(store, shares=5)
             assert {share.public_key: share.signature for share in kept.shares} == {
                 public_key(number): signature(number, MESSAGE.raw) for number in range(1, 6)
@@ -115,10 +115,10 @@ def test_a_daemon_does_not_ask_for_shares_that_its_predecessor_collected(tmp_pat
 
 def test_shares_of_a_pinned_message_are_verified_in_the_background(tmp_path: Path) -> None:
     async def main() -> None:
-        async with daemon(tmp_path, members([20] * 5)) as (world, store):
-            auditing = asyncio.create_task(world.service.auditor.run())
-            world.network.scripts = {4: wrong(), 5: silent}
-            caller = asyncio.create_task(world.service.aggregate(request(100, is_pinned=True)))
+        async with daemon(tmp_path, members([20] * 5)) as (setup, store):
+            auditing = asyncio.create_task(setup.service.auditor.run())
+            setup.network.scripts = {4: wrong(), 5: silent}
+            caller = asyncio.create_task(setup.service.aggregate(request(100, is_pinned=True)))
             await recalled(store, shares=4)
             caller.cancel()
             await asyncio.wait((caller,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.aggregation.world import CHAIN, NETWORK_ID, message
+from tests.aggregation.fixtures import CHAIN, NETWORK_ID, message
 from warpseal.aggregation.members import ShareStatus
 from warpseal.aggregation.refusals import P_CHAIN_REFUSALS, RefusalRules
 from warpseal.warp.ids import P_CHAIN, ValidationID

@@ -7,8 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from tests.aggregation.virtual_time import now, run
-from tests.aggregation.world import (
+from tests.aggregation.fixtures import (
     CHAIN,
     HEIGHT,
     NETWORK_ID,
@@ -21,6 +20,7 @@ from tests.aggregation.world import (
     message,
     request,
 )
+from tests.aggregation.virtual_time import now, run
 from warpseal.aggregation.resolve import ResolvedRequest, Resolver
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.errors import (

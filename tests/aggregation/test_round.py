@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.aggregation.fixtures import node, public_key, signature
 from tests.aggregation.round_driver import DEADLINE, SUBNET, UPTIME_RULES, RoundDriver, two_nodes
-from tests.aggregation.world import node, public_key, signature
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.bad_shares import SearchStep
 from warpseal.aggregation.goals import QuorumGoal

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.aggregation.fixtures import node, public_key, signature
 from tests.aggregation.round_driver import RoundDriver
-from tests.aggregation.world import node, public_key, signature
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import Verdict

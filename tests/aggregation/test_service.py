@@ -10,14 +10,12 @@ from random import Random
 
 import pytest
 
-from tests.aggregation.verifier import assert_valid
-from tests.aggregation.virtual_time import run
-from tests.aggregation.world import (
+from tests.aggregation.fixtures import (
     CHAIN,
     HEIGHT,
     NETWORK_ID,
     SUBNET,
-    World,
+    AggregatorSetup,
     members,
     message,
     node,
@@ -28,6 +26,8 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
+from tests.aggregation.verifier import assert_valid
+from tests.aggregation.virtual_time import run
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, UnknownChain
@@ -43,26 +43,26 @@ MANY = 1_000
 def test_a_timeout_beyond_the_bounds_is_refused(timeout_s: float) -> None:
     async def main() -> None:
         with pytest.raises(InvalidTimeout):
-            await World(members([1])).service.aggregate(request(timeout_s=timeout_s))
+            await AggregatorSetup(members([1])).service.aggregate(request(timeout_s=timeout_s))
 
     run(main())
 
 
 def test_every_request_is_reported_with_its_outcome_and_its_stages() -> None:
-    async def main() -> World:
-        world = World(members([20] * 5))
-        await world.service.aggregate(request(67))
-        await world.service.aggregate(request(67))
+    async def main() -> AggregatorSetup:
+        setup = AggregatorSetup(members([20] * 5))
+        await setup.service.aggregate(request(67))
+        await setup.service.aggregate(request(67))
         with pytest.raises(UnknownChain):
-            await world.service.aggregate(request(about=message(chain=ChainID(bytes(31) + b"\x01"))))
-        world.network.scripts = {1: silent}
+            await setup.service.aggregate(request(about=message(chain=ChainID(bytes(31) + b"\x01"))))
+        setup.network.scripts = {1: silent}
         with pytest.raises(QuorumNotReached):
-            await world.service.aggregate(request(100, about=message(b"late"), timeout_s=1.0))
-        caller = asyncio.create_task(world.service.aggregate(request(100, about=message(b"gone"))))
+            await setup.service.aggregate(request(100, about=message(b"late"), timeout_s=1.0))
+        caller = asyncio.create_task(setup.service.aggregate(request(100, about=message(b"gone"))))
         await asyncio.sleep(0.5)
         caller.cancel()
         await asyncio.wait((caller,))
-        return world
+        return setup
 
     outcomes = run(main()).metrics.aggregations
     assert [outcome for outcome, _ in outcomes] == ["ok", "ok", "unknown_chain", "quorum_not_reached", "cancelled"]
@@ -75,12 +75,12 @@ def test_every_request_is_reported_with_its_outcome_and_its_stages() -> None:
 
 def test_one_log_line_reports_the_outcome_of_a_request(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        world = World(members([20] * 5))
-        await world.service.aggregate(request(67))
-        world.network.scripts = {1: refuses(7), 2: refuses(7)}
-        world.sets.others[PRIMARY_NETWORK] = world.members
+        setup = AggregatorSetup(members([20] * 5))
+        await setup.service.aggregate(request(67))
+        setup.network.scripts = {1: refuses(7), 2: refuses(7)}
+        setup.sets.others[PRIMARY_NETWORK] = setup.members
         with pytest.raises(QuorumImpossible):
-            await world.service.aggregate(request(67, about=message(chain=P_CHAIN)))
+            await setup.service.aggregate(request(67, about=message(chain=P_CHAIN)))
 
     with caplog.at_level(logging.DEBUG, "warpseal.aggregation"):
         run(main())
@@ -107,12 +107,12 @@ def test_one_log_line_reports_the_outcome_of_a_request(caplog: pytest.LogCapture
 
 def test_the_advice_about_the_signing_subnet_reaches_the_caller() -> None:
     async def main() -> QuorumNotReached:
-        world = World(members([20] * 5))
-        world.chains.subnets[SUBNET] = Subnet(SUBNET, bytes(32), CHAIN, bytes(20))
-        world.sets.others[PRIMARY_NETWORK] = world.members
-        world.network.scripts = dict.fromkeys(range(1, 6), silent)
+        setup = AggregatorSetup(members([20] * 5))
+        setup.chains.subnets[SUBNET] = Subnet(SUBNET, bytes(32), CHAIN, bytes(20))
+        setup.sets.others[PRIMARY_NETWORK] = setup.members
+        setup.network.scripts = dict.fromkeys(range(1, 6), silent)
         with pytest.raises(QuorumNotReached) as caught:
-            await world.service.aggregate(
+            await setup.service.aggregate(
                 request(67, about=message(chain=P_CHAIN), justification=SUBNET, timeout_s=1.0)
             )
         return caught.value
@@ -125,11 +125,11 @@ def test_the_advice_about_the_signing_subnet_reaches_the_caller() -> None:
 
 def test_the_details_of_a_failure_are_ready_for_json() -> None:
     async def main() -> QuorumNotReached:
-        world = World(members([20] * 4, keyless=20))
-        world.network.disconnected = {node(1)}
-        world.network.unreachable_nodes = {node(1): Unreachable("no_address")}
+        setup = AggregatorSetup(members([20] * 4, keyless=20))
+        setup.network.disconnected = {node(1)}
+        setup.network.unreachable_nodes = {node(1): Unreachable("no_address")}
         with pytest.raises(QuorumNotReached) as caught:
-            await world.service.aggregate(request(67))
+            await setup.service.aggregate(request(67))
         return caught.value
 
     detail = run(main()).detail()
@@ -142,12 +142,12 @@ def test_the_details_of_a_failure_are_ready_for_json() -> None:
 
 def test_memory_stays_within_its_bound() -> None:
     async def main() -> None:
-        world = World(members([1] * 12), AggregationSettings(cache_bytes=40_000, signature_cache_size=3))
+        setup = AggregatorSetup(members([1] * 12), AggregationSettings(cache_bytes=40_000, signature_cache_size=3))
         for number in range(20):
             about = message(b"%d" % number)
-            answer = await world.service.aggregate(request(67, about=about))
-            assert_valid(answer.signed_message, about.raw, world.members, 67)
-            assert sum(cache.size_bytes for cache in world.service.caches()) <= 40_000
+            answer = await setup.service.aggregate(request(67, about=about))
+            assert_valid(answer.signed_message, about.raw, setup.members, 67)
+            assert sum(cache.size_bytes for cache in setup.service.caches()) <= 40_000
 
     run(main())
 
@@ -155,12 +155,12 @@ def test_memory_stays_within_its_bound() -> None:
 # Among a thousand, on a real loop with real threads. Bounds are of CPU time of the loop's thread, and generous.
 
 
-def many() -> World:
-    return World(members([100 + number % 7 for number in range(MANY)]))
+def many() -> AggregatorSetup:
+    return AggregatorSetup(members([100 + number % 7 for number in range(MANY)]))
 
 
-def threaded(world: World, executor: ThreadPoolExecutor) -> SignatureAggregator:
-    return SignatureAggregator(world.deps, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1))
+def threaded(setup: AggregatorSetup, executor: ThreadPoolExecutor) -> SignatureAggregator:
+    return SignatureAggregator(setup.deps, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1))
 
 
 def presign(about: UnsignedMessage, bad: set[int]) -> None:
@@ -186,29 +186,29 @@ class LongestTurn:
 async def test_a_thousand_validators_are_summed_without_holding_up_the_loop() -> None:
     about, bad = message(b"among many"), {17, 400, 801}
     presign(about, bad)
-    world, longest_turn = many(), LongestTurn()
-    world.network.scripts = {number: wrong(0.01) for number in bad}
+    setup, longest_turn = many(), LongestTurn()
+    setup.network.scripts = {number: wrong(0.01) for number in bad}
     with ThreadPoolExecutor(1) as executor:
-        service = threaded(world, executor)
-        async with tidy(world):
+        service = threaded(setup, executor)
+        async with tidy(setup):
             ticking = asyncio.create_task(longest_turn.run())
             await asyncio.sleep(0.01)
             answer = await service.aggregate(request(67, about=about))
             ticking.cancel()
-    judged = assert_valid(answer.signed_message, about.raw, world.members, 67)
+    judged = assert_valid(answer.signed_message, about.raw, setup.members, 67)
     assert len(judged.signers) <= 680
     assert longest_turn.cpu_s < 0.25
 
 
 async def test_an_unreachable_quorum_of_a_thousand_fails_for_little_cpu() -> None:
     about = message(b"hopeless")
-    world = many()
+    setup = many()
     for number in range(1, 400):
-        world.network.disconnected.add(node(number))
-        world.network.unreachable_nodes[node(number)] = Unreachable("not_connected")
+        setup.network.disconnected.add(node(number))
+        setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected")
     with ThreadPoolExecutor(1) as executor:
-        service = threaded(world, executor)
-        async with tidy(world):
+        service = threaded(setup, executor)
+        async with tidy(setup):
             started_s = time.thread_time()
             with pytest.raises(QuorumNotReached) as caught:
                 await service.aggregate(request(67, about=about))
@@ -220,12 +220,12 @@ async def test_an_unreachable_quorum_of_a_thousand_fails_for_little_cpu() -> Non
 
 
 async def test_a_thousand_refusals_fail_for_little_cpu() -> None:
-    world = many()
-    world.sets.others[PRIMARY_NETWORK] = world.members
-    world.network.scripts = {number: refuses(4) for number in range(1, MANY + 1)}
+    setup = many()
+    setup.sets.others[PRIMARY_NETWORK] = setup.members
+    setup.network.scripts = {number: refuses(4) for number in range(1, MANY + 1)}
     with ThreadPoolExecutor(1) as executor:
-        service = threaded(world, executor)
-        async with tidy(world):
+        service = threaded(setup, executor)
+        async with tidy(setup):
             started_s = time.thread_time()
             with pytest.raises(QuorumImpossible):
                 await service.aggregate(request(67, about=message(chain=P_CHAIN)))

@@ -9,9 +9,9 @@ from itertools import count
 
 import pytest
 
+from tests.aggregation.fixtures import AggregatorSetup, members, message, public_key, request, signature, silent
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import InlineExecutor, now, run
-from tests.aggregation.world import World, members, message, public_key, request, signature, silent
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool, ShareAuditor
 from warpseal.errors import QuorumNotReached
@@ -162,12 +162,12 @@ def test_the_auditor_is_notified_of_shares_of_pinned_requests() -> None:
     archive = MemoryArchive()
 
     async def main() -> None:
-        world = World(members([20] * 5), archive=archive)
-        auditing = asyncio.create_task(world.service.auditor.run())
+        setup = AggregatorSetup(members([20] * 5), archive=archive)
+        auditing = asyncio.create_task(setup.service.auditor.run())
         await asyncio.sleep(1.0)
-        world.network.scripts = {4: silent, 5: silent}
+        setup.network.scripts = {4: silent, 5: silent}
         with pytest.raises(QuorumNotReached):
-            await world.service.aggregate(request(80, is_pinned=True, timeout_s=1.0))
+            await setup.service.aggregate(request(80, is_pinned=True, timeout_s=1.0))
         await asyncio.sleep(2.0)
         assert [share.verified for share in archive.shares[MESSAGE.id].values()] == [True] * 3
         auditing.cancel()

@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.aggregation.memory_archive import MemoryArchive
-from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
-from tests.aggregation.virtual_time import now, run
-from tests.aggregation.world import (
+from tests.aggregation.fixtures import (
     SUBNET,
-    World,
+    AggregatorSetup,
     index_of,
     members,
     message,
@@ -26,6 +23,9 @@ from tests.aggregation.world import (
     tidy,
     wrong,
 )
+from tests.aggregation.memory_archive import MemoryArchive
+from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
+from tests.aggregation.virtual_time import now, run
 from warpseal import bls
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.errors import QuorumNotReached, StoreDown, Verdict
@@ -33,15 +33,15 @@ from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 MESSAGE = message()
-Scene = Callable[[World], Coroutine[Any, Any, None]]
+Scene = Callable[[AggregatorSetup], Coroutine[Any, Any, None]]
 
 
-def play(world: World, scene: Scene) -> None:
+def play(setup: AggregatorSetup, scene: Scene) -> None:
     """Run a scene; nothing may be left over behind it."""
 
     async def main() -> None:
-        async with tidy(world):
-            await scene(world)
+        async with tidy(setup):
+            await scene(setup)
 
     run(main())
 
@@ -73,15 +73,15 @@ def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
     return build_canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
 
 
-def judged(world: World, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
+def judged(setup: AggregatorSetup, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
     """Assert that an answer is right and return what stands in it."""
-    return assert_valid(answer.signed_message, MESSAGE.raw, world.members, wanted.quorum)
+    return assert_valid(answer.signed_message, MESSAGE.raw, setup.members, wanted.quorum)
 
 
-def signers(world: World, answer: Aggregation, wanted: AggregationRequest) -> set[int]:
+def signers(setup: AggregatorSetup, answer: Aggregation, wanted: AggregationRequest) -> set[int]:
     """Return the numbers of the keys that signed."""
-    found = judged(world, answer, wanted).signers
-    keys = {world.members.validators[index].public_key for index in found}
+    found = judged(setup, answer, wanted).signers
+    keys = {setup.members.validators[index].public_key for index in found}
     return {number for number in range(1, 40) if public_key(number) in keys}
 
 
@@ -99,16 +99,16 @@ async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
 
 
 def test_a_stored_signature_is_served_without_asking_or_connecting_to_validators() -> None:
-    async def scene(world: World) -> None:
-        world.network.disconnected = {node(number) for number in range(1, 6)}
-        seconds, answer = await taken(world.service.aggregate(request(60)))
-        assert signers(world, answer, request(60)) == {1, 2, 3}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.disconnected = {node(number) for number in range(1, 6)}
+        seconds, answer = await taken(setup.service.aggregate(request(60)))
+        assert signers(setup, answer, request(60)) == {1, 2, 3}
         assert seconds == 0.0
-        assert world.network.asks == []
-        assert world.tracked.used == []
+        assert setup.network.asks == []
+        assert setup.tracked.used == []
         assert not answer.cached
 
-    play(World(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
 
 
 def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_other_bits() -> None:
@@ -118,7 +118,7 @@ def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_ot
     archive = MemoryArchive()
 
     async def main() -> None:
-        old, new = World(before, archive=archive), World(after, archive=archive)
+        old, new = AggregatorSetup(before, archive=archive), AggregatorSetup(after, archive=archive)
         async with tidy(old), tidy(new):
             then = judged(old, await old.service.aggregate(request(67)), request(67))
             again = judged(new, await new.service.aggregate(request(50)), request(50))
@@ -133,76 +133,76 @@ def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_ot
 def test_a_signature_is_verified_once_per_set_and_then_served_from_memory() -> None:
     archive = archive_of(aggregate([1, 2, 3, 4]))
 
-    async def scene(world: World) -> None:
-        first = await world.service.aggregate(request(67))
-        second = await world.service.aggregate(request(80))
+    async def scene(setup: AggregatorSetup) -> None:
+        first = await setup.service.aggregate(request(67))
+        second = await setup.service.aggregate(request(80))
         assert (first.cached, second.cached) == (False, True)
         assert first.signed_message == second.signed_message
         assert archive.recalls == [MESSAGE.id]
         assert archive.commits == []
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_stored_signature_without_the_buffer_waits_for_the_buffer_and_is_extended() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {4: signs(0.5), 5: silent}
-        seconds, answer = await taken(world.service.aggregate(request(60, 10)))
-        assert signers(world, answer, request(70)) == {1, 2, 3, 4}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {4: signs(0.5), 5: silent}
+        seconds, answer = await taken(setup.service.aggregate(request(60, 10)))
+        assert signers(setup, answer, request(70)) == {1, 2, 3, 4}
         assert seconds == pytest.approx(0.5)
-        assert set(world.network.asked_numbers()) <= {4, 5}
+        assert set(setup.network.asked_numbers()) <= {4, 5}
 
-    play(World(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
 
 
 def test_a_stored_signature_goes_out_alone_when_the_buffer_does_not_come() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {4: silent, 5: silent}
-        seconds, answer = await taken(world.service.aggregate(request(60, 10)))
-        assert signers(world, answer, request(60)) == {1, 2, 3}
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {4: silent, 5: silent}
+        seconds, answer = await taken(setup.service.aggregate(request(60, 10)))
+        assert signers(setup, answer, request(60)) == {1, 2, 3}
         assert seconds == pytest.approx(2.0)
 
-    play(World(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
 
 
 def test_a_stored_signature_that_became_too_light_is_extended_by_the_missing_validators() -> None:
-    async def scene(world: World) -> None:
-        world.network.scripts = {5: wrong(), 6: wrong()}
-        answer = await world.service.aggregate(request(67))
-        assert signers(world, answer, request(67)) == {1, 2, 3, 4, 7, 8}
-        assert world.network.asked_numbers().count(1) == 0
-        assert set(world.metrics.bad_shares) != set()
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {5: wrong(), 6: wrong()}
+        answer = await setup.service.aggregate(request(67))
+        assert signers(setup, answer, request(67)) == {1, 2, 3, 4, 7, 8}
+        assert setup.network.asked_numbers().count(1) == 0
+        assert set(setup.metrics.bad_shares) != set()
 
     archive = archive_of(aggregate([1, 2, 3, 4]), *(share(number) for number in (1, 2)))
-    play(World(weighing(dict.fromkeys(range(1, 9), 10)), archive=archive), scene)
+    play(AggregatorSetup(weighing(dict.fromkeys(range(1, 9), 10)), archive=archive), scene)
     assert len(archive.signatures[MESSAGE.id]) == 2
 
 
 def test_a_cached_bad_share_of_a_signer_of_the_stored_signature_does_no_harm() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {1: wrong(), 4: silent, 5: silent}
-        hasty = asyncio.create_task(taken(world.service.aggregate(request(80, timeout_s=1.0))))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {1: wrong(), 4: silent, 5: silent}
+        hasty = asyncio.create_task(taken(setup.service.aggregate(request(80, timeout_s=1.0))))
         await asyncio.sleep(0.5)
         archive.signatures[MESSAGE.id] = [aggregate([1, 2])]
-        world.network.scripts = {4: signs(0.1), 5: silent}
+        setup.network.scripts = {4: signs(0.1), 5: silent}
         other = request(60, justification=b"other")
-        answer = await world.service.aggregate(other)
-        assert signers(world, answer, other) == {1, 2, 3}
+        answer = await setup.service.aggregate(other)
+        assert signers(setup, answer, other) == {1, 2, 3}
         await hasty
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
     kept = archive_of(aggregate([1, 2, 3]), aggregate([1, 2, 3, 4]), aggregate([4, 5]), aggregate([1, 2, 9]))
 
-    async def scene(world: World) -> None:
-        answer = await world.service.aggregate(request(60))
-        assert signers(world, answer, request(60)) == {1, 2, 3, 4}
+    async def scene(setup: AggregatorSetup) -> None:
+        answer = await setup.service.aggregate(request(60))
+        assert signers(setup, answer, request(60)) == {1, 2, 3, 4}
 
-    play(World(members([20] * 5), archive=kept), scene)
+    play(AggregatorSetup(members([20] * 5), archive=kept), scene)
 
 
 # Rebuilding from shares.
@@ -211,24 +211,24 @@ def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
 def test_when_a_signer_left_the_set_only_validators_whose_share_is_missing_are_asked() -> None:
     archive = archive_of(aggregate([1, 2, 3]), *(share(number) for number in (1, 2, 3)))
 
-    async def scene(world: World) -> None:
-        answer = await world.service.aggregate(request(67))
-        assert signers(world, answer, request(67)) >= {2, 3}
-        assert set(world.network.asked_numbers()) <= {4, 5}
-        assert judged(world, answer, request(67))
+    async def scene(setup: AggregatorSetup) -> None:
+        answer = await setup.service.aggregate(request(67))
+        assert signers(setup, answer, request(67)) >= {2, 3}
+        assert set(setup.network.asked_numbers()) <= {4, 5}
+        assert judged(setup, answer, request(67))
 
-    play(World(weighing({2: 25, 3: 25, 4: 25, 5: 25}), archive=archive), scene)
+    play(AggregatorSetup(weighing({2: 25, 3: 25, 4: 25, 5: 25}), archive=archive), scene)
 
 
 def test_stored_shares_that_suffice_are_summed_without_asking_validators() -> None:
-    async def scene(world: World) -> None:
-        world.activity.known = asyncio.Event()
-        answer = await world.service.aggregate(request(60))
-        assert signers(world, answer, request(60)) == {1, 2, 3}
-        assert world.network.asks == []
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.activity.known = asyncio.Event()
+        answer = await setup.service.aggregate(request(60))
+        assert signers(setup, answer, request(60)) == {1, 2, 3}
+        assert setup.network.asks == []
 
     archive = archive_of(*(share(number, verified=number == 2) for number in (1, 2, 3)))
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
     assert [set(stored.public_keys) for stored in archive.signatures[MESSAGE.id]] == [
         {public_key(number) for number in (1, 2, 3)}
     ]
@@ -238,38 +238,38 @@ def test_stored_shares_that_suffice_are_summed_without_asking_validators() -> No
 def test_a_stored_share_that_is_bad_is_found_deleted_and_its_validator_asked(verified: bool) -> None:
     archive = archive_of(share(1), share(2, verified=verified, text=b"lie"), share(3, verified=True))
 
-    async def scene(world: World) -> None:
-        answer = await world.service.aggregate(request(100))
-        assert signers(world, answer, request(100)) == {1, 2, 3}
+    async def scene(setup: AggregatorSetup) -> None:
+        answer = await setup.service.aggregate(request(100))
+        assert signers(setup, answer, request(100)) == {1, 2, 3}
         assert (public_key(2), signature(2, b"lie")) in archive.rejected
         assert archive.shares[MESSAGE.id][public_key(2)].signature == signature(2, MESSAGE.raw)
 
-    play(World(members([20] * 3), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 3), archive=archive), scene)
 
 
 def test_a_stored_share_that_is_no_point_is_deleted() -> None:
     junk = StoredShare(public_key(2), b"\x80" + b"\xfe" * 95, True)
     archive = archive_of(share(1), junk, StoredShare(public_key(3), b"short", False))
 
-    async def scene(world: World) -> None:
-        assert judged(world, await world.service.aggregate(request(100)), request(100))
+    async def scene(setup: AggregatorSetup) -> None:
+        assert judged(setup, await setup.service.aggregate(request(100)), request(100))
         assert {key for key, _ in archive.rejected} == {public_key(2), public_key(3)}
 
-    play(World(members([20] * 3), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 3), archive=archive), scene)
 
 
 def test_a_cached_share_that_differs_from_the_stored_one_is_verified_before_it_is_used() -> None:
     archive = MemoryArchive()
 
-    async def scene(world: World) -> None:
-        await world.service.aggregate(request(60))
+    async def scene(setup: AggregatorSetup) -> None:
+        await setup.service.aggregate(request(60))
         archive.shares[MESSAGE.id][public_key(2)] = share(2, text=b"lie")
         archive.signatures.clear()
-        answer = await world.service.aggregate(request(100, justification=b"other", stored_only=True))
-        assert signers(world, answer, request(100)) == {1, 2, 3, 4, 5}
+        answer = await setup.service.aggregate(request(100, justification=b"other", stored_only=True))
+        assert signers(setup, answer, request(100)) == {1, 2, 3, 4, 5}
         assert archive.shares[MESSAGE.id][public_key(2)] == share(2, verified=True)
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_stored_signature_that_does_not_verify_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
@@ -283,31 +283,31 @@ def test_a_stored_signature_that_does_not_verify_is_ignored(caplog: pytest.LogCa
         StoredSignature((b"no key",), aggregate([1]).signature),
     )
 
-    async def scene(world: World) -> None:
-        answer = await world.service.aggregate(request(67))
-        assert judged(world, answer, request(67))
-        assert world.network.asks != []
+    async def scene(setup: AggregatorSetup) -> None:
+        answer = await setup.service.aggregate(request(67))
+        assert judged(setup, answer, request(67))
+        assert setup.network.asks != []
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
     assert "does not verify" in caplog.text
 
 
 def test_shares_of_keys_that_are_not_in_the_set_are_left_alone() -> None:
     archive = archive_of(share(7), share(8, text=b"lie"))
 
-    async def scene(world: World) -> None:
-        await world.service.aggregate(request(67))
+    async def scene(setup: AggregatorSetup) -> None:
+        await setup.service.aggregate(request(67))
         assert archive.rejected == []
         assert {public_key(7), public_key(8)} <= archive.shares[MESSAGE.id].keys()
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validators_are_asked() -> None:
     archive = MemoryArchive()
 
     async def main() -> None:
-        first, second = (World(members([20] * 5), archive=archive) for _ in range(2))
+        first, second = (AggregatorSetup(members([20] * 5), archive=archive) for _ in range(2))
         async with tidy(first), tidy(second):
             first.network.scripts = {3: silent, 4: silent, 5: silent}
             caller = asyncio.create_task(first.service.aggregate(request(80)))
@@ -328,84 +328,84 @@ def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validato
 def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> None:
     archive = archive_of(aggregate([1, 2]), share(3))
 
-    async def scene(world: World) -> None:
-        world.network.disconnected = {node(4)}
-        answer = await world.service.aggregate(request(60, 20, stored_only=True))
-        assert signers(world, answer, request(60)) == {1, 2, 3}
-        seconds, error = await taken(world.service.aggregate(request(80, stored_only=True)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.disconnected = {node(4)}
+        answer = await setup.service.aggregate(request(60, 20, stored_only=True))
+        assert signers(setup, answer, request(60)) == {1, 2, 3}
+        seconds, error = await taken(setup.service.aggregate(request(80, stored_only=True)))
         assert isinstance(error, QuorumNotReached)
         assert not error.at_deadline
         assert (error.shortfall.signed_weight, error.shortfall.required_weight) == (60, 80)
         assert {missing.public_key for missing in error.shortfall.missing} == {public_key(4), public_key(5)}
         assert error.shortfall.counts == {"not_asked": 2}
-        assert (seconds, world.network.asks, world.tracked.used, world.network.redialled) == (0.0, [], [], [])
+        assert (seconds, setup.network.asks, setup.tracked.used, setup.network.redialled) == (0.0, [], [], [])
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_stored_only_caller_does_not_wait_for_a_round_that_asks() -> None:
     archive = archive_of(share(1))
 
-    async def scene(world: World) -> None:
-        world.network.scripts = {2: signs(0.2), 3: signs(3.0)}
-        caller = asyncio.create_task(world.service.aggregate(request(100)))
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {2: signs(0.2), 3: signs(3.0)}
+        caller = asyncio.create_task(setup.service.aggregate(request(100)))
         await asyncio.sleep(0.1)
-        seconds, error = await taken(world.service.aggregate(request(60, stored_only=True)))
+        seconds, error = await taken(setup.service.aggregate(request(60, stored_only=True)))
         assert (seconds, error.shortfall.signed_weight) == (0.0, 33)
         await asyncio.sleep(0.2)
-        seconds, answer = await taken(world.service.aggregate(request(60, stored_only=True)))
-        assert (seconds, signers(world, answer, request(60))) == (0.0, {1, 2})
-        assert signers(world, await caller, request(100)) == {1, 2, 3}
+        seconds, answer = await taken(setup.service.aggregate(request(60, stored_only=True)))
+        assert (seconds, signers(setup, answer, request(60))) == (0.0, {1, 2})
+        assert signers(setup, await caller, request(100)) == {1, 2, 3}
 
-    play(World(weighing({1: 33, 2: 33, 3: 34}), archive=archive), scene)
+    play(AggregatorSetup(weighing({1: 33, 2: 33, 3: 34}), archive=archive), scene)
 
 
 def test_a_stored_only_round_begins_to_ask_when_another_caller_joins() -> None:
     archive = archive_of(share(1))
     archive.recall_s = 0.5
 
-    async def scene(world: World) -> None:
-        quiet = asyncio.create_task(taken(world.service.aggregate(request(60, stored_only=True))))
+    async def scene(setup: AggregatorSetup) -> None:
+        quiet = asyncio.create_task(taken(setup.service.aggregate(request(60, stored_only=True))))
         await asyncio.sleep(0.2)
-        answer = await world.service.aggregate(request(60))
-        assert judged(world, answer, request(60))
-        assert world.tracked.used == [SUBNET]
+        answer = await setup.service.aggregate(request(60))
+        assert judged(setup, answer, request(60))
+        assert setup.tracked.used == [SUBNET]
         assert isinstance((await quiet)[1], QuorumNotReached)
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_stored_only_failure_never_has_the_verdict_never() -> None:
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         with pytest.raises(QuorumNotReached) as caught:
-            await world.service.aggregate(request(67, stored_only=True))
+            await setup.service.aggregate(request(67, stored_only=True))
         assert caught.value.shortfall.verdict is Verdict.NEVER
 
-    play(World(members([20] * 2, keyless=60), archive=archive_of()), scene)
+    play(AggregatorSetup(members([20] * 2, keyless=60), archive=archive_of()), scene)
 
 
 def test_an_archive_that_cannot_be_read_is_an_error_not_a_missed_quorum() -> None:
     archive = archive_of(share(1), share(2), share(3), share(4))
     archive.recall_s = 3.0
 
-    async def scene(world: World) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
         with pytest.raises(StoreDown):
-            await world.service.aggregate(request(60, stored_only=True))
+            await setup.service.aggregate(request(60, stored_only=True))
         archive.recall_s = 0.0
-        assert judged(world, await world.service.aggregate(request(60, stored_only=True)), request(60))
+        assert judged(setup, await setup.service.aggregate(request(60, stored_only=True)), request(60))
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 def test_a_bad_stored_share_is_found_for_a_stored_only_caller() -> None:
     archive = archive_of(share(1), share(2, text=b"lie"), share(3), share(4, verified=True, text=b"lie"))
 
-    async def scene(world: World) -> None:
-        _, error = await taken(world.service.aggregate(request(60, stored_only=True)))
+    async def scene(setup: AggregatorSetup) -> None:
+        _, error = await taken(setup.service.aggregate(request(60, stored_only=True)))
         assert error.shortfall.signed_weight == 40
         assert archive.shares[MESSAGE.id].keys() == {public_key(1), public_key(3)}
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
 
 
 # A store that is slow.
@@ -415,11 +415,11 @@ def test_a_slow_archive_costs_a_second_at_most_and_never_more_than_half_of_the_t
     archive = archive_of()
     archive.recall_s = 60.0
 
-    async def scene(world: World) -> None:
-        seconds, answer = await taken(world.service.aggregate(request(67)))
-        assert judged(world, answer, request(67))
+    async def scene(setup: AggregatorSetup) -> None:
+        seconds, answer = await taken(setup.service.aggregate(request(67)))
+        assert judged(setup, answer, request(67))
         assert seconds == pytest.approx(1.0)
-        seconds, answer = await taken(world.service.aggregate(request(67, justification=b"x", timeout_s=0.8)))
+        seconds, answer = await taken(setup.service.aggregate(request(67, justification=b"x", timeout_s=0.8)))
         assert seconds <= 0.4
 
-    play(World(members([20] * 5), archive=archive), scene)
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)

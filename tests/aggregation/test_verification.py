@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.aggregation.fixtures import index_of, members, message, parsed_key, signature
 from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
-from tests.aggregation.world import index_of, members, message, parsed_key, signature
 from warpseal import bls
 from warpseal.aggregation.verification import CryptoPool, ShareVerifier
 from warpseal.bls import Share

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.api.world import KEBAB, MESSAGE, SETTINGS, World, serving
+from tests.api.fixtures import KEBAB, MESSAGE, SETTINGS, ApiSetup, serving
 from tests.eventually import TIMEOUT_S
 from warpseal.api.server import HttpServer
 from warpseal.api.settings import ApiSettings
@@ -51,8 +51,8 @@ def replies(raw: bytes) -> list[Reply]:
 
 
 @asynccontextmanager
-async def quick_server(settings: ApiSettings = QUICK, world: World | None = None) -> AsyncIterator[HttpServer]:
-    async with serving((world or World(settings)).app(), settings) as server:
+async def quick_server(settings: ApiSettings = QUICK, setup: ApiSetup | None = None) -> AsyncIterator[HttpServer]:
+    async with serving((setup or ApiSetup(settings)).app(), settings) as server:
         yield server
 
 

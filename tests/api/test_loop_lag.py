@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.api.node.world import ADMIN, HEALTH
-from tests.api.world import KEBAB, SETTINGS, V1, World
-from tests.api.world import serving as serving_api
+from tests.api.fixtures import KEBAB, SETTINGS, V1, ApiSetup
+from tests.api.fixtures import serving as serving_api
+from tests.api.node.fixtures import ADMIN, HEALTH
 from tests.eventually import TIMEOUT_S
 from tests.evm_rpc.evm import CHAIN, Node, open_chain, serve_node
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
@@ -81,7 +81,7 @@ async def serve(started: Callable[[int, Lag, Callable[[], object]], None]) -> No
         interfaces = NodeInterfaces(SETTINGS, DataApiSettings(), NodeApiSettings(admin_enabled=True), Metrics())
         interfaces.add_evm(chain, Admission(), FORWARDING)
         interfaces.add_health(HealthRegistry(HealthSettings()))
-        async with serving_api(switch_paths(interfaces, World().app()), SETTINGS) as server:
+        async with serving_api(switch_paths(interfaces, ApiSetup().app()), SETTINGS) as server:
             loop = asyncio.get_running_loop()
             started(server.port, lag, lambda: loop.call_soon_threadsafe(stopping.set))
             await stopping.wait()

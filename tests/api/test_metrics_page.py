@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from tests.api.world import World, client_of, serving
+from tests.api.fixtures import ApiSetup, client_of, serving
 from warpseal.api.probes import MetricsPage
 from warpseal.api.routes import metrics_app
 from warpseal.metrics.registry import Metrics
@@ -17,14 +17,14 @@ from warpseal.metrics.samples import MetricSources, SubnetSample, ValidatorSampl
 
 @asynccontextmanager
 async def metrics_client(metrics: Metrics) -> AsyncIterator[aiohttp.ClientSession]:
-    world = World(metrics=metrics)
-    app = metrics_app(MetricsPage(metrics), world.settings, metrics)
+    setup = ApiSetup(metrics=metrics)
+    app = metrics_app(MetricsPage(metrics), setup.settings, metrics)
     async with serving(app) as server, aiohttp.ClientSession(server.url) as client:
         yield client
 
 
 async def test_metrics_are_on_the_metrics_port_only() -> None:
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         assert (await client.get("/metrics")).status == 404
     async with metrics_client(Metrics()) as client:
         answer = await client.get("/metrics")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.api.world import SUBNET, ScriptedReadiness, World, client_of
+from tests.api.fixtures import SUBNET, ApiSetup, ScriptedReadiness, client_of
 from warpseal.errors import MissingConnection
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.validators.balances import describe_underfunded
@@ -21,7 +21,7 @@ UNKNOWN = SubnetReadiness(SUBNET, False, 0, 0, ())
 
 
 async def ask(readiness: ScriptedReadiness, path: str) -> tuple[int, dict[str, Any]]:
-    async with client_of(World(readiness=readiness)) as client:
+    async with client_of(ApiSetup(readiness=readiness)) as client:
         answer = await client.get(path)
         assert answer.headers["content-type"] == "application/json"
         return answer.status, await answer.json()
@@ -71,7 +71,7 @@ async def test_ready_says_for_each_subnet_what_is_missing() -> None:
 async def test_ready_shows_missing_connections_and_hides_addresses_from_other_machines() -> None:
     lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "unreachable: Connection refused", 1_000.0, None)
     readiness = ScriptedReadiness((SHORT,), connections={HEAVY.node_ids[0]: lost})
-    async with client_of(World(readiness=readiness)) as client:
+    async with client_of(ApiSetup(readiness=readiness)) as client:
         local = await (await client.get("/ready")).json()
         forwarded = await (await client.get("/ready", headers={"X-Forwarded-For": "8.8.8.8"})).json()
     shown = {
@@ -118,7 +118,7 @@ async def test_a_stale_proposed_height_fails_ready_and_health() -> None:
 
 
 async def test_health_is_503_while_nothing_is_known_yet() -> None:
-    async with client_of(World(network_id=None)) as client:
+    async with client_of(ApiSetup(network_id=None)) as client:
         answer = await client.get("/health")
         assert (answer.status, (await answer.json())["status"]) == (503, "down")
 
@@ -139,18 +139,18 @@ async def test_ready_refuses_an_unreadable_subnet_and_one_that_is_not_followed()
 
 
 async def test_only_the_subnets_of_ready_subnets_count() -> None:
-    async with client_of(World(readiness=ScriptedReadiness((READY, SHORT)), counted=(PRIMARY_NETWORK,))) as client:
+    async with client_of(ApiSetup(readiness=ScriptedReadiness((READY, SHORT)), counted=(PRIMARY_NETWORK,))) as client:
         answer = await client.get("/ready")
         assert (answer.status, len((await answer.json())["subnets"])) == (200, 2)
         assert (await client.get("/health")).status == 200
-    async with client_of(World(readiness=ScriptedReadiness((READY,)), counted=(SUBNET,))) as client:
+    async with client_of(ApiSetup(readiness=ScriptedReadiness((READY,)), counted=(SUBNET,))) as client:
         answer = await client.get("/ready")
         assert answer.status == 503
         assert id_text(SUBNET) in (await answer.json())["faults"][0]
 
 
 async def test_probes_may_use_head() -> None:
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         for path in ("/health", "/ready"):
             answer = await client.head(path)
             assert (answer.status, await answer.read()) == (200, b"")

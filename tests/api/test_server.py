@@ -11,8 +11,8 @@ from functools import partial
 import aiohttp
 import pytest
 
+from tests.api.fixtures import KEBAB, V1, ApiSetup, ScriptedAggregator, aggregation, exchange
 from tests.api.raw_http import BODY, QUICK, post, quick_server, replies, trickle
-from tests.api.world import KEBAB, V1, ScriptedAggregator, World, aggregation, exchange
 from tests.eventually import finish, until
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 
@@ -79,8 +79,8 @@ async def test_an_answer_may_take_longer_than_the_receive_deadline() -> None:
         await asyncio.sleep(1.0)
         return aggregation()
 
-    world = World(QUICK, aggregator=ScriptedAggregator(slowly))
-    async with quick_server(world=world) as server:
+    setup = ApiSetup(QUICK, aggregator=ScriptedAggregator(slowly))
+    async with quick_server(setup=setup) as server:
         received = await exchange(server.port, post() + post(BODY, KEBAB, "Connection: close"))
     assert [reply.status for reply in replies(received)] == [200, 200]
 
@@ -255,24 +255,24 @@ async def test_one_client_address_may_hold_a_quarter_of_the_connections_without_
             client.close()
 
 
-def has_requests(world: World, count: int) -> bool:
-    return len(world.aggregator.requests) == count
+def has_requests(setup: ApiSetup, count: int) -> bool:
+    return len(setup.aggregator.requests) == count
 
 
 async def test_connections_with_a_request_do_not_count_as_idle() -> None:
-    world, answering = World(replace(QUICK, max_connections=8, keep_alive_s=1000.0)), asyncio.Event()
+    setup, answering = ApiSetup(replace(QUICK, max_connections=8, keep_alive_s=1000.0)), asyncio.Event()
 
     async def act(_: object) -> Aggregation:
         await answering.wait()
         return aggregation()
 
-    world.aggregator.act = act
-    async with quick_server(world.settings, world) as server:
+    setup.aggregator.act = act
+    async with quick_server(setup.settings, setup) as server:
         clients = []
         for number in range(1, 4):
             clients.append(await asyncio.open_connection("127.0.0.1", server.port))
             clients[-1][1].write(post())
-            await until(partial(has_requests, world, number))
+            await until(partial(has_requests, setup, number))
         answering.set()
         for reader, _ in clients:
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
@@ -293,7 +293,7 @@ async def test_a_disconnected_pipelining_client_cancels_its_requests() -> None:
             cancelled.set()
         return aggregation()
 
-    async with quick_server(world=World(QUICK, aggregator=ScriptedAggregator(wait))) as server:
+    async with quick_server(setup=ApiSetup(QUICK, aggregator=ScriptedAggregator(wait))) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(post() * 3)
         await finish(started.wait())

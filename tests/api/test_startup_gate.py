@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.api.world import KEBAB, MESSAGE, NETWORK_ID, V1, World, client_of
+from tests.api.fixtures import KEBAB, MESSAGE, NETWORK_ID, V1, ApiSetup, client_of
 from tests.eventually import until
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 
@@ -12,33 +12,33 @@ BODY = {"message": MESSAGE.raw.hex()}
 
 
 async def test_a_request_that_comes_before_the_network_is_known_waits_for_it() -> None:
-    world = World(network_id=None)
-    async with client_of(world) as client:
+    setup = ApiSetup(network_id=None)
+    async with client_of(setup) as client:
         asking = [asyncio.create_task(client.post(path, json=BODY)) for path in (V1, KEBAB)]
-        await until(lambda: world.gate.waits == 2)
-        assert world.aggregator.requests == []
-        world.open(NETWORK_ID)
+        await until(lambda: setup.gate.waits == 2)
+        assert setup.aggregator.requests == []
+        setup.open(NETWORK_ID)
         assert [(await task).status for task in asking] == [201, 200]
-    for request in world.aggregator.requests:
+    for request in setup.aggregator.requests:
         assert request.timeout_s is not None
         assert 0 < request.timeout_s < 60.0
 
 
 async def test_the_network_name_is_checked_as_soon_as_the_network_is_known() -> None:
-    world = World(network_id=None)
-    async with client_of(world) as client:
+    setup = ApiSetup(network_id=None)
+    async with client_of(setup) as client:
         asking = asyncio.create_task(client.post(V1, json=BODY))
-        await until(lambda: world.gate.waits == 1)
-        world.open(1)
+        await until(lambda: setup.gate.waits == 1)
+        setup.open(1)
         answer = await asking
         assert (answer.status, (await answer.json())["code"]) == (404, "network_not_served")
-    assert world.aggregator.requests == []
+    assert setup.aggregator.requests == []
 
 
 async def test_a_request_that_times_out_gets_the_failures_of_the_nodes() -> None:
-    world = World(network_id=None)
-    world.gate.unavailable(NodeUnavailable("the network id", [NodeAttempt(0, NodeFailure.REFUSED)]))
-    async with client_of(world) as client:
+    setup = ApiSetup(network_id=None)
+    setup.gate.unavailable(NodeUnavailable("the network id", [NodeAttempt(0, NodeFailure.REFUSED)]))
+    async with client_of(setup) as client:
         for path in (V1, KEBAB):
             answer = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
             content = await answer.json()
@@ -47,7 +47,7 @@ async def test_a_request_that_times_out_gets_the_failures_of_the_nodes() -> None
 
 
 async def test_a_request_that_times_out_before_any_node_answered_gets_starting() -> None:
-    async with client_of(World(network_id=None)) as client:
+    async with client_of(ApiSetup(network_id=None)) as client:
         for path in (V1, KEBAB):
             answer = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
             assert (answer.status, (await answer.json())["code"]) == (503, "starting")
@@ -55,14 +55,14 @@ async def test_a_request_that_times_out_before_any_node_answered_gets_starting()
 
 
 async def test_wrong_requests_are_refused_before_the_network_is_known() -> None:
-    async with client_of(World(network_id=None)) as client:
+    async with client_of(ApiSetup(network_id=None)) as client:
         assert (await client.post(KEBAB, json={"message": "zz"})).status == 400
         assert (await client.get(KEBAB)).status == 400
         assert (await client.get("/nope")).status == 404
 
 
 async def test_a_daemon_that_starts_is_down_and_not_ready() -> None:
-    async with client_of(World(network_id=None)) as client:
+    async with client_of(ApiSetup(network_id=None)) as client:
         answer = await client.get("/health")
         assert (answer.status, (await answer.json())["status"]) == (503, "down")
         answer = await client.get("/ready")

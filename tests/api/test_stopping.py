@@ -9,8 +9,8 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
+from tests.api.fixtures import KEBAB, SETTINGS, V1, ApiSetup, ScriptedAggregator, aggregation, exchange, serving
 from tests.api.raw_http import BODY, post
-from tests.api.world import KEBAB, SETTINGS, V1, ScriptedAggregator, World, aggregation, exchange, serving
 from tests.eventually import finish
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.server import HttpServer
@@ -35,7 +35,7 @@ class HeldAggregation:
 async def test_stopping_finishes_what_is_in_flight() -> None:
     held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=LONG_S)
-    server = HttpServer(World(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
+    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
     running = asyncio.create_task(server.run())
     server.bind()
     async with aiohttp.ClientSession(server.url) as client:
@@ -58,7 +58,7 @@ async def test_stopping_finishes_what_is_in_flight() -> None:
 async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) -> None:
     held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=0.2)
-    server = HttpServer(World(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
+    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
     server.bind()
     running = asyncio.create_task(server.run())
     async with aiohttp.ClientSession(server.url) as client:
@@ -74,7 +74,7 @@ async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) ->
 async def test_cancelling_the_server_ends_everything_at_once() -> None:
     held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=LONG_S)
-    async with serving(World(aggregator=ScriptedAggregator(held.act)).app(), settings) as server:
+    async with serving(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), settings) as server:
         asking = asyncio.create_task(exchange(server.port, post(), within_s=LONG_S))
         await held.started.wait()
     await finish(asyncio.wait([asking]))
@@ -84,11 +84,11 @@ async def test_a_taken_port_is_a_startup_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=str(port)):
-            HttpServer(World().app(), "127.0.0.1", port, SETTINGS).bind()
+            HttpServer(ApiSetup().app(), "127.0.0.1", port, SETTINGS).bind()
 
 
 async def test_port_0_binds_a_free_port_and_reports_it() -> None:
-    server = HttpServer(World().app(), "0.0.0.0", 0, SETTINGS)
+    server = HttpServer(ApiSetup().app(), "0.0.0.0", 0, SETTINGS)
     server.bind()
     assert server.url == f"http://127.0.0.1:{server.port}"
     assert server.port > 0

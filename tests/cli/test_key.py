@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.store.world import PATIENCE_S, hasty_settings
+from tests.store.fixtures import PATIENCE_S, hasty_settings
 from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
 from warpseal.store.api_key import digest_key

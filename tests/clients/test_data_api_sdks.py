@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.api.data import samples as s
-from tests.api.data.test_sdk_models import ALICE, WORLD
-from tests.api.data.world import client_of
+from tests.api.data.fixtures import client_of
+from tests.api.data.test_sdk_models import ALICE, SETUP
 from tests.clients.past import LISTS, past_of, priced_daemon
 from tests.clients.published import Call, outcomes
 from tests.clients.recorded_network import Scene
@@ -99,7 +99,7 @@ async def test_sdks_read_every_shape(sdk: str) -> None:
         (PRIMARY + "getValidatorDetails", {"network": NETWORK, **size, "nodeId": node_id_text(s.NODE)}),
         *[(PRIMARY + "getBlockchainById", {"network": NETWORK, "blockchainId": item}) for item in chain_ids],
     ]
-    async with client_of(WORLD) as client:
+    async with client_of(SETUP) as client:
         reply = await asked(sdk, str(client._base_url).rstrip("/"), calls)
     assert [item.get("error") for item in reply] == [None] * len(calls)
     p, x, c, touched, rewards, validations, evm, other = (item["pages"] for item in reply)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from tests import paths
-from tests.api.node.world import SETTINGS, serving
+from tests.api.node.fixtures import SETTINGS, serving
 from tests.evm_rpc.evm import (
     CHAIN,
     Node,

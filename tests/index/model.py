@@ -29,9 +29,9 @@ from tests.api.data.values import (
     Utxo,
     XTransaction,
 )
+from tests.index.fixtures import network_text
 from tests.index.model_staking import Stake, StakingModel, bls_credentials, reward_owners
 from tests.index.plain import PlainIndex
-from tests.index.world import network_text
 from tests.ledger.model_parts import sum_amounts
 from tests.ledger.plain_recovery import plain_public_key
 from warpseal.chains.components import OutputOwners

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.index.fixtures import all_pages, made_up_history, made_up_params, open_index, recorded_history, write_all
 from tests.index.model import Model
 from tests.index.plain import without_bytes
-from tests.index.world import all_pages, made_up_history, made_up_params, open_index, recorded_history, write_all
 from tests.ledger.recorded import params
 from warpseal.history.blocks import p_chain
 from warpseal.history.chains import PrimaryChain

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from tests.index.world import (
+from tests.index.fixtures import (
     all_pages,
     drop_rows,
     made_up_history,

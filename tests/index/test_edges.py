@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests import paths
-from tests.index.world import (
+from tests.index.fixtures import (
     all_pages,
     drop_rows,
     made_up_history,
@@ -101,7 +101,7 @@ async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(any_in
 
 _WRITES = """
 import sys
-from tests.index.world import made_up_history, made_up_params, open_writer
+from tests.index.fixtures import made_up_history, made_up_params, open_writer
 records = [record for record, _ in made_up_history(3, 220)]
 with open_writer(sys.argv[1], made_up_params()) as writer:
     print("ready", flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import zstandard
 from sqlalchemy import inspect
 
-from tests.index.world import all_pages, open_index, open_writer, rebuild_rows, recorded_history, small_settings
+from tests.index.fixtures import all_pages, open_index, open_writer, rebuild_rows, recorded_history, small_settings
 from tests.ledger.recorded import params
 from tests.paths import VECTORS
 from warpseal.history.chains import PrimaryChain

@@ -11,7 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine
 
 from tests.chains.p_vectors import recorded, unchecked
-from tests.index.world import (
+from tests.index.fixtures import (
     made_up_history,
     made_up_params,
     open_index,

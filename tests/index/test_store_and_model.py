@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from tests.index.world import open_writer, small_settings
+from tests.index.fixtures import open_writer, small_settings
 from tests.ledger.histories import History
 from tests.ledger.made_up_network import PARAMS, UPGRADES
 from tests.ledger.model import Model

@@ -14,7 +14,7 @@ import zstandard
 
 from tests.aggregation.virtual_time import run
 from tests.eventually import until
-from tests.index.world import network_text
+from tests.index.fixtures import network_text
 from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query

@@ -11,7 +11,7 @@ from typing import Any
 import zstandard
 
 from tests.chains.p_vectors import genesis_bytes
-from tests.index.world import made_up_history, write_all
+from tests.index.fixtures import made_up_history, write_all
 from tests.indexer.indexed import index_all, only
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import Daemon, run_daemon

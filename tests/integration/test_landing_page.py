@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from tests.api.fixtures import ApiSetup, serving
 from tests.api.status.test_page import DOCUMENT
-from tests.api.world import World, serving
 from tests.integration.browser import BrowserTab, needs_chromium, open_tab
 from tests.integration.daemon import build_config, run_daemon, run_network
 from warpseal.api.status.document import MAX_VALIDATORS, ValidatorStatus
@@ -110,15 +110,15 @@ async def test_validators_can_be_searched_filtered_and_sorted(tmp_path: Path) ->
 
 @needs_chromium
 async def test_thousands_of_validators_can_be_searched_and_sorted() -> None:
-    world = World()
+    setup = ApiSetup()
     rows = [
         ValidatorStatus(
             "sub", [f"NodeID-{number}"], str(MAX_VALIDATORS - number), "connected", latency_ms=float(number)
         )
         for number in range(MAX_VALIDATORS)
     ]
-    world.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
-    async with serving(world.app()) as server, open_tab() as tab:
+    setup.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
+    async with serving(setup.app()) as server, open_tab() as tab:
         await tab.load(server.url + "/")
         await tab.until("document.getElementById('count').textContent === '5000 of 5000, the first 500 are shown'")
         assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(500)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from tests.store.world import PATIENCE_S, store_at
+from tests.store.fixtures import PATIENCE_S, store_at
 from warpseal.config.keys import Config
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan

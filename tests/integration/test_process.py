@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.api.world import MESSAGE
+from tests.api.fixtures import MESSAGE
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration import indexed_daemon

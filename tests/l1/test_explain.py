@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.l1.fixtures import L1Setup, build_request, started_l1_service
 from tests.l1.test_service import QUICK, validation_id_of
-from tests.l1.world import World, build_request, world
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
 
 
-async def explain(running: World, transaction: Transaction, **changes: Any) -> dict[str, Any]:
+async def explain(running: L1Setup, transaction: Transaction, **changes: Any) -> dict[str, Any]:
     result = await running.messages.explain(build_request(transaction.tx_id, **changes))
     parsed: dict[str, Any] = json.loads(json.dumps(result))
     assert parsed == result
@@ -25,7 +25,7 @@ def outcomes(result: dict[str, Any]) -> dict[str, bool | None]:
 
 
 async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         result = await explain(running, registration)
         assert result["failing"] is None
@@ -60,7 +60,7 @@ async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path)
 
 
 async def test_an_unknown_transaction_fails_the_first_check(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         result = await running.messages.explain(build_request(bytes(31) + b"\x01"))
         assert result["failing"] == "transaction_accepted"
         assert result["transaction"]["status"] == "Unknown"
@@ -70,14 +70,14 @@ async def test_an_unknown_transaction_fails_the_first_check(tmp_path: Path) -> N
 
 
 async def test_a_transaction_without_a_message_fails_the_has_message_check(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         result = await explain(running, running.network.p_chain.base())
         assert result["failing"] == "has_message"
         assert result["transaction"]["type"] == "BaseTx"
 
 
 async def test_a_superseded_message_is_explained_with_the_current_state_and_the_refusal_code(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation_id_of(registration), 2_000)
         running.network.p_chain.set_weight(validation_id_of(registration), 3_000)
@@ -89,7 +89,7 @@ async def test_a_superseded_message_is_explained_with_the_current_state_and_the_
 
 
 async def test_the_origin_of_a_removal_is_explained_by_its_source_or_the_progress(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))
         running.follower["percent"] = 12.5
@@ -107,7 +107,7 @@ async def test_the_origin_of_a_removal_is_explained_by_its_source_or_the_progres
 
 
 async def test_a_quorum_that_weight_without_keys_makes_impossible_is_explained(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1, weight=6_000)
         running.network.p_chain.disable(validation_id_of(registration))
         running.network.advance(10)
@@ -118,7 +118,7 @@ async def test_a_quorum_that_weight_without_keys_makes_impossible_is_explained(t
 
 async def test_the_proposed_height_is_used_if_the_epoch_is_older_than_the_l1(tmp_path: Path) -> None:
     plan = Plan(validators=3, l1s=(L1Plan(validators=3, unconverted=True),), messages=0, epoch_blocks=40)
-    async with world(tmp_path, plan, QUICK) as running:
+    async with started_l1_service(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.convert(running.network.subnets[-1].subnet_id)
         answer = await running.messages.get(build_request(conversion.tx_id))
         result = await explain(running, conversion)
@@ -132,7 +132,7 @@ async def test_the_proposed_height_is_used_if_the_epoch_is_older_than_the_l1(tmp
 async def test_a_just_converted_l1_fails_the_validator_set_check(tmp_path: Path) -> None:
     l1s = (L1Plan(validators=3, unconverted=True),)
     plan = Plan(validators=3, l1s=l1s, messages=0, epoch_blocks=40, proposed_lag=2)
-    async with world(tmp_path, plan, QUICK) as running:
+    async with started_l1_service(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.convert(running.network.subnets[-1].subnet_id)
         result = await explain(running, conversion)
         assert result["pChainHeight"]["source"] == "proposed"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.eventually import until
+from tests.l1.fixtures import build_request, started_l1_service
 from tests.l1.test_validity import HISTORY, NETWORK_ID
-from tests.l1.world import build_request, world
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import MessageSuperseded, NodeUnavailable, WarpsealError
 from warpseal.l1.attestation import derive_attestation
@@ -285,7 +285,7 @@ async def test_eager_signing_is_off_by_default(tmp_path: Path) -> None:
 
 
 async def test_a_request_is_served_by_an_eager_signature(tmp_path: Path) -> None:
-    async with world(tmp_path) as running:
+    async with started_l1_service(tmp_path) as running:
         follower = Follower()
         registration = running.network.p_chain.register(running.l1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.eventually import finish, until
 from tests.integration.daemon import run_network
-from tests.l1.world import PLAN, World, build_request, run_service, world
+from tests.l1.fixtures import PLAN, L1Setup, build_request, run_service, started_l1_service
 from warpseal.errors import (
     InvalidTimeout,
     MessageSuperseded,
@@ -39,7 +39,7 @@ def validation_id_of(transaction: Transaction) -> ValidationID:
     return transaction.validation_id
 
 
-async def deliver(running: World, transaction: Transaction, **changes: object) -> None:
+async def deliver(running: L1Setup, transaction: Transaction, **changes: object) -> None:
     """Assert that the transaction's message is signed and that the L1's manager accepts it."""
     answer = await running.messages.get(build_request(transaction.tx_id, **changes))
     assert answer.superseded is None
@@ -48,7 +48,7 @@ async def deliver(running: World, transaction: Transaction, **changes: object) -
 
 
 async def test_the_manager_accepts_every_message_about_an_l1(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         await deliver(running, p_chain.conversion_of(running.l1))
         registration = p_chain.register(running.l1)
@@ -58,7 +58,7 @@ async def test_the_manager_accepts_every_message_about_an_l1(tmp_path: Path) -> 
 
 
 async def test_the_message_equals_the_one_that_the_p_chain_attests(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))
         assert removal.attested is not None
@@ -69,7 +69,7 @@ async def test_the_message_equals_the_one_that_the_p_chain_attests(tmp_path: Pat
 
 async def test_the_primary_network_signs_for_a_manager_on_the_c_chain(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=2, spare=1, manager="C"),), messages=0, height=20)
-    async with world(tmp_path, plan, QUICK) as running:
+    async with started_l1_service(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         answer = await running.messages.get(build_request(conversion.tx_id))
         assert answer.signing_subnet_id == PRIMARY_NETWORK
@@ -77,7 +77,7 @@ async def test_the_primary_network_signs_for_a_manager_on_the_c_chain(tmp_path: 
 
 
 async def test_the_height_is_that_of_the_epoch_the_request_or_the_proposed_one(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         running.network.advance(3)
         answer = await running.messages.get(build_request(conversion.tx_id))
@@ -88,14 +88,14 @@ async def test_the_height_is_that_of_the_epoch_the_request_or_the_proposed_one(t
         assert answer.height_source == "proposed"
         assert answer.height > 20
     plan = Plan(validators=3, l1s=(L1Plan(validators=3),), messages=0, epoch_blocks=0)
-    async with world(tmp_path / "before", plan, QUICK) as running:
+    async with started_l1_service(tmp_path / "before", plan, QUICK) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         answer = await running.messages.get(build_request(conversion.tx_id))
         assert (answer.height, answer.height_source) == (20, "proposed")
 
 
 async def test_a_transaction_is_not_found_until_it_is_accepted(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1, later=True)
         with pytest.raises(TransactionNotFound):
             await running.messages.get(build_request(registration.tx_id))
@@ -106,7 +106,7 @@ async def test_a_transaction_is_not_found_until_it_is_accepted(tmp_path: Path) -
 
 
 async def test_an_unknown_transaction_is_requested_from_nodes_once_a_second(tmp_path: Path) -> None:
-    async with world(tmp_path) as running:
+    async with started_l1_service(tmp_path) as running:
         for _ in range(5):
             with pytest.raises(TransactionNotFound):
                 await running.messages.get(build_request(b"\x05" * 32))
@@ -115,7 +115,7 @@ async def test_an_unknown_transaction_is_requested_from_nodes_once_a_second(tmp_
 
 
 async def test_equal_concurrent_requests_share_the_calls_to_nodes(tmp_path: Path) -> None:
-    async with world(tmp_path) as running:
+    async with started_l1_service(tmp_path) as running:
         registration = running.network.p_chain.register(running.l1)
         answers = await asyncio.gather(*(running.messages.get(build_request(registration.tx_id)) for _ in range(20)))
         assert len({answer.signed_message for answer in answers}) == 1
@@ -125,7 +125,7 @@ async def test_equal_concurrent_requests_share_the_calls_to_nodes(tmp_path: Path
 
 
 async def test_no_message_errors_name_the_type_of_the_transaction(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         registration = p_chain.register(running.l1)
         for transaction in (
@@ -143,7 +143,7 @@ async def test_no_message_errors_name_the_type_of_the_transaction(tmp_path: Path
 
 
 async def test_a_superseded_message_without_a_stored_signature_is_refused(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         registration = p_chain.register(running.l1)
         first = p_chain.set_weight(validation_id_of(registration), 2_000)
@@ -159,7 +159,7 @@ async def test_a_superseded_message_without_a_stored_signature_is_refused(tmp_pa
 
 
 async def test_a_superseded_message_with_a_stored_signature_is_served_with_the_current_state(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         registration = p_chain.register(running.l1)
         first = p_chain.set_weight(validation_id_of(registration), 2_000)
@@ -185,7 +185,7 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
         messages=0,
         rules=(parse_rule("l1-0/0,1:silent"),),
     )
-    async with world(tmp_path, plan, QUICK) as running:
+    async with started_l1_service(tmp_path, plan, QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation_id_of(registration), 2_000)
         asking = asyncio.create_task(running.messages.get(build_request(first.tx_id, timeout_s=LONGEST_S)))
@@ -210,7 +210,7 @@ async def test_a_restarted_daemon_serves_stored_signatures_without_requests_to_v
 
 async def test_the_validity_is_unknown_if_all_nodes_are_below_the_transaction(tmp_path: Path) -> None:
     plan = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=0, nodes=2)
-    async with world(tmp_path, plan, QUICK) as running:
+    async with started_l1_service(tmp_path, plan, QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation_id_of(registration), 2_000)
         first_node, second_node = running.network.nodes
@@ -223,7 +223,7 @@ async def test_the_validity_is_unknown_if_all_nodes_are_below_the_transaction(tm
 
 
 async def test_lagging_validators_cause_quorum_not_reached_until_they_catch_up(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         registration = p_chain.register(running.l1)
         seats = [validator.index for validator in running.network.validators if any(validator.chains)]
@@ -240,7 +240,7 @@ async def test_lagging_validators_cause_quorum_not_reached_until_they_catch_up(t
 
 
 async def test_a_timeout_out_of_range_is_refused(tmp_path: Path) -> None:
-    async with world(tmp_path) as running:
+    async with started_l1_service(tmp_path) as running:
         for timeout_s in (0.0, -1.0, 56.0):
             with pytest.raises(InvalidTimeout):
                 await running.messages.get(build_request(bytes(32), timeout_s=timeout_s))
@@ -249,14 +249,14 @@ async def test_a_timeout_out_of_range_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_request_without_any_available_node_raises_node_unavailable(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         await running.network.nodes[0].down()
         with pytest.raises(NodeUnavailable):
             await running.messages.get(build_request(b"\x05" * 32, timeout_s=2.0))
 
 
 async def test_stored_signatures_are_served_while_no_node_answers(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         transactions = p_chain.conversion_of(running.l1), p_chain.register(running.l1)
         for transaction in transactions:
@@ -277,7 +277,7 @@ async def test_stored_signatures_are_served_while_no_node_answers(tmp_path: Path
 
 
 async def test_the_removal_of_an_initial_validator_needs_no_index(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         seat = initial_validation(running)
         removal = running.network.p_chain.remove(seat)
         await deliver(running, removal)
@@ -286,7 +286,7 @@ async def test_the_removal_of_an_initial_validator_needs_no_index(tmp_path: Path
         assert found.subnet_id == running.l1
 
 
-def initial_validation(running: World) -> ValidationID:
+def initial_validation(running: L1Setup) -> ValidationID:
     """Return the ID of the initial validation with index 3."""
     return bootstrap_validation_id(running.l1, 3)
 
@@ -294,7 +294,7 @@ def initial_validation(running: World) -> ValidationID:
 async def test_the_removal_of_a_registered_validator_waits_for_its_origin_or_takes_the_callers_proof(
     tmp_path: Path,
 ) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         other = p_chain.register(running.l1)
         registration = p_chain.register(running.l1)
@@ -314,7 +314,7 @@ async def test_the_removal_of_a_registered_validator_waits_for_its_origin_or_tak
 
 
 async def test_the_callers_justification_is_used_and_stored(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK) as running:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))
         assert removal.attested is not None
@@ -337,7 +337,7 @@ async def test_a_stored_signature_of_a_removal_needs_no_origin(tmp_path: Path) -
 
 
 async def test_the_origin_of_a_validation_is_found_in_the_logs_of_the_managers_chain(tmp_path: Path) -> None:
-    async with world(tmp_path, settings=QUICK, evm=True) as running:
+    async with started_l1_service(tmp_path, settings=QUICK, evm=True) as running:
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))
         await deliver(running, removal)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import StoppedClock, stopped_clock, until
-from tests.peers.world import Requester, all_connected, client, introduce, on_a_thread, plan, world
+from tests.peers.fixtures import Requester, all_connected, client, introduce, on_a_thread, plan, started_network
 from warpseal.peers import pong_scheduler
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.peer import PeerSession
@@ -43,7 +43,7 @@ async def let_pass(clock: StoppedClock, seconds: float) -> None:
 async def test_stalls_and_dropped_pongs_close_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = NodeSettings(ping_interval_s=0.1, read_timeout_s=0.6)
     made = plan(4, "0-1:lost-pongs=1", settings=nodes)
-    async with world(tmp_path, made, ping_interval_s=0.09, silence_timeout_s=0.6) as (network, peers):
+    async with started_network(tmp_path, made, ping_interval_s=0.09, silence_timeout_s=0.6) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         received = sum(connection.bytes_received for connection in peers.connected.values())
@@ -61,7 +61,7 @@ async def test_stalls_make_no_extra_pong(tmp_path: Path) -> None:
     nodes = NodeSettings(ping_interval_s=0.1, read_timeout_s=NEVER_S)
     made = plan(4, "0-1:lost-pongs=1", settings=nodes)
     timeouts = {"ping_interval_s": 0.09, "silence_timeout_s": NEVER_S}
-    async with world(tmp_path, made, allow_violations=True, **timeouts) as (network, peers):
+    async with started_network(tmp_path, made, allow_violations=True, **timeouts) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         for _ in range(6):
@@ -75,7 +75,7 @@ async def test_stalls_make_no_extra_pong(tmp_path: Path) -> None:
 
 async def test_two_pings_that_arrive_together_get_one_pong(tmp_path: Path) -> None:
     made = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
-    async with world(tmp_path, made) as (network, peers):
+    async with started_network(tmp_path, made) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         for pings in (1, 2, 3):
@@ -115,7 +115,7 @@ async def test_a_ping_that_arrives_during_a_stall_shares_the_overdue_pong(tmp_pa
 
 async def test_no_pong_is_sent_without_a_ping(tmp_path: Path) -> None:
     made = plan(2, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
-    async with world(tmp_path, made, ping_interval_s=0.08) as (network, peers):
+    async with started_network(tmp_path, made, ping_interval_s=0.08) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         await asyncio.sleep(0.4)
@@ -125,7 +125,7 @@ async def test_no_pong_is_sent_without_a_ping(tmp_path: Path) -> None:
 @pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_own_pings_keep_a_connection_open_if_the_node_never_pings(tmp_path: Path) -> None:
     made = plan(2, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=0.4))
-    async with world(tmp_path, made, ping_interval_s=0.1, silence_timeout_s=0.5) as (network, peers):
+    async with started_network(tmp_path, made, ping_interval_s=0.1, silence_timeout_s=0.5) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         with stopped_clock() as clock:
@@ -136,7 +136,7 @@ async def test_own_pings_keep_a_connection_open_if_the_node_never_pings(tmp_path
 async def test_a_silent_node_is_disconnected_and_redialed(tmp_path: Path) -> None:
     nodes = NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S)
     made = plan(1, "all:lost-pongs=1", settings=nodes)
-    async with world(tmp_path, made, ping_interval_s=0.1, silence_timeout_s=0.4) as (network, peers):
+    async with started_network(tmp_path, made, ping_interval_s=0.1, silence_timeout_s=0.4) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         await until(lambda: peers.totals.disconnects["silent"] >= 1)
@@ -149,7 +149,7 @@ async def test_a_silent_node_is_disconnected_and_redialed(tmp_path: Path) -> Non
 
 async def test_a_node_that_accepts_tcp_and_stays_silent_is_disconnected(tmp_path: Path) -> None:
     made = plan(1, "all:mute")
-    async with world(tmp_path, made, allow_violations=True, tls_timeout_s=0.2) as (network, peers):
+    async with started_network(tmp_path, made, allow_violations=True, tls_timeout_s=0.2) as (network, peers):
         introduce(peers, network.validators)
         await until(lambda: peers.totals.dial_failures.total() >= 1)
         assert set(peers.totals.dial_failures) <= {"tls_timeout", "handshake_timeout", "hung_up"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.peers.world import Requester, all_connected, client, introduce, plan, world
+from tests.peers.fixtures import Requester, all_connected, client, introduce, plan, started_network
 from warpseal.peers import peer_warnings
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import ManualPeer
@@ -33,7 +33,7 @@ def unreachable_reason(peers: PeerNetwork, node_id: NodeID, subnet_id: SubnetID 
 
 
 async def test_each_of_fifty_validators_responds_once_to_a_request(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(50)) as (network, peers):
+    async with started_network(tmp_path, plan(50)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
@@ -46,7 +46,7 @@ async def test_each_of_fifty_validators_responds_once_to_a_request(tmp_path: Pat
 
 
 async def test_gossip_finds_all_validators_from_two_hints(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(40)) as (network, peers):
+    async with started_network(tmp_path, plan(40)) as (network, peers):
         introduce(peers, network.validators, hinted=2)
         await all_connected(peers, network.validators)
         assert peers.totals.addresses_learned >= 38
@@ -82,7 +82,7 @@ async def test_manual_peers_are_connected_without_a_tracked_subnet(tmp_path: Pat
 
 
 async def test_application_errors_arrive_with_code_and_text(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(2, "1:refuse=6/too early")) as (network, peers):
+    async with started_network(tmp_path, plan(2, "1:refuse=6/too early")) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
@@ -95,7 +95,12 @@ async def test_application_errors_arrive_with_code_and_text(tmp_path: Path) -> N
 
 
 async def test_a_response_counts_after_its_slot_timed_out(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1, "all:slow=1s"), slot_timeout_s=0.05, max_outstanding=1) as (network, peers):
+    async with started_network(
+        tmp_path,
+        plan(1, "all:slow=1s"),
+        slot_timeout_s=0.05,
+        max_outstanding=1,
+    ) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
@@ -108,7 +113,7 @@ async def test_a_response_counts_after_its_slot_timed_out(tmp_path: Path) -> Non
 
 async def test_a_peer_has_no_more_outstanding_requests_than_the_setting_allows(tmp_path: Path) -> None:
     silent = plan(1, "all:silent")
-    async with world(tmp_path, silent, slot_timeout_s=0.3, max_outstanding=2) as (network, peers):
+    async with started_network(tmp_path, silent, slot_timeout_s=0.3, max_outstanding=2) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         counts = network.validators[0].counts
@@ -122,7 +127,7 @@ async def test_a_peer_has_no_more_outstanding_requests_than_the_setting_allows(t
 
 
 async def test_queued_first_asks_are_sent_before_re_asks(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1, "all:slow=0.05s"), max_outstanding=1) as (network, peers):
+    async with started_network(tmp_path, plan(1, "all:slow=0.05s"), max_outstanding=1) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         order: list[str] = []
@@ -138,7 +143,7 @@ async def test_queued_first_asks_are_sent_before_re_asks(tmp_path: Path) -> None
 
 
 async def test_a_closed_request_is_neither_sent_nor_answered(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(2, "all:slow=0.1s"), max_outstanding=1) as (network, peers):
+    async with started_network(tmp_path, plan(2, "all:slow=0.1s"), max_outstanding=1) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         early, late = Requester(peers, network, 0), Requester(peers, network, 1)
@@ -152,7 +157,7 @@ async def test_a_closed_request_is_neither_sent_nor_answered(tmp_path: Path) -> 
 
 
 async def test_a_response_behind_the_deadline_is_dropped(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1, "all:slow=0.2s")) as (network, peers):
+    async with started_network(tmp_path, plan(1, "all:slow=0.2s")) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
@@ -162,7 +167,7 @@ async def test_a_response_behind_the_deadline_is_dropped(tmp_path: Path) -> None
 
 
 async def test_an_error_of_a_response_handler_harms_no_connection_or_other_request(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(3)) as (network, peers):
+    async with started_network(tmp_path, plan(3)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         peers.subscribe(lambda node_id, connected: 1 / 0)  # type: ignore[arg-type]
@@ -185,7 +190,7 @@ async def test_an_error_of_a_response_handler_harms_no_connection_or_other_reque
 
 
 async def test_listeners_are_notified_of_connects_disconnects_and_failed_dials(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(2, "1:closed"), redial_cap_s=0.2) as (network, peers):
+    async with started_network(tmp_path, plan(2, "1:closed"), redial_cap_s=0.2) as (network, peers):
         notified: list[tuple[NodeID, bool]] = []
         end = peers.subscribe(lambda node_id, connected: notified.append((node_id, connected)))
         introduce(peers, network.validators)
@@ -201,7 +206,7 @@ async def test_listeners_are_notified_of_connects_disconnects_and_failed_dials(t
 
 
 async def test_a_restarted_validator_is_reconnected_immediately(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(2)) as (network, peers):
+    async with started_network(tmp_path, plan(2)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         network.disconnect(0)
@@ -211,7 +216,7 @@ async def test_a_restarted_validator_is_reconnected_immediately(tmp_path: Path) 
 
 
 async def test_a_moved_validator_is_found_by_its_newer_signed_address(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(6), gossip_interval_s=0.1) as (network, peers):
+    async with started_network(tmp_path, plan(6), gossip_interval_s=0.1) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         network.stop_validator(0)
@@ -224,7 +229,7 @@ async def test_a_moved_validator_is_found_by_its_newer_signed_address(tmp_path: 
 
 
 async def test_a_node_with_another_identity_is_not_connected(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(2)) as (network, peers):
+    async with started_network(tmp_path, plan(2)) as (network, peers):
         expected, other = network.validators
         assert other.address is not None
         peers.set_known_validators([expected.node_id, other.node_id])
@@ -237,7 +242,7 @@ async def test_a_node_with_another_identity_is_not_connected(tmp_path: Path) -> 
 
 
 async def test_a_tracked_node_found_at_another_nodes_address_is_connected(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(2)) as (network, peers):
+    async with started_network(tmp_path, plan(2)) as (network, peers):
         expected, other = network.validators
         assert other.address is not None
         peers.add_hint(expected.node_id, "127.0.0.1", other.address.port)
@@ -247,7 +252,7 @@ async def test_a_tracked_node_found_at_another_nodes_address_is_connected(tmp_pa
 
 
 async def test_an_unreachable_node_has_a_reason_and_a_next_dial(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(4, "1:closed"), address_timeout_s=0.3) as (network, peers):
+    async with started_network(tmp_path, plan(4, "1:closed"), address_timeout_s=0.3) as (network, peers):
         up, closed, unknown, foreign = network.validators
         peers.track(PRIMARY_NETWORK, [validator.node_id for validator in (up, closed, unknown)])
         loop = asyncio.get_running_loop()
@@ -269,7 +274,7 @@ async def test_an_unreachable_node_has_a_reason_and_a_next_dial(tmp_path: Path) 
 
 async def test_a_missing_connection_has_address_last_error_start_and_next_try(tmp_path: Path) -> None:
     started_at = time.time()
-    async with world(tmp_path, plan(2, "1:closed")) as (network, peers):
+    async with started_network(tmp_path, plan(2, "1:closed")) as (network, peers):
         up, closed = network.validators
         assert closed.address is not None
         unknown = NodeID(b"\2" * 20)
@@ -290,7 +295,7 @@ async def test_a_missing_connection_has_address_last_error_start_and_next_try(tm
 
 
 async def test_a_lost_connection_reports_why_it_ended_and_when(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1)) as (network, peers):
+    async with started_network(tmp_path, plan(1)) as (network, peers):
         (validator,) = network.validators
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
@@ -323,7 +328,7 @@ async def test_a_node_without_address_becomes_unreachable_after_the_address_time
 
 
 async def test_private_addresses_make_a_node_unreachable_unless_allowed(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1), allow_private_ips=False) as (network, peers):
+    async with started_network(tmp_path, plan(1), allow_private_ips=False) as (network, peers):
         introduce(peers, network.validators)
         node_id = network.validators[0].node_id
         await until(lambda: unreachable_reason(peers, node_id) == "private_address")
@@ -331,7 +336,7 @@ async def test_private_addresses_make_a_node_unreachable_unless_allowed(tmp_path
 
 
 async def test_redial_soon_redials_failed_nodes(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1)) as (network, peers):
+    async with started_network(tmp_path, plan(1)) as (network, peers):
         validator = network.validators[0]
         network.stop_validator(0)
         introduce(peers, network.validators)
@@ -345,7 +350,7 @@ async def test_redial_soon_redials_failed_nodes(tmp_path: Path) -> None:
 
 
 async def test_connections_to_untracked_nodes_are_closed(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(4), ping_interval_s=0.8) as (network, peers):
+    async with started_network(tmp_path, plan(4), ping_interval_s=0.8) as (network, peers):
         nodes = [validator.node_id for validator in network.validators]
         introduce(peers, network.validators)
         peers.track(L1, nodes[2:])
@@ -359,7 +364,7 @@ async def test_connections_to_untracked_nodes_are_closed(tmp_path: Path) -> None
 
 
 async def test_an_untracked_connection_stays_open_for_pending_responses(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1, "all:slow=0.6s"), ping_interval_s=0.4) as (network, peers):
+    async with started_network(tmp_path, plan(1, "all:slow=0.6s"), ping_interval_s=0.4) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
@@ -370,7 +375,7 @@ async def test_an_untracked_connection_stays_open_for_pending_responses(tmp_path
 
 
 async def test_a_node_tracked_again_while_connected_is_not_redialed(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(1)) as (network, peers):
+    async with started_network(tmp_path, plan(1)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         peers.untrack(PRIMARY_NETWORK)
@@ -381,7 +386,7 @@ async def test_a_node_tracked_again_while_connected_is_not_redialed(tmp_path: Pa
 
 
 async def test_there_are_never_more_connections_than_allowed(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(8), max_connections=5) as (network, peers):
+    async with started_network(tmp_path, plan(8), max_connections=5) as (network, peers):
         introduce(peers, network.validators)
         await until(lambda: len(peers.connected) == 5)
         await asyncio.sleep(0.2)
@@ -395,7 +400,12 @@ async def test_a_wrong_clock_is_reported_although_no_handshake_succeeds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ahead = NodeSettings(clock=lambda: time.time() + 100)
-    async with world(tmp_path, plan(5, settings=ahead), allow_violations=True, ping_interval_s=0.4) as (network, peers):
+    async with started_network(
+        tmp_path,
+        plan(5, settings=ahead),
+        allow_violations=True,
+        ping_interval_s=0.4,
+    ) as (network, peers):
         introduce(peers, network.validators)
         await until(lambda: "this machine's clock is -100 s" in caplog.text)
         assert not peers.connected
@@ -404,7 +414,7 @@ async def test_a_wrong_clock_is_reported_although_no_handshake_succeeds(
 
 async def test_a_clock_offset_that_nodes_accept_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     behind = NodeSettings(clock=lambda: time.time() - 45)
-    async with world(tmp_path, plan(5, settings=behind), ping_interval_s=0.4) as (network, peers):
+    async with started_network(tmp_path, plan(5, settings=behind), ping_interval_s=0.4) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         await until(lambda: "this machine's clock is +" in caplog.text)
@@ -419,7 +429,7 @@ async def test_newer_peers_are_connected_and_cause_a_warning(
 ) -> None:
     # The warning repeats until all of them are connected, which takes longer than the first check on a busy machine.
     monkeypatch.setattr(peer_warnings, "_WARNING_INTERVAL_S", 0.0)
-    async with world(tmp_path, plan(3, settings=NodeSettings(version=(1, 16, 2))), ping_interval_s=0.4) as (
+    async with started_network(tmp_path, plan(3, settings=NodeSettings(version=(1, 16, 2))), ping_interval_s=0.4) as (
         network,
         peers,
     ):
@@ -431,7 +441,7 @@ async def test_newer_peers_are_connected_and_cause_a_warning(
 
 @pytest.mark.parametrize("reply", ["truncated", "oversized", "bomb", "garbage", "drop"])
 async def test_a_hostile_response_does_not_affect_other_peers(tmp_path: Path, reply: str) -> None:
-    async with world(tmp_path, plan(5, f"0:{reply}")) as (network, peers):
+    async with started_network(tmp_path, plan(5, f"0:{reply}")) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
@@ -441,7 +451,7 @@ async def test_a_hostile_response_does_not_affect_other_peers(tmp_path: Path, re
 
 
 async def test_a_flood_from_a_peer_closes_its_connection(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(4)) as (network, peers):
+    async with started_network(tmp_path, plan(4)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         network.set_behaviour(0, "flood=50000")
@@ -454,7 +464,7 @@ async def test_a_flood_from_a_peer_closes_its_connection(tmp_path: Path) -> None
 
 
 async def test_simultaneous_requests_of_many_callers_share_the_loop(tmp_path: Path) -> None:
-    async with world(tmp_path, plan(30)) as (network, peers):
+    async with started_network(tmp_path, plan(30)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requesters = [Requester(peers, network, number % 3) for number in range(30)]

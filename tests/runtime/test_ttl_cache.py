@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.validators.world import Clock
+from tests.validators.fixtures import Clock
 from warpseal.runtime.ttl_cache import TtlCache
 
 

@@ -105,7 +105,7 @@ async def test_recorded_blocks_and_transactions_are_handed_out_as_recorded(name:
 
 
 @pytest.fixture
-def story_world() -> ChainState:
+def story_state() -> ChainState:
     """The P-Chain of network 12345 after the story's registration and its change of weight."""
     state = small_network(messages=0, network_id=12345, l1s=()).state
     message = RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD)
@@ -129,27 +129,27 @@ def code(state: ChainState, payload: bytes, justification: bytes = b"") -> int |
     return refusal.code if refusal else None
 
 
-def test_the_l1_of_network_12345_is_attested(story_world: ChainState) -> None:
-    assert code(story_world, SubnetToL1Conversion(STORY_CONVERSION).encode(), l1_txs.SUBNET) is None
-    assert code(story_world, L1ValidatorRegistration(STORY_VALIDATION, True).encode()) is None
-    assert code(story_world, L1ValidatorWeight(STORY_VALIDATION, 1, 5).encode()) is None
+def test_the_l1_of_network_12345_is_attested(story_state: ChainState) -> None:
+    assert code(story_state, SubnetToL1Conversion(STORY_CONVERSION).encode(), l1_txs.SUBNET) is None
+    assert code(story_state, L1ValidatorRegistration(STORY_VALIDATION, True).encode()) is None
+    assert code(story_state, L1ValidatorWeight(STORY_VALIDATION, 1, 5).encode()) is None
     sent = AddressedCall.parse(SignedMessage.parse(l1_txs.SIGNED_WEIGHT).unsigned.payload).payload
-    assert code(story_world, sent) is None
+    assert code(story_state, sent) is None
 
 
-def test_a_removal_is_attested_with_the_recorded_justification(story_world: ChainState) -> None:
+def test_a_removal_is_attested_with_the_recorded_justification(story_state: ChainState) -> None:
     gone = L1ValidatorRegistration(STORY_VALIDATION, False).encode()
     proof = bytes.fromhex("128e01") + l1_txs.REGISTER_PAYLOAD
-    assert code(story_world, gone, proof) == PChainCode.VALIDATION_EXISTS
-    validation = story_world.validation(STORY_VALIDATION)
+    assert code(story_state, gone, proof) == PChainCode.VALIDATION_EXISTS
+    validation = story_state.validation(STORY_VALIDATION)
     assert validation is not None
     validation.present = False
-    assert code(story_world, gone, proof) is None
-    initial = story_world.validations[l1_txs.SUBNET][0]
+    assert code(story_state, gone, proof) is None
+    initial = story_state.validations[l1_txs.SUBNET][0]
     initial.present = False
     gone = L1ValidatorRegistration(initial.id, False).encode()
     for text in ("0a220a20" + l1_txs.SUBNET.hex(), "0a240a20" + l1_txs.SUBNET.hex() + "1000"):
-        assert code(story_world, gone, bytes.fromhex(text)) is None
+        assert code(story_state, gone, bytes.fromhex(text)) is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.store.world import store_at
+from tests.store.fixtures import store_at
 from warpseal.store.values import AddressKind, AddressRow
 from warpseal.warp.ids import NodeID
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.store.world import PATIENCE_S, hasty_settings, store_at
+from tests.store.fixtures import PATIENCE_S, hasty_settings, store_at
 from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
 from warpseal.store.api_keys import add_key, list_keys, revoke_key
 from warpseal.store.store import Store, open_store

@@ -8,7 +8,7 @@ import time
 from sqlalchemy import Connection, update
 
 from tests.eventually import until
-from tests.store.world import message, share, signature, store_at
+from tests.store.fixtures import message, share, signature, store_at
 from warpseal.store.schema import ADDRESSES, MESSAGES
 from warpseal.store.stats import measure
 from warpseal.store.store import Store

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.store.world import store_at
+from tests.store.fixtures import store_at
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.values import (
     BlockRange,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.store.world import message, signature, store_at
+from tests.store.fixtures import message, signature, store_at
 from warpseal.store.bloom import MessageFilter
 from warpseal.store.values import ArchiveEntry
 

@@ -17,7 +17,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
-from tests.store.world import exit_code_of, hasty_settings, message, share, signature, sqlite_url, store_at
+from tests.store.fixtures import exit_code_of, hasty_settings, message, share, signature, sqlite_url, store_at
 from warpseal.store.engine import writing_engine
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
 from warpseal.store.migrate import (

@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import text
 
 from tests.eventually import until
+from tests.store.fixtures import exit_code_of, hasty_settings, load_beside, message, signature, sqlite_url, store_at
 from tests.store.postgres import PostgresServer
 from tests.store.signed import create_store
-from tests.store.world import exit_code_of, hasty_settings, load_beside, message, signature, sqlite_url, store_at
 from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.errors import StoreDown, StoreInUse, StoreUnusable
 from warpseal.store.locks import ServerLock

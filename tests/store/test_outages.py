@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from tests.eventually import until
+from tests.store.fixtures import finish_at_once, message, share, signature, store_at
 from tests.store.postgres import PostgresServer
-from tests.store.world import finish_at_once, message, share, signature, store_at
 from warpseal.store.errors import StoreDown
 from warpseal.store.stats import measure
 from warpseal.store.url import StoreUrl

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from tests.store.world import message, share, signature
+from tests.store.fixtures import message, share, signature
 from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare, ShareUpdate, WriteQueue
 
 SOON = 0.05

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.eventually import finish, until
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, node_id, recorded_result
-from tests.validators.world import nth_node, world
+from tests.validators.fixtures import nth_node, started_services
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.validators.balances import describe_underfunded, inactive_nodes
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, node_id_text
@@ -33,24 +33,24 @@ def test_a_node_with_a_funded_validation_is_active() -> None:
 
 
 async def test_the_inactive_validator_of_the_recording_is_known_once_watched() -> None:
-    async with world() as here:
-        assert here.activity.inactive(L1) == frozenset()
-        with here.activity.watch(L1):
-            await here.activity.ready(L1)
-            assert here.activity.inactive(L1) == {INACTIVE}
+    async with started_services() as services:
+        assert services.activity.inactive(L1) == frozenset()
+        with services.activity.watch(L1):
+            await services.activity.ready(L1)
+            assert services.activity.inactive(L1) == {INACTIVE}
 
 
 async def test_underfunded_validations_are_known_once_watched_and_none_of_the_primary_network() -> None:
-    async with world() as here:
-        assert here.activity.underfunded(L1) is None
-        with here.activity.watch(L1):
-            await here.activity.ready(L1)
-            (inactive,) = here.activity.underfunded(L1) or ()
+    async with started_services() as services:
+        assert services.activity.underfunded(L1) is None
+        with services.activity.watch(L1):
+            await services.activity.ready(L1)
+            (inactive,) = services.activity.underfunded(L1) or ()
             assert (inactive.node_id, inactive.balance) == (INACTIVE, 0)
-        with here.activity.watch(PERMISSIONED):
-            await here.activity.ready(PERMISSIONED)
-            assert here.activity.underfunded(PERMISSIONED) == ()
-        assert here.activity.underfunded(PRIMARY_NETWORK) == ()
+        with services.activity.watch(PERMISSIONED):
+            await services.activity.ready(PERMISSIONED)
+            assert services.activity.underfunded(PERMISSIONED) == ()
+        assert services.activity.underfunded(PRIMARY_NETWORK) == ()
 
 
 def test_an_underfunded_validator_is_described_by_its_balance() -> None:
@@ -60,32 +60,32 @@ def test_an_underfunded_validator_is_described_by_its_balance() -> None:
 
 
 async def test_one_refresh_serves_all_rounds_of_a_subnet() -> None:
-    async with world(activity_refresh_s=60.0) as here:
-        with here.activity.watch(L1), here.activity.watch(L1):
-            await asyncio.gather(*(here.activity.ready(L1) for _ in range(20)))
-            assert here.node.calls[METHOD] == 1
+    async with started_services(activity_refresh_s=60.0) as services:
+        with services.activity.watch(L1), services.activity.watch(L1):
+            await asyncio.gather(*(services.activity.ready(L1) for _ in range(20)))
+            assert services.node.calls[METHOD] == 1
 
 
 async def test_activity_is_refreshed_only_while_watched() -> None:
-    async with world(activity_refresh_s=0.05) as here:
-        with here.activity.watch(L1):
-            await here.activity.ready(L1)
-            here.node.answers[METHOD] = {"validators": []}
-            await until(lambda: not here.activity.inactive(L1))
-            assert here.node.calls[METHOD] >= 2
+    async with started_services(activity_refresh_s=0.05) as services:
+        with services.activity.watch(L1):
+            await services.activity.ready(L1)
+            services.node.answers[METHOD] = {"validators": []}
+            await until(lambda: not services.activity.inactive(L1))
+            assert services.node.calls[METHOD] >= 2
         await asyncio.sleep(0.05)
-        calls = here.node.calls[METHOD]
+        calls = services.node.calls[METHOD]
         await asyncio.sleep(0.3)
-        assert here.node.calls[METHOD] == calls
+        assert services.node.calls[METHOD] == calls
 
 
 async def test_rounds_in_quick_succession_share_an_answer() -> None:
-    async with world(activity_refresh_s=60.0) as here:
+    async with started_services(activity_refresh_s=60.0) as services:
         for _ in range(20):
-            with here.activity.watch(L1):
-                await here.activity.ready(L1)
-                assert here.activity.inactive(L1) == {INACTIVE}
-        assert here.node.calls[METHOD] == 1
+            with services.activity.watch(L1):
+                await services.activity.ready(L1)
+                assert services.activity.inactive(L1) == {INACTIVE}
+        assert services.node.calls[METHOD] == 1
 
 
 async def test_the_answer_after_the_end_of_a_round_serves_the_next_round() -> None:
@@ -93,47 +93,47 @@ async def test_the_answer_after_the_end_of_a_round_serves_the_next_round() -> No
         await asyncio.sleep(0.1)
         return recorded_result(METHOD, subnetID=id_text(L1))
 
-    async with world(RecordedNode({METHOD: slow}), activity_refresh_s=60.0) as here:
-        with here.activity.watch(L1):
+    async with started_services(RecordedNode({METHOD: slow}), activity_refresh_s=60.0) as services:
+        with services.activity.watch(L1):
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.3)
-        with here.activity.watch(L1):
-            assert here.activity.inactive(L1) == {INACTIVE}
-            await here.activity.ready(L1)
-        assert here.node.calls[METHOD] == 1
+        with services.activity.watch(L1):
+            assert services.activity.inactive(L1) == {INACTIVE}
+            await services.activity.ready(L1)
+        assert services.node.calls[METHOD] == 1
 
 
 async def test_a_failing_call_keeps_the_last_answer() -> None:
-    async with world(activity_refresh_s=0.05) as here:
-        with here.activity.watch(L1):
-            await here.activity.ready(L1)
-            here.node.answers[METHOD] = lambda _: web.Response(status=500)
-            await until(lambda: here.node.calls[METHOD] >= 4)
-            assert here.activity.inactive(L1) == {INACTIVE}
+    async with started_services(activity_refresh_s=0.05) as services:
+        with services.activity.watch(L1):
+            await services.activity.ready(L1)
+            services.node.answers[METHOD] = lambda _: web.Response(status=500)
+            await until(lambda: services.node.calls[METHOD] >= 4)
+            assert services.activity.inactive(L1) == {INACTIVE}
 
 
 async def test_a_failing_node_ends_the_wait_for_activity() -> None:
-    async with world(RecordedNode({METHOD: lambda _: web.Response(status=500)})) as here:
-        with here.activity.watch(L1):
-            await finish(here.activity.ready(L1))
-            assert here.activity.inactive(L1) == frozenset()
+    async with started_services(RecordedNode({METHOD: lambda _: web.Response(status=500)})) as services:
+        with services.activity.watch(L1):
+            await finish(services.activity.ready(L1))
+            assert services.activity.inactive(L1) == frozenset()
 
 
 async def test_the_primary_network_and_permissioned_subnets_have_no_inactive_validators() -> None:
-    async with world() as here:
+    async with started_services() as services:
         for subnet_id in (PRIMARY_NETWORK, PERMISSIONED):
-            with here.activity.watch(subnet_id):
-                await here.activity.ready(subnet_id)
-                assert here.activity.inactive(subnet_id) == frozenset()
-        assert here.node.calls[METHOD] == 0
+            with services.activity.watch(subnet_id):
+                await services.activity.ready(subnet_id)
+                assert services.activity.inactive(subnet_id) == frozenset()
+        assert services.node.calls[METHOD] == 0
 
 
 async def test_an_unknown_subnet_has_no_inactive_validators() -> None:
-    async with world(RecordedNode()) as here:
+    async with started_services(RecordedNode()) as services:
         unknown = SubnetID(b"\x66" * 32)
-        with here.activity.watch(unknown):
-            await here.activity.ready(unknown)
-            assert here.activity.inactive(unknown) == frozenset()
+        with services.activity.watch(unknown):
+            await services.activity.ready(unknown)
+            assert services.activity.inactive(unknown) == frozenset()
 
 
 async def test_an_l1_of_a_thousand_validators_is_read() -> None:
@@ -148,7 +148,7 @@ async def test_an_l1_of_a_thousand_validators_is_read() -> None:
         }
         for n in range(1_000)
     ]
-    async with world(RecordedNode({METHOD: {"validators": listed}})) as here:
-        with here.activity.watch(L1):
-            await here.activity.ready(L1)
-            assert here.activity.inactive(L1) == {nth_node(n) for n in range(1_000)}
+    async with started_services(RecordedNode({METHOD: {"validators": listed}})) as services:
+        with services.activity.watch(L1):
+            await services.activity.ready(L1)
+            assert services.activity.inactive(L1) == {nth_node(n) for n in range(1_000)}

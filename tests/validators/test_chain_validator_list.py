@@ -25,7 +25,7 @@ from tests.node.recorded_node import (
     node_id,
     recorded_result,
 )
-from tests.validators.world import World, world
+from tests.validators.fixtures import ValidatorServices, started_services
 from warpseal.errors import CallRefused, NodeUnavailable
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.p_chain import CurrentValidation
@@ -73,14 +73,14 @@ def as_recorded(validators: list[dict[str, Any]]) -> FakePeerUptimes:
     return peer_uptimes
 
 
-def knowledge(here: World, peer_uptimes: FakePeerUptimes) -> LocalView:
-    current = CurrentValidations(here.upstream.platform, now=here.clock)
-    return LocalView(here.chains, current, peer_uptimes.is_connected, peer_uptimes.uptime)
+def knowledge(services: ValidatorServices, peer_uptimes: FakePeerUptimes) -> LocalView:
+    current = CurrentValidations(services.upstream.platform, now=services.clock)
+    return LocalView(services.chains, current, peer_uptimes.is_connected, peer_uptimes.uptime)
 
 
-def chain(here: World, chain_id: ChainID, peer_uptimes: FakePeerUptimes) -> ChainValidatorList:
+def chain(services: ValidatorServices, chain_id: ChainID, peer_uptimes: FakePeerUptimes) -> ChainValidatorList:
     """Return a chain behind which no node is."""
-    return ChainValidatorList(chain_id, ChainValidatorsClient(()), knowledge(here, peer_uptimes), here.clock)
+    return ChainValidatorList(chain_id, ChainValidatorsClient(()), knowledge(services, peer_uptimes), services.clock)
 
 
 def plain(listed: object) -> list[dict[str, Any]]:
@@ -91,8 +91,8 @@ def plain(listed: object) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("chain_id", [L1_CHAIN, PERMISSIONED_CHAIN])
 async def test_the_recorded_lists_are_returned_to_the_last_value(chain_id: ChainID) -> None:
     recorded_list = RECORDED[id_text(chain_id)]
-    async with world() as here:
-        listed = chain(here, chain_id, as_recorded(recorded_list))
+    async with started_services() as services:
+        listed = chain(services, chain_id, as_recorded(recorded_list))
         assert await listed.are_served()
         assert plain(await listed.current([])) == sorted(
             recorded_list, key=lambda validator: str(validator["validationID"])
@@ -100,15 +100,15 @@ async def test_the_recorded_lists_are_returned_to_the_last_value(chain_id: Chain
 
 
 async def test_a_validator_that_was_never_observed_has_no_uptime() -> None:
-    async with world() as here:
-        for validator in plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([])):
+    async with started_services() as services:
+        for validator in plain(await chain(services, L1_CHAIN, FakePeerUptimes()).current([])):
             uptime = (validator["uptimeSeconds"], validator["uptimePercentage"])
             assert (validator["isConnected"], uptime) == (False, (0, 100))
 
 
 async def test_an_inactive_validator_is_not_listed_as_connected_while_its_node_is() -> None:
-    async with world() as here:
-        listed = await chain(here, L1_CHAIN, FakePeerUptimes(connected={INACTIVE})).current([INACTIVE])
+    async with started_services() as services:
+        listed = await chain(services, L1_CHAIN, FakePeerUptimes(connected={INACTIVE})).current([INACTIVE])
         assert [(validator["isActive"], validator["isConnected"]) for validator in plain(listed)] == [(False, False)]
 
 
@@ -118,15 +118,15 @@ async def test_a_node_with_two_validations_is_listed_with_both() -> None:
         recorded_result(METHOD, subnetID=id_text(L1))["validators"][0],
     ]
     both[0] = {**both[0], "nodeID": both[1]["nodeID"]}
-    async with world() as here:
-        here.node.answers[METHOD] = {"validators": both}
-        listed = plain(await chain(here, L1_CHAIN, FakePeerUptimes()).current([node_id(both[1]["nodeID"][7:])]))
+    async with started_services() as services:
+        services.node.answers[METHOD] = {"validators": both}
+        listed = plain(await chain(services, L1_CHAIN, FakePeerUptimes()).current([node_id(both[1]["nodeID"][7:])]))
         assert sorted(validator["isL1Validator"] for validator in listed) == [False, True]
 
 
 async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_named() -> None:
-    async with world() as here:
-        listed = chain(here, L1_CHAIN, FakePeerUptimes())
+    async with started_services() as services:
+        listed = chain(services, L1_CHAIN, FakePeerUptimes())
         assert await listed.current([EMPTY_NODE_ID]) == ()
         assert len(await listed.current([EMPTY_NODE_ID, INACTIVE, INACTIVE]) or ()) == 1
         assert len(await listed.current([]) or ()) == 4
@@ -134,17 +134,17 @@ async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_nam
 
 @pytest.mark.parametrize("chain_id", [C_CHAIN, NO_CHAIN])
 async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(chain_id: ChainID) -> None:
-    async with world() as here:
-        listed = chain(here, chain_id, FakePeerUptimes())
+    async with started_services() as services:
+        listed = chain(services, chain_id, FakePeerUptimes())
         assert not await listed.are_served()
         assert await listed.current([]) is None
-        assert here.node.calls[METHOD] == 0
+        assert services.node.calls[METHOD] == 0
 
 
 async def test_an_unresolved_chain_may_be_served_and_the_error_says_why() -> None:
-    async with world() as here:
-        here.node.answers["platform.validatedBy"] = web.Response(status=503)
-        listed = chain(here, L1_CHAIN, FakePeerUptimes())
+    async with started_services() as services:
+        services.node.answers["platform.validatedBy"] = web.Response(status=503)
+        listed = chain(services, L1_CHAIN, FakePeerUptimes())
         assert await listed.are_served()
         with pytest.raises(NodeUnavailable):
             await listed.locally_listed_subnet()
@@ -156,17 +156,17 @@ async def test_a_node_that_answers_another_question_is_a_node_that_does_not_answ
     def refuse(_: object) -> object:
         raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
 
-    async with world() as here:
-        here.node.answers["platform.validatedBy"] = refuse
+    async with started_services() as services:
+        services.node.answers["platform.validatedBy"] = refuse
         with pytest.raises(NodeUnavailable):
-            await chain(here, L1_CHAIN, FakePeerUptimes()).locally_listed_subnet()
+            await chain(services, L1_CHAIN, FakePeerUptimes()).locally_listed_subnet()
 
 
 async def test_a_failure_of_the_p_chain_is_an_error() -> None:
-    async with world() as here:
-        here.node.answers[METHOD] = web.Response(status=503)
+    async with started_services() as services:
+        services.node.answers[METHOD] = web.Response(status=503)
         with pytest.raises(CallRefused, match=f"failed to get current validator set: no usable answer for {METHOD}"):
-            await chain(here, L1_CHAIN, FakePeerUptimes()).current([])
+            await chain(services, L1_CHAIN, FakePeerUptimes()).current([])
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))

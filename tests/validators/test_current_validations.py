@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from tests.node.recorded_node import L1, PERMISSIONED
-from tests.validators.world import World, world
+from tests.validators.fixtures import ValidatorServices, started_services
 from warpseal.errors import NodeUnavailable
 from warpseal.validators.chain_validator_list import STALE_S, CurrentValidations, Validations
 
@@ -16,50 +16,50 @@ METHOD = "platform.getCurrentValidators"
 TTL_S = 4.0
 
 
-def of(here: World, learnt: list[Validations] | None = None) -> CurrentValidations:
+def of(services: ValidatorServices, learnt: list[Validations] | None = None) -> CurrentValidations:
     updates: list[Validations] = [] if learnt is None else learnt
-    return CurrentValidations(here.upstream.platform, updates.append, ttl_s=TTL_S, now=here.clock)
+    return CurrentValidations(services.upstream.platform, updates.append, ttl_s=TTL_S, now=services.clock)
 
 
 async def test_concurrent_callers_share_one_call_for_each_subnet() -> None:
     learnt: list[Validations] = []
-    async with world() as here:
-        current = of(here, learnt)
+    async with started_services() as services:
+        current = of(services, learnt)
         found = await asyncio.gather(*(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20)))
         assert {len(validation) for validation in found} == {4, 1}
-        assert here.node.calls[METHOD] == 2
+        assert services.node.calls[METHOD] == 2
     assert sorted(map(len, learnt)) == [1, 4]
 
 
 async def test_validations_are_fetched_again_once_they_are_old() -> None:
-    async with world() as here:
-        current = of(here)
+    async with started_services() as services:
+        current = of(services)
         await current.of(L1)
-        here.node.answers[METHOD] = {"validators": []}
-        here.clock.now += TTL_S - 0.1
+        services.node.answers[METHOD] = {"validators": []}
+        services.clock.now += TTL_S - 0.1
         assert len(await current.of(L1)) == 4
-        here.clock.now += 0.2
+        services.clock.now += 0.2
         assert await current.of(L1) == ()
 
 
 async def test_a_refresh_in_the_background_saves_callers_the_call() -> None:
-    async with world() as here:
-        current = of(here)
+    async with started_services() as services:
+        current = of(services)
         for _ in range(3):
             await current.refresh(L1)
-            here.clock.now += TTL_S / 2
+            services.clock.now += TTL_S / 2
             await current.of(L1)
-        assert here.node.calls[METHOD] == 3
+        assert services.node.calls[METHOD] == 3
 
 
 async def test_the_last_response_is_used_for_a_minute_while_no_node_answers() -> None:
-    async with world() as here:
-        current = of(here)
+    async with started_services() as services:
+        current = of(services)
         await current.of(L1)
-        here.node.answers[METHOD] = web.Response(status=503)
-        here.clock.now += STALE_S - 1
+        services.node.answers[METHOD] = web.Response(status=503)
+        services.clock.now += STALE_S - 1
         assert len(await current.of(L1)) == 4
-        here.clock.now += 2
+        services.clock.now += 2
         with pytest.raises(NodeUnavailable):
             await current.of(L1)
         with pytest.raises(NodeUnavailable):

@@ -8,40 +8,40 @@ import pytest
 from aiohttp import web
 
 from tests.node.recorded_node import C_CHAIN, L1_CHAIN, NO_CHAIN, RecordedNode
-from tests.validators.world import world
+from tests.validators.fixtures import started_services
 from warpseal.errors import NodeUnavailable
 
 METHOD = "proposervm.getCurrentEpoch"
 
 
 async def test_concurrent_callers_make_one_call_a_second() -> None:
-    async with world() as here:
-        assert await asyncio.gather(*(here.epochs.height(C_CHAIN) for _ in range(100))) == [13] * 100
-        here.clock.now += 0.99
-        assert await here.epochs.height(C_CHAIN) == 13
-        assert here.node.calls[METHOD] == 1
-        here.clock.now += 0.01
-        assert await here.epochs.height(C_CHAIN) == 13
-        assert here.node.calls[METHOD] == 2
+    async with started_services() as services:
+        assert await asyncio.gather(*(services.epochs.height(C_CHAIN) for _ in range(100))) == [13] * 100
+        services.clock.now += 0.99
+        assert await services.epochs.height(C_CHAIN) == 13
+        assert services.node.calls[METHOD] == 1
+        services.clock.now += 0.01
+        assert await services.epochs.height(C_CHAIN) == 13
+        assert services.node.calls[METHOD] == 2
 
 
 async def test_a_chain_without_epochs_is_not_queried_more_often() -> None:
     zeros = {"number": "0", "startTime": "0", "pChainHeight": "0"}
-    async with world(RecordedNode({METHOD: zeros})) as here:
+    async with started_services(RecordedNode({METHOD: zeros})) as services:
         for _ in range(3):
-            assert await here.epochs.height(C_CHAIN) is None
-        assert here.node.calls[METHOD] == 1
+            assert await services.epochs.height(C_CHAIN) is None
+        assert services.node.calls[METHOD] == 1
 
 
 async def test_an_epoch_height_is_recognised_among_several_chains() -> None:
-    async with world() as here:
-        assert await here.epochs.any_at(18, (NO_CHAIN, C_CHAIN, L1_CHAIN))
-        assert await here.epochs.any_at(13, (C_CHAIN,))
-        assert not await here.epochs.any_at(17, (NO_CHAIN, C_CHAIN, L1_CHAIN))
+    async with started_services() as services:
+        assert await services.epochs.any_at(18, (NO_CHAIN, C_CHAIN, L1_CHAIN))
+        assert await services.epochs.any_at(13, (C_CHAIN,))
+        assert not await services.epochs.any_at(17, (NO_CHAIN, C_CHAIN, L1_CHAIN))
 
 
 async def test_without_a_node_no_epoch_height_is_known() -> None:
-    async with world(RecordedNode({METHOD: lambda _: web.Response(text="?")})) as here:
+    async with started_services(RecordedNode({METHOD: lambda _: web.Response(text="?")})) as services:
         with pytest.raises(NodeUnavailable):
-            await here.epochs.height(C_CHAIN)
-        assert not await here.epochs.any_at(13, (C_CHAIN,))
+            await services.epochs.height(C_CHAIN)
+        assert not await services.epochs.any_at(13, (C_CHAIN,))

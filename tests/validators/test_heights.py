@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.eventually import until
 from tests.node.recorded_node import RecordedNode
-from tests.validators.world import HEIGHT, Clock, world
+from tests.validators.fixtures import HEIGHT, Clock, started_services
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.validators.heights import ProposedHeight
 
@@ -19,38 +19,38 @@ def failing(_: object) -> web.Response:
 
 
 async def test_a_poll_makes_the_height_known() -> None:
-    async with world() as here:
+    async with started_services() as services:
         with pytest.raises(NodeUnavailable):
-            here.heights.current()
-        await here.heights.poll()
-        assert here.heights.current() == 19
-        assert here.heights.is_fresh
+            services.heights.current()
+        await services.heights.poll()
+        assert services.heights.current() == 19
+        assert services.heights.is_fresh
 
 
 async def test_an_unchanged_height_stays_fresh_while_polls_succeed() -> None:
-    async with world() as here:
+    async with started_services() as services:
         for _ in range(5):
-            await here.heights.poll()
-            here.clock.now += 59.0
-            assert here.heights.current() == 19
+            await services.heights.poll()
+            services.clock.now += 59.0
+            assert services.heights.current() == 19
 
 
 async def test_after_sixty_seconds_without_a_successful_poll_there_is_no_height() -> None:
-    async with world() as here:
-        await here.heights.poll()
-        here.node.answers[HEIGHT] = failing
-        here.clock.now += 60.0
-        await here.heights.poll()
-        assert here.heights.current() == 19
-        here.clock.now += 0.1
-        assert not here.heights.is_fresh
+    async with started_services() as services:
+        await services.heights.poll()
+        services.node.answers[HEIGHT] = failing
+        services.clock.now += 60.0
+        await services.heights.poll()
+        assert services.heights.current() == 19
+        services.clock.now += 0.1
+        assert not services.heights.is_fresh
         with pytest.raises(NodeUnavailable) as caught:
-            here.heights.current()
+            services.heights.current()
         assert caught.value.attempts == (NodeAttempt(0, NodeFailure.HTTP_STATUS),)
-        assert await here.heights.latest() == 19
-        del here.node.answers[HEIGHT]
-        await here.heights.poll()
-        assert here.heights.current() == 19
+        assert await services.heights.latest() == 19
+        del services.node.answers[HEIGHT]
+        await services.heights.poll()
+        assert services.heights.current() == 19
 
 
 async def test_early_requests_wait_for_the_first_poll() -> None:
@@ -60,9 +60,9 @@ async def test_early_requests_wait_for_the_first_poll() -> None:
         await release.wait()
         return {"height": "21"}
 
-    async with world(RecordedNode({HEIGHT: slow})) as here, asyncio.TaskGroup() as tasks:
-        early = [tasks.create_task(here.heights.first()) for _ in range(3)]
-        poll = tasks.create_task(here.heights.poll())
+    async with started_services(RecordedNode({HEIGHT: slow})) as services, asyncio.TaskGroup() as tasks:
+        early = [tasks.create_task(services.heights.first()) for _ in range(3)]
+        poll = tasks.create_task(services.heights.poll())
         await asyncio.sleep(0.02)
         assert not any(task.done() for task in early)
         release.set()
@@ -71,58 +71,58 @@ async def test_early_requests_wait_for_the_first_poll() -> None:
 
 
 async def test_early_requests_fail_with_the_error_of_the_first_poll() -> None:
-    async with world(RecordedNode({HEIGHT: failing})) as here, asyncio.TaskGroup() as tasks:
-        tasks.create_task(here.heights.poll())
+    async with started_services(RecordedNode({HEIGHT: failing})) as services, asyncio.TaskGroup() as tasks:
+        tasks.create_task(services.heights.poll())
         with pytest.raises(NodeUnavailable):
-            await here.heights.first()
+            await services.heights.first()
 
 
 async def test_a_lagging_node_does_not_move_the_height_back() -> None:
-    async with world() as here:
-        await here.heights.poll()
-        here.node.answers[HEIGHT] = {"height": "12"}
-        await here.heights.poll()
-        here.clock.now += 59.0
-        await here.heights.poll()
-        assert here.heights.current() == 19
-        here.node.answers[HEIGHT] = {"height": "20"}
-        await here.heights.poll()
-        assert here.heights.current() == 20
+    async with started_services() as services:
+        await services.heights.poll()
+        services.node.answers[HEIGHT] = {"height": "12"}
+        await services.heights.poll()
+        services.clock.now += 59.0
+        await services.heights.poll()
+        assert services.heights.current() == 19
+        services.node.answers[HEIGHT] = {"height": "20"}
+        await services.heights.poll()
+        assert services.heights.current() == 20
 
 
 async def test_a_height_unconfirmed_for_a_minute_is_stale() -> None:
-    async with world() as here:
-        here.node.answers[HEIGHT] = {"height": str(10**15)}
-        await here.heights.poll()
-        here.node.answers[HEIGHT] = {"height": "19"}
-        await here.heights.poll()
-        here.clock.now += 60.0
-        await here.heights.poll()
-        assert here.heights.current() == 19
+    async with started_services() as services:
+        services.node.answers[HEIGHT] = {"height": str(10**15)}
+        await services.heights.poll()
+        services.node.answers[HEIGHT] = {"height": "19"}
+        await services.heights.poll()
+        services.clock.now += 60.0
+        await services.heights.poll()
+        assert services.heights.current() == 19
 
 
 async def test_heights_are_polled_while_running() -> None:
-    async with world() as here:
-        heights = ProposedHeight(here.upstream.platform, poll_s=0.01, now=Clock())
+    async with started_services() as services:
+        heights = ProposedHeight(services.upstream.platform, poll_s=0.01, now=Clock())
         running = asyncio.create_task(heights.run())
         assert await heights.first() == 19
-        here.node.answers[HEIGHT] = {"height": "33"}
+        services.node.answers[HEIGHT] = {"height": "33"}
         await until(lambda: heights.current() == 33)
         running.cancel()
 
 
 async def test_watchers_are_called_when_the_height_changes_or_becomes_stale_or_fresh() -> None:
-    async with world() as here:
+    async with started_services() as services:
         changes: list[tuple[int | None, bool]] = []
-        here.heights.watch(lambda: changes.append((here.heights.last, here.heights.is_fresh)))
-        await here.heights.poll()
-        await here.heights.poll()
+        services.heights.watch(lambda: changes.append((services.heights.last, services.heights.is_fresh)))
+        await services.heights.poll()
+        await services.heights.poll()
         assert changes == [(19, True)]
-        here.node.answers[HEIGHT] = failing
-        here.clock.now += 61.0
-        await here.heights.poll()
-        await here.heights.poll()
+        services.node.answers[HEIGHT] = failing
+        services.clock.now += 61.0
+        await services.heights.poll()
+        await services.heights.poll()
         assert changes[1:] == [(19, False)]
-        here.node.answers[HEIGHT] = {"height": "20"}
-        await here.heights.poll()
+        services.node.answers[HEIGHT] = {"height": "20"}
+        await services.heights.poll()
         assert changes[2:] == [(20, True)]

@@ -21,9 +21,9 @@ from tests.node.recorded_node import (
     RpcFault,
     recorded_result,
 )
+from tests.validators.fixtures import Peers, ValidatorServices, started_services
 from tests.validators.test_chain_validator_list import FakePeerUptimes
 from tests.validators.test_subnet_tracker import L1_NODES
-from tests.validators.world import Peers, World, world
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations, LocalView, Validations
 from warpseal.validators.refresher import ValidatorRefresher
@@ -36,25 +36,31 @@ CHAINS = "platform.validates"
 class RefresherScenario:
     """A refresher over one node, with its recorded callbacks."""
 
-    def __init__(self, here: World) -> None:
-        self.here = here
+    def __init__(self, services: ValidatorServices) -> None:
+        self.services = services
         self.learnt: list[Validations] = []
         self.appeared: set[ChainID] = set()
         self.peers = Peers()
-        self.current = CurrentValidations(here.upstream.platform, self.learnt.append, now=here.clock)
-        tracker = here.build_tracker(self.peers)
-        self.refresher = ValidatorRefresher(here.chains, self.current, tracker, here.settings, self.appeared.add)
+        self.current = CurrentValidations(services.upstream.platform, self.learnt.append, now=services.clock)
+        tracker = services.build_tracker(self.peers)
+        self.refresher = ValidatorRefresher(
+            services.chains,
+            self.current,
+            tracker,
+            services.settings,
+            self.appeared.add,
+        )
 
     def chain(self, chain_id: ChainID) -> ChainValidatorList:
         """Return a configured chain that no node lists."""
         peer_uptimes = FakePeerUptimes()
-        known = LocalView(self.here.chains, self.current, peer_uptimes.is_connected, peer_uptimes.uptime)
-        return ChainValidatorList(chain_id, ChainValidatorsClient(()), known, self.here.clock)
+        known = LocalView(self.services.chains, self.current, peer_uptimes.is_connected, peer_uptimes.uptime)
+        return ChainValidatorList(chain_id, ChainValidatorsClient(()), known, self.services.clock)
 
     @asynccontextmanager
     async def running(self, *configured: ChainID) -> AsyncIterator[None]:
         """Refresh while the block runs."""
-        await self.here.heights.poll()
+        await self.services.heights.poll()
         task = asyncio.create_task(self.refresher.run([self.chain(entry) for entry in configured]))
         try:
             yield
@@ -65,13 +71,13 @@ class RefresherScenario:
 
 
 async def test_tracked_subnets_and_their_chains_are_refreshed_in_the_background() -> None:
-    async with world(tracked_subnet_ids=(L1, PERMISSIONED, L1), current_refresh_s=0.02) as here:
-        scenario = RefresherScenario(here)
+    async with started_services(tracked_subnet_ids=(L1, PERMISSIONED, L1), current_refresh_s=0.02) as services:
+        scenario = RefresherScenario(services)
         async with scenario.running():
             await until(lambda: scenario.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(scenario.learnt) >= 6)
-            calls = here.node.calls["platform.validatedBy"]
-            assert await here.chains.subnet_of(L1_CHAIN) == L1
-            assert here.node.calls["platform.validatedBy"] == calls
+            calls = services.node.calls["platform.validatedBy"]
+            assert await services.chains.subnet_of(L1_CHAIN) == L1
+            assert services.node.calls["platform.validatedBy"] == calls
         assert {len(entry) for entry in scenario.learnt} == {4, 1}
 
 
@@ -79,28 +85,28 @@ async def test_a_refresh_that_failed_is_repeated() -> None:
     def refuse(_: object) -> object:
         raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
 
-    async with world(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as here:
-        scenario = RefresherScenario(here)
+    async with started_services(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as services:
+        scenario = RefresherScenario(services)
         wrongs: tuple[Any, ...] = (lambda _: web.Response(status=503), {"validators": [{}]}, refuse)
         for wrong in wrongs:
-            here.node.answers[METHOD] = here.node.answers[CHAINS] = wrong
-            here.node.calls.clear()
+            services.node.answers[METHOD] = services.node.answers[CHAINS] = wrong
+            services.node.calls.clear()
             async with scenario.running():
-                await until(lambda: here.node.calls[METHOD] >= 2)
+                await until(lambda: services.node.calls[METHOD] >= 2)
             assert (scenario.learnt, scenario.appeared) == ([], set())
-        here.node.answers.clear()
+        services.node.answers.clear()
         async with scenario.running():
             await until(lambda: scenario.appeared == {L1_CHAIN})
 
 
 async def test_a_chain_that_is_created_later_is_reported_later() -> None:
-    async with world(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as here:
-        scenario = RefresherScenario(here)
-        here.node.answers[CHAINS] = {"blockchainIDs": []}
+    async with started_services(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as services:
+        scenario = RefresherScenario(services)
+        services.node.answers[CHAINS] = {"blockchainIDs": []}
         async with scenario.running():
             await until(lambda: len(scenario.learnt) >= 2)
-            del here.node.answers[CHAINS]
-            here.clock.now += 61
+            del services.node.answers[CHAINS]
+            services.clock.now += 61
             await until(lambda: scenario.appeared == {L1_CHAIN})
 
 
@@ -116,29 +122,32 @@ async def test_the_concurrency_of_refreshes_is_limited() -> None:
         return {"validators": []}
 
     many = tuple(SubnetID(bytes([number]) * 32) for number in range(1, 25))
-    async with world(RecordedNode({METHOD: slow, CHAINS: {"blockchainIDs": []}}), tracked_subnet_ids=many) as here:
-        scenario = RefresherScenario(here)
+    async with started_services(
+        RecordedNode({METHOD: slow, CHAINS: {"blockchainIDs": []}}),
+        tracked_subnet_ids=many,
+    ) as services:
+        scenario = RefresherScenario(services)
         async with scenario.running():
             await until(lambda: len(scenario.learnt) >= len(many))
     assert 1 < most <= 4
 
 
 async def test_the_subnet_of_a_configured_chain_is_followed_and_refreshed() -> None:
-    async with world(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as here:
-        scenario = RefresherScenario(here)
+    async with started_services(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as services:
+        scenario = RefresherScenario(services)
         async with scenario.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
             await until(lambda: {len(entry) for entry in scenario.learnt} == {4, 1})
-            await until(lambda: here.node.calls[METHOD] >= 8)
+            await until(lambda: services.node.calls[METHOD] >= 8)
             assert scenario.peers.wanted == {L1: L1_NODES}
-            assert here.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
-        asked = {params["subnetID"] for _, method, params in here.node.seen if method == METHOD}
+            assert services.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
+        asked = {params["subnetID"] for _, method, params in services.node.seen if method == METHOD}
         assert asked == {id_text(L1), id_text(PERMISSIONED)}
 
 
 async def test_a_chain_is_listed_locally_only_if_no_node_lists_it() -> None:
     recorded = recorded_result(METHOD, subnetID=id_text(L1))["validators"]
-    async with world() as here:
-        scenario = RefresherScenario(here)
+    async with started_services() as services:
+        scenario = RefresherScenario(services)
         chain = scenario.chain(L1_CHAIN)
         assert await chain.locally_listed_subnet() == L1
         assert len(await chain.current([]) or ()) == len(recorded)

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.validators.world import nth_key, nth_node
+from tests.validators.fixtures import nth_key, nth_node
 from warpseal.bls import PublicKey, parse_public_key
 from warpseal.validators.set_cache import CURRENT_PER_SUBNET, ParsedValidatorSet, SetCache
 from warpseal.warp.ids import SubnetID

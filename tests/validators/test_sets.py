@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.node.recorded_node import L1, RecordedNode, RpcFault, recorded_result
-from tests.validators.world import HEIGHT, SET, made_up_set, nth_key, nth_node, world
+from tests.validators.fixtures import HEIGHT, SET, made_up_set, nth_key, nth_node, started_services
 from warpseal.bls import parse_public_key, public_key_bytes
 from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
 from warpseal.validators.set_cache import PublicKeyCache
@@ -33,8 +33,8 @@ def beyond_the_tip(tip: int) -> Any:
 
 
 async def test_the_canonical_set_of_an_l1_equals_its_set_among_all_subnets() -> None:
-    async with world() as here:
-        members = await here.sets.at(L1, 19, named=False)
+    async with started_services() as services:
+        members = await services.sets.at(L1, 19, named=False)
     listed = recorded_result("platform.getAllValidatorsAt", height="proposed")["validatorSets"]
     expected = listed["2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"]
     assert ["0x" + entry.public_key.hex() for entry in members.validators] == [
@@ -45,30 +45,30 @@ async def test_the_canonical_set_of_an_l1_equals_its_set_among_all_subnets() -> 
 
 
 async def test_a_thousand_concurrent_callers_make_one_fetch() -> None:
-    async with world(RecordedNode({SET: made_up_set(100)})) as here:
-        found = await asyncio.gather(*(here.sets.at(L1, 19, named=False) for _ in range(1_000)))
+    async with started_services(RecordedNode({SET: made_up_set(100)})) as services:
+        found = await asyncio.gather(*(services.sets.at(L1, 19, named=False) for _ in range(1_000)))
         assert len({id(entry) for entry in found}) == 1
-        await here.sets.at(L1, 19, named=False)
-        assert here.set_calls() == 1
+        await services.sets.at(L1, 19, named=False)
+        assert services.set_calls() == 1
 
 
 async def test_a_caller_at_the_moment_of_the_response_starts_no_second_fetch() -> None:
-    async with world(RecordedNode({SET: made_up_set(3)})) as here:
-        asking = [asyncio.create_task(here.sets.at(L1, 19, named=False))]
+    async with started_services(RecordedNode({SET: made_up_set(3)})) as services:
+        asking = [asyncio.create_task(services.sets.at(L1, 19, named=False))]
         while not asking[0].done():
-            asking.append(asyncio.create_task(here.sets.at(L1, 19, named=False)))
+            asking.append(asyncio.create_task(services.sets.at(L1, 19, named=False)))
             await asyncio.sleep(0)
         await asyncio.gather(*asking)
-        assert here.set_calls() == 1
+        assert services.set_calls() == 1
 
 
 async def test_equal_sets_at_different_heights_are_one_object() -> None:
-    async with world() as here:
-        await here.heights.poll()
-        first = await here.sets.at(L1, 9, named=True)
-        assert await here.sets.at(L1, 10, named=True) is first
-        assert await here.sets.at(L1, 19, named=True) is not first
-        assert here.set_calls() == 3
+    async with started_services() as services:
+        await services.heights.poll()
+        first = await services.sets.at(L1, 9, named=True)
+        assert await services.sets.at(L1, 10, named=True) is first
+        assert await services.sets.at(L1, 19, named=True) is not first
+        assert services.set_calls() == 3
 
 
 async def test_a_fetch_is_cancelled_with_its_last_waiter_only() -> None:
@@ -78,157 +78,161 @@ async def test_a_fetch_is_cancelled_with_its_last_waiter_only() -> None:
         await release.wait()
         return made_up_set(3)
 
-    async with world(RecordedNode({SET: slow})) as here:
-        waiters = [asyncio.create_task(here.sets.at(L1, 19, named=False)) for _ in range(3)]
+    async with started_services(RecordedNode({SET: slow})) as services:
+        waiters = [asyncio.create_task(services.sets.at(L1, 19, named=False)) for _ in range(3)]
         await asyncio.sleep(0.05)
         waiters[0].cancel()
         await asyncio.sleep(0.02)
         release.set()
         assert len(await waiters[1]) == 3
         assert await waiters[1] is await waiters[2]
-        assert here.set_calls() == 1
+        assert services.set_calls() == 1
 
         release.clear()
-        last = asyncio.create_task(here.sets.at(L1, 20, named=False))
+        last = asyncio.create_task(services.sets.at(L1, 20, named=False))
         await asyncio.sleep(0.05)
         last.cancel()
         await asyncio.gather(last, return_exceptions=True)
         release.set()
-        assert len(await here.sets.at(L1, 20, named=False)) == 3
-        assert here.set_calls() == 3
+        assert len(await services.sets.at(L1, 20, named=False)) == 3
+        assert services.set_calls() == 3
 
 
 async def test_a_failed_fetch_is_not_kept() -> None:
-    async with world(RecordedNode({SET: lambda _: web.Response(status=500)})) as here:
+    async with started_services(RecordedNode({SET: lambda _: web.Response(status=500)})) as services:
         with pytest.raises(NodeUnavailable):
-            await here.sets.at(L1, 19, named=False)
-        del here.node.answers[SET]
-        assert len(await here.sets.at(L1, 19, named=False)) == 3
+            await services.sets.at(L1, 19, named=False)
+        del services.node.answers[SET]
+        assert len(await services.sets.at(L1, 19, named=False)) == 3
 
 
 async def test_an_empty_set_is_fetched_again_soon() -> None:
-    async with world(RecordedNode({SET: {}})) as here:
-        assert len(await here.sets.at(L1, 19, named=False)) == 0
-        assert len(await here.sets.at(L1, 19, named=False)) == 0
-        assert here.set_calls() == 1
-        del here.node.answers[SET]
+    async with started_services(RecordedNode({SET: {}})) as services:
+        assert len(await services.sets.at(L1, 19, named=False)) == 0
+        assert len(await services.sets.at(L1, 19, named=False)) == 0
+        assert services.set_calls() == 1
+        del services.node.answers[SET]
         await asyncio.sleep(0.6)
-        assert len(await here.sets.at(L1, 19, named=False)) == 3
+        assert len(await services.sets.at(L1, 19, named=False)) == 3
 
 
 async def test_a_height_a_little_beyond_the_tip_is_awaited() -> None:
-    async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
-        await here.heights.poll()
-        waiting = asyncio.create_task(here.sets.at(L1, 29, named=True))
+    async with started_services(RecordedNode({SET: beyond_the_tip(19)})) as services:
+        await services.heights.poll()
+        waiting = asyncio.create_task(services.sets.at(L1, 29, named=True))
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        here.node.answers[SET] = beyond_the_tip(29)
+        services.node.answers[SET] = beyond_the_tip(29)
         assert len(await waiting) == 3
 
 
 async def test_a_height_beyond_the_tip_is_awaited_up_to_the_deadline_of_the_caller() -> None:
-    async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
-        await here.heights.poll()
+    async with started_services(RecordedNode({SET: beyond_the_tip(19)})) as services:
+        await services.heights.poll()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await here.sets.at(L1, 20, named=True)
+                await services.sets.at(L1, 20, named=True)
 
 
 async def test_a_height_far_beyond_the_tip_is_refused_at_once() -> None:
-    async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
-        await here.heights.poll()
+    async with started_services(RecordedNode({SET: beyond_the_tip(19)})) as services:
+        await services.heights.poll()
         with pytest.raises(HeightTooNew) as caught:
-            await here.sets.at(L1, 30, named=True)
+            await services.sets.at(L1, 30, named=True)
     assert (caught.value.height, caught.value.tip) == (30, 19)
 
 
 async def test_a_proposed_height_above_all_reachable_nodes_is_a_node_error() -> None:
-    async with world(RecordedNode({SET: beyond_the_tip(19)})) as here:
+    async with started_services(RecordedNode({SET: beyond_the_tip(19)})) as services:
         with pytest.raises(NodeUnavailable):
-            await here.sets.at(L1, 100, named=False)
+            await services.sets.at(L1, 100, named=False)
 
 
 async def test_lookback_refuses_only_sets_that_are_not_cached() -> None:
-    async with world(max_p_chain_lookback=5) as here:
-        await here.heights.poll()
+    async with started_services(max_p_chain_lookback=5) as services:
+        await services.heights.poll()
         with pytest.raises(HeightTooOld) as caught:
-            await here.sets.at(L1, 13, named=True)
+            await services.sets.at(L1, 13, named=True)
         assert caught.value.detail()["setting"] == "max-p-chain-lookback"
         assert (caught.value.height, caught.value.oldest) == (13, 14)
-        assert len(await here.sets.at(L1, 14, named=True)) == 4
+        assert len(await services.sets.at(L1, 14, named=True)) == 4
 
-        await here.sets.at(L1, 13, named=False)
-        assert len(await here.sets.at(L1, 13, named=True)) == 4
+        await services.sets.at(L1, 13, named=False)
+        assert len(await services.sets.at(L1, 13, named=True)) == 4
 
 
 async def test_lookback_never_refuses_an_epoch_height() -> None:
-    async with world(max_p_chain_lookback=5) as here:
-        await here.heights.poll()
-        assert len(await here.sets.at(L1, 9, named=True, epoch=True)) == 4
+    async with started_services(max_p_chain_lookback=5) as services:
+        await services.heights.poll()
+        assert len(await services.sets.at(L1, 9, named=True, epoch=True)) == 4
 
 
 async def test_a_negative_lookback_refuses_nothing() -> None:
-    async with world(max_p_chain_lookback=-1) as here:
-        assert len(await here.sets.at(L1, 7, named=True)) == 5
+    async with started_services(max_p_chain_lookback=-1) as services:
+        assert len(await services.sets.at(L1, 7, named=True)) == 5
 
 
 async def test_cached_sets_at_named_heights_are_served_though_no_node_answers() -> None:
-    async with world() as here:
-        await here.heights.poll()
-        await here.sets.at(L1, 18, named=True)
-        here.node.answers = {HEIGHT: lambda _: web.Response(status=500), SET: lambda _: web.Response(status=500)}
-        here.clock.now += 100
+    async with started_services() as services:
+        await services.heights.poll()
+        await services.sets.at(L1, 18, named=True)
+        services.node.answers = {HEIGHT: lambda _: web.Response(status=500), SET: lambda _: web.Response(status=500)}
+        services.clock.now += 100
         with pytest.raises(NodeUnavailable):
-            here.heights.current()
-        assert len(await here.sets.at(L1, 18, named=True)) == 4
+            services.heights.current()
+        assert len(await services.sets.at(L1, 18, named=True)) == 4
         with pytest.raises(NodeUnavailable):
-            await here.sets.at(L1, 17, named=True)
+            await services.sets.at(L1, 17, named=True)
 
 
 async def test_named_heights_never_push_out_the_proposed_one() -> None:
     def varied(params: Any) -> Any:
         return made_up_set(20, seed=params["height"])
 
-    async with world(RecordedNode({SET: varied}), set_cache_bytes=60_000, max_p_chain_lookback=-1) as here:
-        await here.sets.at(PRIMARY_NETWORK, 19, named=False)
+    async with started_services(
+        RecordedNode({SET: varied}),
+        set_cache_bytes=60_000,
+        max_p_chain_lookback=-1,
+    ) as services:
+        await services.sets.at(PRIMARY_NETWORK, 19, named=False)
         for height in range(10):
-            await here.sets.at(PRIMARY_NETWORK, height, named=True)
-        assert here.sets.held_bytes <= 60_000
-        before = here.set_calls()
-        await here.sets.at(PRIMARY_NETWORK, 19, named=True)
-        assert here.set_calls() == before
-        await here.sets.at(PRIMARY_NETWORK, 0, named=True)
-        assert here.set_calls() == before + 1
+            await services.sets.at(PRIMARY_NETWORK, height, named=True)
+        assert services.sets.held_bytes <= 60_000
+        before = services.set_calls()
+        await services.sets.at(PRIMARY_NETWORK, 19, named=True)
+        assert services.set_calls() == before
+        await services.sets.at(PRIMARY_NETWORK, 0, named=True)
+        assert services.set_calls() == before + 1
 
 
 async def test_keys_are_returned_in_canonical_order() -> None:
-    async with world(RecordedNode({SET: made_up_set(30)})) as here:
-        members = await here.sets.at(L1, 19, named=False)
-        keys = here.sets.keys_of(members)
+    async with started_services(RecordedNode({SET: made_up_set(30)})) as services:
+        members = await services.sets.at(L1, 19, named=False)
+        keys = services.sets.keys_of(members)
     assert [public_key_bytes(key) for key in keys] == [entry.public_key for entry in members.validators]
 
 
 async def test_keys_of_an_evicted_set_are_still_returned() -> None:
-    async with world(RecordedNode({SET: made_up_set(3)}), set_cache_bytes=1) as here:
-        members = await here.sets.at(L1, 19, named=False)
-        assert here.sets.held_bytes == 0
-        assert [public_key_bytes(key) for key in here.sets.keys_of(members)] == [
+    async with started_services(RecordedNode({SET: made_up_set(3)}), set_cache_bytes=1) as services:
+        members = await services.sets.at(L1, 19, named=False)
+        assert services.sets.held_bytes == 0
+        assert [public_key_bytes(key) for key in services.sets.keys_of(members)] == [
             entry.public_key for entry in members.validators
         ]
 
 
 async def test_a_set_with_an_invalid_key_is_refused() -> None:
     broken = {**made_up_set(3), node_id_text(nth_node(9)): {"publicKey": "0x80" + "11" * 47, "weight": "1"}}
-    async with world(RecordedNode({SET: broken})) as here:
+    async with started_services(RecordedNode({SET: broken})) as services:
         with pytest.raises(NodeUnavailable):
-            await here.sets.at(L1, 19, named=False)
+            await services.sets.at(L1, 19, named=False)
 
 
 async def test_a_set_whose_weight_overflows_is_refused() -> None:
     heavy = {node_id_text(nth_node(number)): {"publicKey": None, "weight": str(2**64 - 1)} for number in range(2)}
-    async with world(RecordedNode({SET: heavy})) as here:
+    async with started_services(RecordedNode({SET: heavy})) as services:
         with pytest.raises(NodeUnavailable):
-            await here.sets.at(L1, 19, named=False)
+            await services.sets.at(L1, 19, named=False)
 
 
 async def test_large_sets_are_built_off_the_event_loop_and_each_key_is_parsed_once() -> None:
@@ -240,10 +244,10 @@ async def test_large_sets_are_built_off_the_event_loop_and_each_key_is_parsed_on
         parsed.append(raw)
         return parse_public_key(raw)
 
-    async with world(RecordedNode({SET: made_up_set(300)}), parse=parse) as here:
-        await here.sets.at(L1, 19, named=False)
-        here.node.answers[SET] = made_up_set(301)
-        await here.sets.at(L1, 20, named=False)
+    async with started_services(RecordedNode({SET: made_up_set(300)}), parse=parse) as services:
+        await services.sets.at(L1, 19, named=False)
+        services.node.answers[SET] = made_up_set(301)
+        await services.sets.at(L1, 20, named=False)
     assert threading.get_ident() not in threads
     assert sorted(parsed) == sorted(nth_key(number) for number in range(301))
 
@@ -256,10 +260,10 @@ async def test_an_unchanged_answer_is_not_built_again() -> None:
         return parse_public_key(raw)
 
     node = RecordedNode({SET: made_up_set(30)})
-    async with world(node, parse=parse, key_cache_keys=1) as here:
+    async with started_services(node, parse=parse, key_cache_keys=1) as services:
         for height in range(5):
-            await here.sets.at(L1, height, named=False)
-        assert here.set_calls() == 5
+            await services.sets.at(L1, height, named=False)
+        assert services.set_calls() == 5
     assert len(parsed) == 30
 
 
@@ -271,7 +275,7 @@ def test_parsed_keys_are_bounded() -> None:
 
 
 async def test_hits_and_misses_are_counted() -> None:
-    async with world() as here:
+    async with started_services() as services:
         for _ in range(3):
-            await here.sets.at(L1, 19, named=False)
-        assert (here.sets.hits, here.sets.misses) == (2, 1)
+            await services.sets.at(L1, 19, named=False)
+        assert (services.sets.hits, services.sets.misses) == (2, 1)

@@ -15,7 +15,7 @@ from tests.node.recorded_node import (
     RpcFault,
     node_id,
 )
-from tests.validators.world import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, world
+from tests.validators.fixtures import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, started_services
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.validator_set import build_canonical_set
@@ -51,18 +51,18 @@ def members(*numbers: int) -> Any:
 
 async def test_the_primary_network_and_tracked_subnets_are_followed_from_the_start() -> None:
     peers = Peers()
-    async with world(tracked_subnet_ids=(L1,)) as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services(tracked_subnet_ids=(L1,)) as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         assert await following.refresh()
     assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
 
 
 async def test_unchanged_sets_are_not_sent_to_peers_again() -> None:
     peers = Peers()
-    async with world(tracked_subnet_ids=(L1,)) as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services(tracked_subnet_ids=(L1,)) as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         for _ in range(3):
             await following.refresh()
     assert peers.follows == 2
@@ -70,9 +70,9 @@ async def test_unchanged_sets_are_not_sent_to_peers_again() -> None:
 
 async def test_all_subnets_validators_are_known_but_not_wanted() -> None:
     peers = Peers()
-    async with world() as here:
-        await here.heights.poll()
-        await here.build_tracker(peers).refresh()
+    async with started_services() as services:
+        await services.heights.poll()
+        await services.build_tracker(peers).refresh()
     assert peers.known == PRIMARY_NODES | L1_NODES
     assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES}
 
@@ -85,57 +85,57 @@ async def test_tracked_validators_are_known_if_no_node_lists_all_validators(reas
         raise RpcFault('rpc: can\'t find method "platform.GetAllValidatorsAt"')
 
     peers = Peers()
-    async with world(RecordedNode({ALL_SETS: missing}), tracked_subnet_ids=(L1,)) as here:
-        await here.heights.poll()
-        assert await here.build_tracker(peers).refresh()
+    async with started_services(RecordedNode({ALL_SETS: missing}), tracked_subnet_ids=(L1,)) as services:
+        await services.heights.poll()
+        assert await services.build_tracker(peers).refresh()
     assert peers.known == PRIMARY_NODES | L1_NODES
 
 
 async def test_a_changed_set_changes_the_wanted_nodes() -> None:
     peers = Peers()
-    async with world(tracked_subnet_ids=(L1,)) as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services(tracked_subnet_ids=(L1,)) as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         await following.refresh()
-        here.node.answers[HEIGHT] = {"height": "20"}
-        here.node.answers[SET] = made_up_set(3)
-        await here.heights.poll()
+        services.node.answers[HEIGHT] = {"height": "20"}
+        services.node.answers[SET] = made_up_set(3)
+        await services.heights.poll()
         await following.refresh()
     assert peers.wanted[L1] == {nth_node(n) for n in range(3)}
 
 
 async def test_a_failed_refresh_keeps_the_tracked_sets_and_is_reported() -> None:
     peers = Peers()
-    async with world(tracked_subnet_ids=(L1,)) as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services(tracked_subnet_ids=(L1,)) as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         await following.refresh()
-        here.node.answers = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
-        await here.heights.poll()
+        services.node.answers = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
+        await services.heights.poll()
         assert not await following.refresh()
     assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
 
 
 async def test_without_a_height_nothing_can_be_refreshed() -> None:
-    async with world(RecordedNode({HEIGHT: lambda _: web.Response(status=500)})) as here:
-        await here.heights.poll()
-        assert not await here.build_tracker(Peers()).refresh()
+    async with started_services(RecordedNode({HEIGHT: lambda _: web.Response(status=500)})) as services:
+        await services.heights.poll()
+        assert not await services.build_tracker(Peers()).refresh()
 
 
 async def test_a_named_subnet_is_followed_until_ten_minutes_after_its_use() -> None:
     peers = Peers()
-    async with world() as here:
-        following = here.build_tracker(peers)
+    async with started_services() as services:
+        following = services.build_tracker(peers)
         with following.track(MADE_UP, members(1, 2)):
             assert peers.wanted == {MADE_UP: {nth_node(1), nth_node(2)}}
-            here.clock.now += 10_000
+            services.clock.now += 10_000
             following.expire()
             assert MADE_UP in peers.wanted
-        here.clock.now += 599.9
+        services.clock.now += 599.9
         following.expire()
         assert MADE_UP in peers.wanted
         assert tracked_weights(following) == {PRIMARY_NETWORK: (0, 0), MADE_UP: (0, 5)}
-        here.clock.now += 0.1
+        services.clock.now += 0.1
         following.expire()
         assert peers.wanted == {}
         assert list(tracked_weights(following)) == [PRIMARY_NETWORK]
@@ -143,8 +143,8 @@ async def test_a_named_subnet_is_followed_until_ten_minutes_after_its_use() -> N
 
 async def test_the_number_of_named_subnets_is_bounded() -> None:
     peers = Peers()
-    async with world(max_tracked_by_request=3) as here:
-        following = here.build_tracker(peers)
+    async with started_services(max_tracked_by_request=3) as services:
+        following = services.build_tracker(peers)
         named = [SubnetID(bytes([n]) * 32) for n in range(1, 9)]
         for subnet_id in named:
             with following.track(subnet_id, members(1)):
@@ -154,25 +154,25 @@ async def test_the_number_of_named_subnets_is_bounded() -> None:
 
 async def test_nodes_of_a_set_at_an_older_height_are_wanted_while_it_is_used() -> None:
     peers = Peers()
-    async with world(tracked_subnet_ids=(L1,)) as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services(tracked_subnet_ids=(L1,)) as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         await following.refresh()
         with following.track(L1, members(7)):
             assert peers.wanted[L1] == L1_NODES | {nth_node(7)}
-        here.clock.now += 600.0
+        services.clock.now += 600.0
         following.expire()
         assert peers.wanted[L1] == L1_NODES
 
 
 async def test_using_a_tracked_set_does_not_change_the_wanted_nodes() -> None:
     peers = Peers()
-    async with world(tracked_subnet_ids=(L1,)) as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services(tracked_subnet_ids=(L1,)) as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         await following.refresh()
         before = peers.follows
-        current = await here.sets.at(L1, 19, named=False)
+        current = await services.sets.at(L1, 19, named=False)
         for _ in range(100):
             with following.track(L1, current):
                 pass
@@ -181,9 +181,9 @@ async def test_using_a_tracked_set_does_not_change_the_wanted_nodes() -> None:
 
 async def test_hints_are_passed_on_for_wanted_nodes_only() -> None:
     peers = Peers()
-    async with world() as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services() as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         assert await following.discover()
         assert peers.hints == []
         await following.refresh()
@@ -193,26 +193,26 @@ async def test_hints_are_passed_on_for_wanted_nodes_only() -> None:
 
 async def test_a_newly_named_subnet_gets_its_hints_at_once() -> None:
     peers = Peers()
-    async with world() as here:
-        following = here.build_tracker(peers)
+    async with started_services() as services:
+        following = services.build_tracker(peers)
         await following.discover()
-        with following.track(L1, await here.sets.at(L1, 19, named=False)):
+        with following.track(L1, await services.sets.at(L1, 19, named=False)):
             assert {hint[0] for hint in peers.hints} == L1_NODES
 
 
 async def test_connected_nodes_get_no_hints() -> None:
     peers = Peers(connected_nodes=set(PRIMARY_NODES))
-    async with world() as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services() as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         await following.discover()
         await following.refresh()
     assert peers.hints == []
 
 
 async def test_a_dead_info_node_is_reported_without_a_failure() -> None:
-    async with world(RecordedNode({PEERS: lambda _: web.Response(status=500)})) as here:
-        assert not await here.build_tracker(Peers()).discover()
+    async with started_services(RecordedNode({PEERS: lambda _: web.Response(status=500)})) as services:
+        assert not await services.build_tracker(Peers()).discover()
 
 
 async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() -> None:
@@ -225,8 +225,8 @@ async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() ->
         ]
     )
     peers = Peers(connected_nodes={nth_node(0), nth_node(1)})
-    async with world() as here:
-        following = here.build_tracker(peers)
+    async with started_services() as services:
+        following = services.build_tracker(peers)
         assert MADE_UP not in tracked_weights(following)
         with following.track(MADE_UP, shared):
             assert tracked_weights(following)[MADE_UP] == (30, 42)
@@ -236,9 +236,9 @@ async def test_each_key_counts_once_however_many_of_its_nodes_are_connected() ->
 
 async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() -> None:
     peers = Peers(connected_nodes=PRIMARY_NODES | {node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV")})
-    async with world(tracked_subnet_ids=(L1, PRIMARY_NETWORK)) as here:
-        await here.heights.poll()
-        following = here.build_tracker(peers)
+    async with started_services(tracked_subnet_ids=(L1, PRIMARY_NETWORK)) as services:
+        await services.heights.poll()
+        following = services.build_tracker(peers)
         assert [(node_id.subnet_id, node_id.is_known, node_id.total) for node_id in following.readiness()] == [
             (PRIMARY_NETWORK, False, 0),
             (L1, False, 0),
@@ -257,8 +257,8 @@ async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() ->
 async def test_the_tracker_starts_before_the_node_is_up() -> None:
     peers = Peers()
     node = RecordedNode({HEIGHT: lambda _: web.Response(status=500), PEERS: lambda _: web.Response(status=500)})
-    async with world(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as here:
-        running = [asyncio.create_task(node_id.run()) for node_id in (here.heights, here.build_tracker(peers))]
+    async with started_services(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as services:
+        running = [asyncio.create_task(node_id.run()) for node_id in (services.heights, services.build_tracker(peers))]
         await asyncio.sleep(0.1)
         assert not peers.wanted
         node.answers.clear()
@@ -272,14 +272,14 @@ async def test_the_tracker_starts_before_the_node_is_up() -> None:
 
 async def test_info_nodes_are_not_called_once_all_validators_are_connected() -> None:
     peers = Peers(connected_nodes=set(PRIMARY_NODES))
-    async with world(validator_refresh_period_s=0.02) as here:
-        await here.heights.poll()
-        running = asyncio.create_task(here.build_tracker(peers).run())
+    async with started_services(validator_refresh_period_s=0.02) as services:
+        await services.heights.poll()
+        running = asyncio.create_task(services.build_tracker(peers).run())
         await until(lambda: PRIMARY_NETWORK in peers.wanted)
-        calls = here.node.calls[PEERS]
+        calls = services.node.calls[PEERS]
         await asyncio.sleep(0.3)
-        assert here.node.calls[PEERS] <= calls + 1
+        assert services.node.calls[PEERS] <= calls + 1
         peers.connected_nodes.clear()
-        await until(lambda: here.node.calls[PEERS] > calls + 1)
+        await until(lambda: services.node.calls[PEERS] > calls + 1)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

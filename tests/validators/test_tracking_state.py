@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.validators.world import nth_key, nth_node
+from tests.validators.fixtures import nth_key, nth_node
 from warpseal.validators.tracking_state import TrackedSubnets
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.api.world import MESSAGE, SETTINGS
+from tests.api.fixtures import MESSAGE, SETTINGS
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
 from warpseal.api.errors import Dialect, error_response

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.api.world import (
+from tests.api.fixtures import (
     KEBAB,
     MESSAGE,
     NETWORK_ID,
@@ -19,8 +19,8 @@ from tests.api.world import (
     SIGNED,
     SUBNET,
     V1,
+    ApiSetup,
     ScriptedAggregator,
-    World,
     aggregation,
     client_of,
     serving,
@@ -59,18 +59,18 @@ def failing(error: Exception) -> ScriptedAggregator:
 
 
 async def test_v1_answers_201_with_bare_hex() -> None:
-    world = World()
-    async with client_of(world) as client:
+    setup = ApiSetup()
+    async with client_of(setup) as client:
         answer = await client.post(V1, json=BODY, headers={"x-glacier-api-key": "k"})
         assert answer.status == 201
         assert answer.headers["content-type"] == "application/json"
         assert await answer.json() == {"signedMessage": SIGNED.hex()}
-    assert world.aggregator.requests == [AggregationRequest(MESSAGE, b"", None, 67, 0, None, None)]
+    assert setup.aggregator.requests == [AggregationRequest(MESSAGE, b"", None, 67, 0, None, None)]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 async def test_the_kebab_path_answers_200_to_post_and_put_as_the_reference_does(method: str) -> None:
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         answer = await client.request(method, KEBAB, json=BODY)
         assert answer.status == 200
         assert answer.headers["content-type"] == "application/json"
@@ -78,16 +78,16 @@ async def test_the_kebab_path_answers_200_to_post_and_put_as_the_reference_does(
 
 
 async def test_both_paths_take_both_spellings() -> None:
-    world = World()
-    async with client_of(world) as client:
+    setup = ApiSetup()
+    async with client_of(setup) as client:
         for path, height_key in ((V1, "pchain-height"), (KEBAB, "pChainHeight")):
             async with client.post(path, json={**BODY, height_key: 7}) as answer:
                 assert answer.ok
-    assert [request.height for request in world.aggregator.requests] == [7, 7]
+    assert [request.height for request in setup.aggregator.requests] == [7, 7]
 
 
 async def test_the_answer_names_the_height_and_subnet_that_were_used() -> None:
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         answer = await client.post(KEBAB, json=BODY)
         assert answer.headers["X-Warpseal-P-Chain-Height"] == "19"
         assert answer.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(SUBNET)
@@ -95,14 +95,14 @@ async def test_the_answer_names_the_height_and_subnet_that_were_used() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "DELETE"])
 async def test_a_probe_of_the_kebab_path_gets_the_400_of_the_reference(method: str) -> None:
-    world = World()
-    async with client_of(world) as client:
+    setup = ApiSetup()
+    async with client_of(setup) as client:
         answer = await client.request(method, KEBAB)
         assert answer.status == 400
         assert answer.headers["content-type"] == "application/json"
         if method != "HEAD":
             assert (await answer.json())["error"].startswith("Could not decode request body: ")
-    assert world.aggregator.requests == []
+    assert setup.aggregator.requests == []
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ async def test_a_probe_of_the_kebab_path_gets_the_400_of_the_reference(method: s
     [(1, ["mainnet"]), (5, ["fuji", "testnet"]), (88888, ["mainnet", "fuji", "testnet"])],
 )
 async def test_the_network_id_decides_which_network_names_are_served(network_id: int, served: list[str]) -> None:
-    world = World(network_id=network_id)
-    async with client_of(world) as client:
+    setup = ApiSetup(network_id=network_id)
+    async with client_of(setup) as client:
         for name in ("mainnet", "fuji", "testnet", "FUJI", "nope"):
             async with client.post(V1.replace("fuji", name), json=BODY) as answer:
                 assert answer.status == (201 if name.lower() in served else 404)
@@ -123,8 +123,8 @@ async def test_the_network_id_decides_which_network_names_are_served(network_id:
 
 
 async def test_the_network_names_can_be_configured() -> None:
-    world = World(network_id=1).with_settings(network_names=("DevNet",))
-    async with client_of(world) as client:
+    setup = ApiSetup(network_id=1).with_settings(network_names=("DevNet",))
+    async with client_of(setup) as client:
         async with client.post(V1.replace("fuji", "devnet"), json=BODY) as answer:
             assert answer.status == 201
         async with client.post(V1.replace("fuji", "mainnet"), json=BODY) as answer:
@@ -154,8 +154,8 @@ OUTCOMES: list[tuple[WarpsealError, int, int, str]] = [
 async def test_errors_of_the_service_have_their_status_in_each_dialect(
     error: WarpsealError, v1: int, kebab: int, code: str
 ) -> None:
-    world = World(aggregator=failing(error))
-    async with client_of(world) as client:
+    setup = ApiSetup(aggregator=failing(error))
+    async with client_of(setup) as client:
         async with client.post(V1, json=BODY) as answer:
             reply = await answer.json()
             assert (answer.status, reply["statusCode"], reply["error"]) == (v1, v1, answer.reason)
@@ -174,8 +174,8 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
 
 @pytest.mark.parametrize(("named_s", "sent"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")])
 async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None, sent: str) -> None:
-    world = World(aggregator=failing(QuorumNotReached(shortfall(Verdict.WAIT, named_s), at_deadline=True)))
-    async with client_of(world) as client:
+    setup = ApiSetup(aggregator=failing(QuorumNotReached(shortfall(Verdict.WAIT, named_s), at_deadline=True)))
+    async with client_of(setup) as client:
         for path in (V1, KEBAB):
             async with client.post(path, json=BODY) as answer:
                 assert answer.headers["Retry-After"] == sent
@@ -185,8 +185,8 @@ async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:
     lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "", 0.0, None)
     missing = replace(shortfall(Verdict.WAIT).missing[0], connections=(lost,))
     lacking = replace(shortfall(Verdict.WAIT), missing=(missing,))
-    world = World(aggregator=failing(QuorumNotReached(lacking, at_deadline=False)))
-    async with client_of(world) as client:
+    setup = ApiSetup(aggregator=failing(QuorumNotReached(lacking, at_deadline=False)))
+    async with client_of(setup) as client:
         for path in (V1, KEBAB):
             assert "10.0.0.1" in await (await client.post(path, json=BODY)).text()
             for name in ("X-Forwarded-For", "Forwarded", "X_Forwarded_Host"):
@@ -196,8 +196,8 @@ async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:
 async def test_an_internal_error_is_json_without_its_text_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    world = World(aggregator=failing(RuntimeError("secret")))
-    async with client_of(world) as client:
+    setup = ApiSetup(aggregator=failing(RuntimeError("secret")))
+    async with client_of(setup) as client:
         for path in (V1, KEBAB):
             async with client.post(path, json=BODY, headers={"X-Request-Id": "abc"}) as answer:
                 text = await answer.text()
@@ -222,7 +222,7 @@ async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
         ("POST", "/ready", 405, "method_not_allowed"),
         ("BREW", "/health", 400, "malformed_http"),
     ]
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         for method, path, status, code in expected:
             async with client.request(method, path) as answer:
                 reply = await answer.json()
@@ -238,8 +238,8 @@ async def test_a_request_id_is_echoed_and_reaches_the_service() -> None:
         seen.append(request_id.get())
         return aggregation()
 
-    world = World(aggregator=ScriptedAggregator(note))
-    async with client_of(world) as client:
+    setup = ApiSetup(aggregator=ScriptedAggregator(note))
+    async with client_of(setup) as client:
         async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": "my request/1"}) as answer:
             assert answer.headers["X-Request-Id"] == "my request/1"
         async with client.get("/nope", headers={"X-Request-Id": "i" * 128}) as answer:
@@ -254,7 +254,7 @@ async def test_a_request_id_is_echoed_and_reaches_the_service() -> None:
 
 async def test_each_request_is_logged_on_a_single_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "warpseal.api")
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         await (await client.post(KEBAB, json=BODY)).read()
         await (await client.post(V1, json={})).read()
         await (await client.get("/health")).read()
@@ -279,8 +279,8 @@ async def test_a_disconnected_client_cancels_only_its_own_wait(caplog: pytest.Lo
             cancelled.set()
         return aggregation()
 
-    world = World(aggregator=ScriptedAggregator(wait))
-    async with client_of(world) as client:
+    setup = ApiSetup(aggregator=ScriptedAggregator(wait))
+    async with client_of(setup) as client:
         leaving = asyncio.create_task(client.post(KEBAB, json=BODY))
         await started.wait()
         leaving.cancel()
@@ -312,8 +312,8 @@ async def _post(client: aiohttp.ClientSession, path: str) -> tuple[int, dict[str
 
 async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
     gate = Gate()
-    world = World(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=8)
-    async with client_of(world) as client:
+    setup = ApiSetup(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=8)
+    async with client_of(setup) as client:
         holding = [asyncio.create_task(_post(client, KEBAB)) for _ in range(4)]
         await gate.until_waiting(4)
         async with client.post(V1, json=BODY) as answer:
@@ -335,10 +335,10 @@ async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
 
 async def test_all_clients_together_have_a_limit() -> None:
     gate = Gate()
-    world = World(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=4)
+    setup = ApiSetup(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=4)
     local: Callable[[str], aiohttp.TCPConnector] = lambda host: aiohttp.TCPConnector(local_addr=(host, 0))  # noqa: E731
     async with (
-        serving(world.app()) as server,
+        serving(setup.app()) as server,
         aiohttp.ClientSession(server.url, connector=local("127.0.0.1")) as one,
         aiohttp.ClientSession(server.url, connector=local("127.0.0.2")) as two,
         aiohttp.ClientSession(server.url, connector=local("127.0.0.3")) as three,
@@ -352,12 +352,12 @@ async def test_all_clients_together_have_a_limit() -> None:
 
 
 async def test_requests_and_answers_are_counted() -> None:
-    world = World()
-    async with client_of(world) as client:
+    setup = ApiSetup()
+    async with client_of(setup) as client:
         await _post(client, KEBAB)
         await (await client.get("/nope")).read()
         await (await client.post(V1, json={})).read()
-    page = (await world.metrics.snapshot())().decode()
+    page = (await setup.metrics.snapshot())().decode()
     assert 'warpseal_http_requests_total{route="/aggregate-signatures",status="200"} 1.0' in page
     assert 'warpseal_http_requests_total{route="unknown",status="404"} 1.0' in page
     assert "\nsignature_aggregator_agg_sigs_req_count 2\n" in page

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.api.world import SIGNED, SUBNET, V1, World, client_of, shortfall
+from tests.api.fixtures import SIGNED, SUBNET, V1, ApiSetup, client_of, shortfall
 from warpseal.errors import (
     MalformedTransactionHash,
     MessageSuperseded,
@@ -29,28 +29,28 @@ PATH = f"{V1}/{id_text(TX_ID)}"
 
 @pytest.mark.parametrize("text", [id_text(TX_ID), "0x" + TX_ID.hex(), TX_ID.hex()])
 async def test_a_hash_is_cb58_or_hex(text: str) -> None:
-    world = World()
-    async with client_of(world) as client, client.get(f"{V1}/{text}") as response:
+    setup = ApiSetup()
+    async with client_of(setup) as client, client.get(f"{V1}/{text}") as response:
         assert response.status == 201
         assert await response.json() == {"signedMessage": SIGNED.hex()}
         assert response.headers["X-Warpseal-P-Chain-Height"] == "19"
         assert response.headers["X-Warpseal-P-Chain-Height-Source"] == "epoch"
         assert response.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(SUBNET)
-    assert world.l1_messages.requests == [L1Request(TX_ID, 67, 0)]
+    assert setup.l1_messages.requests == [L1Request(TX_ID, 67, 0)]
 
 
 async def test_a_header_marks_a_message_that_no_node_has_checked() -> None:
-    world = World()
-    async with client_of(world) as client:
+    setup = ApiSetup()
+    async with client_of(setup) as client:
         async with client.get(PATH) as response:
             assert "X-Warpseal-Unchecked" not in response.headers
-        world.l1_messages.answer = replace(world.l1_messages.answer, is_unchecked=True)
+        setup.l1_messages.answer = replace(setup.l1_messages.answer, is_unchecked=True)
         async with client.get(PATH) as response:
             assert (response.status, response.headers["X-Warpseal-Unchecked"]) == (201, "node_unavailable")
 
 
 async def test_every_parameter_reaches_the_service() -> None:
-    world = World()
+    setup = ApiSetup()
     query = {
         "quorumPercentage": "80",
         "quorum-percentage-buffer": "5",
@@ -59,37 +59,37 @@ async def test_every_parameter_reaches_the_service() -> None:
         "justification": "0x0a24",
         "timeoutSeconds": "7.5",
     }
-    async with client_of(world) as client, client.get(PATH, params=query) as response:
+    async with client_of(setup) as client, client.get(PATH, params=query) as response:
         assert response.status == 201
-    assert world.l1_messages.requests == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.5)]
+    assert setup.l1_messages.requests == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.5)]
 
 
 async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() -> None:
-    world = World()
-    async with client_of(world) as client:
+    setup = ApiSetup()
+    async with client_of(setup) as client:
         for given in ("0", str(2**64 - 1)):
             async with client.get(PATH, params={"pChainHeight": given}) as response:
                 assert response.status == 201
         async with client.get(PATH) as response:
             assert response.status == 201
-    assert [request.height for request in world.l1_messages.requests] == [0, 0, None]
+    assert [request.height for request in setup.l1_messages.requests] == [0, 0, None]
 
 
 async def test_a_superseded_message_is_returned_with_the_current_state() -> None:
-    world = World()
-    world.l1_messages.answer = replace(world.l1_messages.answer, superseded={"registered": False})
-    async with client_of(world) as client, client.get(PATH) as response:
+    setup = ApiSetup()
+    setup.l1_messages.answer = replace(setup.l1_messages.answer, superseded={"registered": False})
+    async with client_of(setup) as client, client.get(PATH) as response:
         assert response.status == 201
         assert await response.json() == {"signedMessage": SIGNED.hex(), "superseded": {"registered": False}}
 
 
 async def test_explain_mode_answers_200_without_a_message() -> None:
-    world = World()
-    async with client_of(world) as client, client.get(PATH, params={"explain": "true"}) as response:
+    setup = ApiSetup()
+    async with client_of(setup) as client, client.get(PATH, params={"explain": "true"}) as response:
         assert response.status == 200
         assert await response.json() == {"transaction": {"id": "a"}}
-    assert world.l1_messages.requests == []
-    assert len(world.l1_messages.explained) == 1
+    assert setup.l1_messages.requests == []
+    assert len(setup.l1_messages.explained) == 1
 
 
 @pytest.mark.parametrize(
@@ -108,17 +108,17 @@ async def test_explain_mode_answers_200_without_a_message() -> None:
     ],
 )
 async def test_a_bad_parameter_is_named(query: str, code: str, field: str) -> None:
-    world = World()
-    async with client_of(world) as client, client.get(f"{PATH}?{query}") as response:
+    setup = ApiSetup()
+    async with client_of(setup) as client, client.get(f"{PATH}?{query}") as response:
         assert response.status == 400
         body = await response.json()
     assert (body["code"], body["detail"]["field"]) == (code, field)
-    assert world.l1_messages.requests == []
+    assert setup.l1_messages.requests == []
 
 
 @pytest.mark.parametrize("text", ["x", "0x12", id_text(TX_ID)[:-1], "0x" + "g" * 64])
 async def test_a_malformed_hash_is_a_400(text: str) -> None:
-    async with client_of(World()) as client, client.get(f"{V1}/{text}") as response:
+    async with client_of(ApiSetup()) as client, client.get(f"{V1}/{text}") as response:
         assert response.status == 400
         assert (await response.json())["code"] == "malformed_transaction_hash"
 
@@ -138,9 +138,9 @@ async def test_a_malformed_hash_is_a_400(text: str) -> None:
     ],
 )
 async def test_errors_have_the_specification_s_statuses(error: WarpsealError, status: int) -> None:
-    world = World()
-    world.l1_messages.error = error
-    async with client_of(world) as client, client.get(PATH) as response:
+    setup = ApiSetup()
+    setup.l1_messages.error = error
+    async with client_of(setup) as client, client.get(PATH) as response:
         assert response.status == status
         body = await response.json()
         assert body["statusCode"] == status
@@ -150,19 +150,19 @@ async def test_errors_have_the_specification_s_statuses(error: WarpsealError, st
 
 
 async def test_another_network_is_a_404() -> None:
-    async with client_of(World(network_id=5)) as client, client.get(PATH.replace("fuji", "mainnet")) as response:
+    async with client_of(ApiSetup(network_id=5)) as client, client.get(PATH.replace("fuji", "mainnet")) as response:
         assert response.status == 404
         assert (await response.json())["code"] == "network_not_served"
 
 
 async def test_a_post_is_refused_with_the_allowed_method() -> None:
-    async with client_of(World()) as client, client.post(PATH) as response:
+    async with client_of(ApiSetup()) as client, client.post(PATH) as response:
         assert (await response.json())["code"] == "method_not_allowed"
 
 
 async def test_ready_shows_background_services_without_depending_on_them() -> None:
-    world = World(background={"degraded": ["the store is down"], "index": {"lagBlocks": 7}})
-    async with client_of(world) as client, client.get("/ready") as response:
+    setup = ApiSetup(background={"degraded": ["the store is down"], "index": {"lagBlocks": 7}})
+    async with client_of(setup) as client, client.get("/ready") as response:
         assert response.status == 200
         body = await response.json()
     assert body["ready"]

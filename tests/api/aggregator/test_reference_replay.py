@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from tests.api.aggregator.reference_table import EXPECTED, REFUSED_BEFORE_AGGREGATION, SIGNED, Exchange, load_exchanges
-from tests.api.world import ScriptedAggregator, World, aggregation, client_of, serving
+from tests.api.fixtures import ApiSetup, ScriptedAggregator, aggregation, client_of, serving
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.errors import ERROR_TABLE
 from warpseal.api.probes import MetricsPage
@@ -41,8 +41,8 @@ def test_the_statuses_of_the_table_are_those_of_the_error_table() -> None:
 @pytest.mark.parametrize("position", REFUSED_BEFORE_AGGREGATION)
 async def test_responses_made_by_the_endpoint_match_the_table(position: int) -> None:
     exchange, expected = EXCHANGES[position], EXPECTED[position]
-    world = World()
-    async with client_of(world) as client:
+    setup = ApiSetup()
+    async with client_of(setup) as client:
         answer = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
         reply = await answer.json()
     assert (answer.status, reply["code"]) == (expected.status, expected.code)
@@ -52,7 +52,7 @@ async def test_responses_made_by_the_endpoint_match_the_table(position: int) -> 
         assert text.startswith(json.loads(exchange.body)["error"] + ": ")
     else:
         assert expected.text in text
-    assert world.aggregator.requests == []
+    assert setup.aggregator.requests == []
 
 
 @pytest.mark.parametrize("position", SIGNED)
@@ -65,7 +65,7 @@ async def test_a_signed_message_is_answered_byte_for_byte_as_the_reference_does(
         assert signed.startswith(request.message.raw)
         return aggregation(signed)
 
-    async with client_of(World(aggregator=ScriptedAggregator(answer_as_recorded))) as client:
+    async with client_of(ApiSetup(aggregator=ScriptedAggregator(answer_as_recorded))) as client:
         answer = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
         assert await answer.text() == exchange.body
     assert (answer.status, answer.headers["content-type"]) == (exchange.status, exchange.content_type)
@@ -73,7 +73,7 @@ async def test_a_signed_message_is_answered_byte_for_byte_as_the_reference_does(
 
 async def test_health_has_the_keys_of_the_reference() -> None:
     recorded = json.loads(EXCHANGES[63].body)
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         answer = await client.get("/health")
         reply = await answer.json()
     assert answer.status == EXCHANGES[63].status
@@ -83,8 +83,8 @@ async def test_health_has_the_keys_of_the_reference() -> None:
 
 
 async def test_the_metrics_page_has_every_series_of_the_reference_with_its_type_and_help() -> None:
-    world = World()
-    app = metrics_app(MetricsPage(world.metrics), world.settings, world.metrics)
+    setup = ApiSetup()
+    app = metrics_app(MetricsPage(setup.metrics), setup.settings, setup.metrics)
     async with serving(app) as server, aiohttp.ClientSession(server.url) as client:
         answer = await client.get("/metrics")
         page = (await answer.text()).splitlines()

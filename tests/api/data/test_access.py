@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemoryKeyStore, World, client_of
+from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, Clock, DataApiSetup, MemoryKeyStore, client_of
 from warpseal.api.client_network import client_network
 from warpseal.api.data.access import KEY_TTL_S, ApiAccess
 from warpseal.api.data.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
@@ -29,58 +29,58 @@ def secrets_with(text: str = KEY, revoked_at: float | None = None, per_minute: i
     return MemoryKeyStore({digest: ApiKey("explorer", digest, text[-4:], per_minute, 0, 1.0, revoked_at)})
 
 
-async def fetch(world: World, path: str = P_TXS, **headers: str) -> tuple[int, Any, Any]:
-    async with client_of(world) as client, client.get(path, headers=headers) as answer:
+async def fetch(setup: DataApiSetup, path: str = P_TXS, **headers: str) -> tuple[int, Any, Any]:
+    async with client_of(setup) as client, client.get(path, headers=headers) as answer:
         return answer.status, answer.headers, await answer.json()
 
 
 async def test_no_key_is_required_by_default_and_an_unknown_key_is_ignored() -> None:
     for headers in ({}, {"x-glacier-api-key": "ac_whatever"}, {"x-service-api-key": new_key_text()}):
-        assert (await fetch(World(), **headers))[0] == 200
+        assert (await fetch(DataApiSetup(), **headers))[0] == 200
 
 
 @pytest.mark.parametrize("name", ["x-service-api-key", "x-glacier-api-key", "X-Service-Api-Key"])
 async def test_a_required_key_is_accepted_in_both_headers(name: str) -> None:
-    world = World(key_store=secrets_with()).with_data(require_api_key=True)
-    status, headers, _ = await fetch(world, **{name: KEY})
+    setup = DataApiSetup(key_store=secrets_with()).with_data(require_api_key=True)
+    status, headers, _ = await fetch(setup, **{name: KEY})
     assert (status, headers["cache-control"]) == (200, "private, no-cache")
 
 
 async def test_a_missing_key_is_unauthorized_and_a_wrong_or_revoked_key_is_forbidden() -> None:
-    world = World(key_store=secrets_with()).with_data(require_api_key=True)
-    status, _, body = await fetch(world)
+    setup = DataApiSetup(key_store=secrets_with()).with_data(require_api_key=True)
+    status, _, body = await fetch(setup)
     assert (status, body["error"], body["code"]) == (401, "Unauthorized", "api_key_required")
     for wrong in ("x", new_key_text(), KEY[:-1] + ("a" if KEY[-1] != "a" else "b")):
-        status, _, body = await fetch(world, **{"x-service-api-key": wrong})
+        status, _, body = await fetch(setup, **{"x-service-api-key": wrong})
         assert (status, body["error"], body["code"]) == (403, "Forbidden", "api_key_refused")
-    revoked = World(key_store=secrets_with(revoked_at=2.0)).with_data(require_api_key=True)
+    revoked = DataApiSetup(key_store=secrets_with(revoked_at=2.0)).with_data(require_api_key=True)
     assert (await fetch(revoked, **{"x-service-api-key": KEY}))[0] == 403
 
 
 async def test_malformed_keys_are_not_looked_up_and_valid_ones_are_cached() -> None:
     secrets = secrets_with()
-    world = World(key_store=secrets).with_data(require_api_key=True)
-    async with client_of(world) as client:
+    setup = DataApiSetup(key_store=secrets).with_data(require_api_key=True)
+    async with client_of(setup) as client:
         for text in ("x", "wsk_111", KEY, KEY, KEY):
             async with client.get(P_TXS, headers={"x-service-api-key": text}):
                 pass
         assert secrets.looked_up == 1
         secrets.keys.clear()
-        world.clock.now += KEY_TTL_S + 1
+        setup.clock.now += KEY_TTL_S + 1
         async with client.get(P_TXS, headers={"x-service-api-key": KEY}) as answer:
             assert answer.status == 403
 
 
 async def test_a_store_that_is_down_refuses_requests_only_if_a_key_is_required() -> None:
-    world = World(key_store=MemoryKeyStore(error=StoreDown("the disk is full")))
-    assert (await fetch(world, **{"x-service-api-key": KEY}))[0] == 200
-    status, _, body = await fetch(world.with_data(require_api_key=True), **{"x-service-api-key": KEY})
+    setup = DataApiSetup(key_store=MemoryKeyStore(error=StoreDown("the disk is full")))
+    assert (await fetch(setup, **{"x-service-api-key": KEY}))[0] == 200
+    status, _, body = await fetch(setup.with_data(require_api_key=True), **{"x-service-api-key": KEY})
     assert (status, body["code"]) == (503, "store_down")
 
 
 async def test_a_key_has_its_own_limit_and_answers_show_the_rest() -> None:
-    world = World(key_store=secrets_with())
-    async with client_of(world) as client:
+    setup = DataApiSetup(key_store=secrets_with())
+    async with client_of(setup) as client:
 
         async def ask(path: str) -> tuple[int, str, str | None]:
             async with client.get(path, headers={"x-glacier-api-key": KEY}) as answer:
@@ -100,17 +100,17 @@ async def test_a_key_has_its_own_limit_and_answers_show_the_rest() -> None:
                 "ratelimit-reset": "4",
             }
             assert answer.headers["retry-after"] == "4"
-        world.clock.now += 4
+        setup.clock.now += 4
         assert await ask(P_TXS) == (200, "0", None)
 
 
 async def test_loopback_clients_are_limited_only_by_a_setting() -> None:
-    world = World().with_data(rate_limit_per_minute=100)
-    async with client_of(world) as client:
+    setup = DataApiSetup().with_data(rate_limit_per_minute=100)
+    async with client_of(setup) as client:
         for _ in range(3):
             async with client.get(P_TXS) as answer:
                 assert (answer.status, "ratelimit-limit" in answer.headers) == (200, False)
-    async with client_of(world.with_data(rate_limit_loopback=True)) as client:
+    async with client_of(setup.with_data(rate_limit_loopback=True)) as client:
         statuses = []
         for _ in range(3):
             async with client.get(P_TXS) as answer:
@@ -208,7 +208,7 @@ def test_no_caller_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple
 
 async def test_a_known_key_is_logged_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "warpseal.api"):
-        await fetch(World(key_store=secrets_with()), **{"x-service-api-key": KEY})
+        await fetch(DataApiSetup(key_store=secrets_with()), **{"x-service-api-key": KEY})
     (line,) = [record for record in caplog.records if record.message == "request"]
     assert line.__dict__["api_key"] == "explorer"
     assert KEY not in str(line.__dict__)

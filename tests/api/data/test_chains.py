@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from tests.api.data import samples as s
+from tests.api.data.fixtures import NETWORK, P_BLOCKS, DataApiSetup, get, indexed
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
-from tests.api.data.world import NETWORK, P_BLOCKS, World, get, indexed
 from tests.node.recorded_node import L1_CHAIN, recorded_result
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import Address, bech32_text
@@ -65,8 +65,8 @@ async def test_a_block_has_every_known_field() -> None:
 
 async def test_blocks_of_the_c_chain_are_named_in_hex_and_count_their_atomic_transactions() -> None:
     block = s.p_block(71, PrimaryChain.C, tx_ids=(s.tx_id(1), s.tx_id(2)), kind="EvmBlock")
-    world = indexed(all_blocks=[s.p_block(1), block, s.p_block(72, PrimaryChain.C, tx_ids=())])
-    page = await get(world, NETWORK + "/blockchains/c-chain/blocks")
+    setup = indexed(all_blocks=[s.p_block(1), block, s.p_block(72, PrimaryChain.C, tx_ids=())])
+    page = await get(setup, NETWORK + "/blockchains/c-chain/blocks")
     assert [(item["blockNumber"], item["txCount"]) for item in page["blocks"]] == [("72", 0), ("71", 2)]
     assert page["blocks"][1]["blockHash"] == "0x" + s.block_id(71).hex()
 
@@ -132,9 +132,9 @@ async def test_two_numbers_of_a_genesis_are_numbers_for_sdks() -> None:
         json.loads(s.EVM_GENESIS) | {"baseFeePerGas": "0x34630b8a00", "airdropAmount": "0x" + "f" * 40}
     )
     chain = msgspec.structs.replace(s.EVM_CHAIN, genesis=genesis.encode())
-    world = indexed(blockchains=[chain])
-    plain = (await get(world, EVM))["genesisData"]
-    sdk = (await get(world.with_data(compat=Compat.SDK), EVM))["genesisData"]
+    setup = indexed(blockchains=[chain])
+    plain = (await get(setup, EVM))["genesisData"]
+    sdk = (await get(setup.with_data(compat=Compat.SDK), EVM))["genesisData"]
     assert (plain["baseFeePerGas"], plain["airdropAmount"]) == ("0x34630b8a00", "0x" + "f" * 40)
     assert (sdk["baseFeePerGas"], sdk["airdropAmount"]) == (225_000_000_000, float(2**160))
     assert {**sdk, "baseFeePerGas": "", "airdropAmount": ""} == {**plain, "baseFeePerGas": "", "airdropAmount": ""}
@@ -148,13 +148,13 @@ async def test_the_genesis_of_another_vm_is_hex() -> None:
 
 async def test_without_an_index_a_blockchain_comes_from_the_node() -> None:
     known = Blockchain(chain_id=s.EVM_CHAIN.chain_id, subnet_id=s.SUBNET, vm_id=b"\xe2" * 32, name="a", genesis=None)
-    world = World(index=None, node=MemoryNode(blockchains=[known]))
-    body = await get(world, EVM)
+    setup = DataApiSetup(index=None, node=MemoryNode(blockchains=[known]))
+    body = await get(setup, EVM)
     assert body.keys() == {"blockchainId", "vmId", "subnetId", "blockchainName"}
-    body = await get(world.with_data(compat=Compat.SDK), EVM)
+    body = await get(setup.with_data(compat=Compat.SDK), EVM)
     assert (body["createBlockTimestamp"], body["createBlockNumber"], body["evmChainId"]) == (0, "0", 0)
-    world.node.error = NodeUnavailable("the blockchain")
-    assert (await get(world, EVM, 502))["error"] == "Bad Gateway"
+    setup.node.error = NodeUnavailable("the blockchain")
+    assert (await get(setup, EVM, 502))["error"] == "Bad Gateway"
 
 
 async def test_the_p_chain_has_no_creating_transaction() -> None:
@@ -173,15 +173,15 @@ async def test_the_p_chain_has_no_creating_transaction() -> None:
 @pytest.mark.parametrize("change", [{"node_height": s.NOW}, {"is_node_behind": True}, {"first_height": 7}])
 async def test_an_incomplete_index_asks_the_node_for_a_missing_blockchain(change: dict[str, Any]) -> None:
     fresh = [replace(freshness, **change) for freshness in s.FRESH]
-    world = World(index=MemoryIndex(chains=fresh), node=MemoryNode(blockchains=[s.EVM_CHAIN]))
-    assert (await get(world, EVM))["evmChainId"] == 99999
-    world.node.blockchains.clear()
-    assert (await get(world, EVM, 404))["code"] == "unknown_chain"
+    setup = DataApiSetup(index=MemoryIndex(chains=fresh), node=MemoryNode(blockchains=[s.EVM_CHAIN]))
+    assert (await get(setup, EVM))["evmChainId"] == 99999
+    setup.node.blockchains.clear()
+    assert (await get(setup, EVM, 404))["code"] == "unknown_chain"
 
 
 async def test_a_complete_index_does_not_ask_the_node_for_a_missing_blockchain() -> None:
-    world = World(node=MemoryNode(error=NodeUnavailable("the blockchain")))
-    assert (await get(world, EVM, 404))["code"] == "unknown_chain"
+    setup = DataApiSetup(node=MemoryNode(error=NodeUnavailable("the blockchain")))
+    assert (await get(setup, EVM, 404))["code"] == "unknown_chain"
 
 
 async def test_an_unknown_blockchain_is_not_found_and_a_malformed_one_is_refused() -> None:
@@ -238,9 +238,9 @@ def test_invalid_values_of_a_genesis_are_left_out() -> None:
 
 
 async def test_chain_ids_are_listed_for_addresses_as_they_were_spelled() -> None:
-    world = indexed(txs=[s.p_tx(1), s.EXPORT, s.IMPORT, s.LINEAR_X])
+    setup = indexed(txs=[s.p_tx(1), s.EXPORT, s.IMPORT, s.LINEAR_X])
     account = "0x" + s.ACCOUNT.hex()
-    body = await get(world, LIST, addresses=f"P-{ALICE},{BOB},{account},{bech32_text('fuji', Address(b'9' * 20))}")
+    body = await get(setup, LIST, addresses=f"P-{ALICE},{BOB},{account},{bech32_text('fuji', Address(b'9' * 20))}")
     p, x, c = id_text(bytes(32)), id_text(s.CHAINS.x), id_text(s.CHAINS.c)
     assert body == {
         "addresses": [
@@ -264,9 +264,9 @@ async def test_addresses_are_required(params: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("path", [P_BLOCKS, LIST])
 async def test_without_an_index_there_is_no_history(path: str) -> None:
-    assert (await get(World(index=None), path, 404, **({"addresses": ALICE} if path == LIST else {})))["code"] == (
-        "index_not_enabled"
-    )
+    parameters = {"addresses": ALICE} if path == LIST else {}
+    body = await get(DataApiSetup(index=None), path, 404, **parameters)
+    assert body["code"] == "index_not_enabled"
 
 
 def test_the_genesis_of_a_recorded_l1_is_read() -> None:

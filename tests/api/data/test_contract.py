@@ -12,7 +12,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.api.data import samples as s
-from tests.api.data.world import World, indexed
+from tests.api.data.fixtures import DataApiSetup, indexed
 from warpseal.api.data.operations import CHAIN_IDS, OPERATIONS, REWARDS
 from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.document import document
@@ -28,10 +28,10 @@ EVERYTHING = indexed(
     all_rewards=[s.reward(1), s.reward(2)],
     all_validations=s.VALIDATIONS,
 ).with_data(rate_limit_per_minute=0, rate_limit_per_day=0)
-WORLDS: Final = {
+SETUPS: Final = {
     "indexed": EVERYTHING,
     "sdk": EVERYTHING.with_data(compat=Compat.SDK),
-    "node only": World(index=None).with_data(rate_limit_per_minute=0, rate_limit_per_day=0),
+    "node only": DataApiSetup(index=None).with_data(rate_limit_per_minute=0, rate_limit_per_day=0),
 }
 # No text is likely to be an id or an address by chance; these make most requests go all the way.
 CHAINS = ["p-chain", "x-chain", "c-chain", *(id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN))]
@@ -49,10 +49,10 @@ IN_QUERY: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("setup", SETUPS)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: item.name)
-def test_responses_match_the_openapi_document(operation: Any, world: str) -> None:
-    app = WORLDS[world].app()
+def test_responses_match_the_openapi_document(operation: Any, setup: str) -> None:
+    app = SETUPS[setup].app()
     schema = schemathesis.openapi.from_dict(document())
     schema.app = app
     strategy = schema[operation.path]["GET"].as_strategy()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.api.data import samples as s
+from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, DataApiSetup, client_of, get, indexed
 from tests.api.data.memory_index import MemoryIndex
-from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, get, indexed
-from tests.api.world import exchange, serving
+from tests.api.fixtures import exchange, serving
 from warpseal.api.data.request_context import header_of
 from warpseal.api.data.responses import accepts_gzip
 from warpseal.chains.ids import bech32_text
@@ -40,10 +40,10 @@ async def test_every_answer_has_the_freshness_header(path: str) -> None:
 
 
 async def test_errors_have_the_freshness_header_and_no_answer_without_an_index_has() -> None:
-    async with client_of(World()) as client, client.get(P_TXS + "?pageSize=0") as answer:
+    async with client_of(DataApiSetup()) as client, client.get(P_TXS + "?pageSize=0") as answer:
         assert (answer.status, answer.headers["x-warpseal-index"]) == (400, INDEX_HEADER)
         assert answer.headers["cache-control"] == "no-store"
-    async with client_of(World(index=None)) as client, client.get(EVERYWHERE[-1]) as answer:
+    async with client_of(DataApiSetup(index=None)) as client, client.get(EVERYWHERE[-1]) as answer:
         assert (answer.status, "x-warpseal-index" in answer.headers) == (200, False)
 
 
@@ -58,10 +58,10 @@ def test_the_lag_is_the_age_of_the_newest_block_unless_a_reliable_node_has_no_ne
 
 
 async def test_a_chain_that_is_going_to_be_indexed_is_not_ready() -> None:
-    world = World(index=MemoryIndex(chains=[]), indexed=frozenset(PrimaryChain))
+    setup = DataApiSetup(index=MemoryIndex(chains=[]), indexed=frozenset(PrimaryChain))
     completed = f"{NETWORK}/validators/{node_id_text(s.NODE)}?validationStatus=completed"
     rewards = f"{NETWORK}/rewards?nodeIds={node_id_text(s.NODE)}"
-    async with client_of(world) as client:
+    async with client_of(setup) as client:
         for path in (P_TXS, P_BLOCKS, rewards, completed):
             async with client.get(path) as answer:
                 body = await answer.json()
@@ -70,15 +70,16 @@ async def test_a_chain_that_is_going_to_be_indexed_is_not_ready() -> None:
 
 
 async def test_rewards_without_an_indexed_p_chain_are_an_error() -> None:
-    world = World(index=MemoryIndex(chains=[freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.X]))
-    body = await get(world, f"{NETWORK}/rewards", 404, nodeIds=node_id_text(s.NODE))
+    x_only = [freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.X]
+    setup = DataApiSetup(index=MemoryIndex(chains=x_only))
+    body = await get(setup, f"{NETWORK}/rewards", 404, nodeIds=node_id_text(s.NODE))
     assert (body["code"], body["detail"]["missing"]) == ("index_not_enabled", "the p-chain")
 
 
 async def test_answers_of_a_chain_beyond_the_allowed_lag_are_refused() -> None:
-    world = indexed().with_data(max_index_lag_s=30.0)
+    setup = indexed().with_data(max_index_lag_s=30.0)
     x_txs = NETWORK + "/blockchains/x-chain/transactions"
-    async with client_of(world) as client:
+    async with client_of(setup) as client:
         async with client.get(x_txs) as answer:
             body = await answer.json()
             assert (answer.status, body["code"], answer.headers["retry-after"]) == (503, "index_stale", "10")
@@ -86,51 +87,51 @@ async def test_answers_of_a_chain_beyond_the_allowed_lag_are_refused() -> None:
             assert answer.headers["x-warpseal-index"] == INDEX_HEADER
         async with client.get(P_TXS) as answer:
             assert answer.status == 200
-    await get(world, EVERYWHERE[3], 503)
-    assert await get(world.with_data(max_index_lag_s=40.0), x_txs)
+    await get(setup, EVERYWHERE[3], 503)
+    assert await get(setup.with_data(max_index_lag_s=40.0), x_txs)
 
 
-async def headers_of(world: World, path: str, **headers: str) -> tuple[int, Any, bytes]:
-    async with client_of(world, auto_decompress=False) as client, client.get(path, headers=headers) as answer:
+async def headers_of(setup: DataApiSetup, path: str, **headers: str) -> tuple[int, Any, bytes]:
+    async with client_of(setup, auto_decompress=False) as client, client.get(path, headers=headers) as answer:
         return answer.status, answer.headers, await answer.read()
 
 
 async def test_a_response_that_the_client_has_cached_is_not_sent_again() -> None:
-    world = indexed(all_blocks=BLOCKS)
-    _, first, body = await headers_of(world, P_BLOCKS)
+    setup = indexed(all_blocks=BLOCKS)
+    _, first, body = await headers_of(setup, P_BLOCKS)
     assert first["cache-control"] == "public, no-cache"
     for known in (first["etag"], f'"x", {first["etag"]}', first["etag"].removeprefix("W/"), "*"):
-        status, headers, empty = await headers_of(world, P_BLOCKS, **{"If-None-Match": known})
+        status, headers, empty = await headers_of(setup, P_BLOCKS, **{"If-None-Match": known})
         assert (status, empty, headers["etag"]) == (304, b"", first["etag"])
         assert headers["x-warpseal-index"] == INDEX_HEADER
-    assert world.index is not None
-    world.index.all_blocks.append(s.p_block(31))
-    status, headers, other = await headers_of(world, P_BLOCKS, **{"If-None-Match": first["etag"]})
+    assert setup.index is not None
+    setup.index.all_blocks.append(s.p_block(31))
+    status, headers, other = await headers_of(setup, P_BLOCKS, **{"If-None-Match": first["etag"]})
     assert status == 200
     assert headers["etag"] != first["etag"]
     assert other != body
 
 
 async def test_final_answers_may_be_cached() -> None:
-    world = indexed(all_blocks=BLOCKS, blockchains=[s.EVM_CHAIN], txs=[s.p_tx(1), s.p_tx(2)])
-    token = (await get(world, P_BLOCKS, pageSize=2))["nextPageToken"]
+    setup = indexed(all_blocks=BLOCKS, blockchains=[s.EVM_CHAIN], txs=[s.p_tx(1), s.p_tx(2)])
+    token = (await get(setup, P_BLOCKS, pageSize=2))["nextPageToken"]
     final = [f"{P_BLOCKS}?pageToken={token}", f"{P_BLOCKS}?endTimestamp=1005", EVERYWHERE[2]]
-    kept = [(await headers_of(world, path))[1]["cache-control"] for path in final]
+    kept = [(await headers_of(setup, path))[1]["cache-control"] for path in final]
     assert kept == ["public, max-age=3600", "public, max-age=3600", "public, max-age=86400"]
     for path in (P_TXS, P_BLOCKS, f"{P_BLOCKS}?endTimestamp={s.NOW}", EVERYWHERE[3]):
-        assert (await headers_of(world, path))[1]["cache-control"] == "public, no-cache"
+        assert (await headers_of(setup, path))[1]["cache-control"] == "public, no-cache"
 
 
 async def test_long_answers_are_compressed_for_clients_that_accept_it() -> None:
-    world = indexed(all_blocks=BLOCKS)
-    _, plain_headers, plain = await headers_of(world, P_BLOCKS, **{"Accept-Encoding": "identity"})
+    setup = indexed(all_blocks=BLOCKS)
+    _, plain_headers, plain = await headers_of(setup, P_BLOCKS, **{"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain_headers
-    _, headers, body = await headers_of(world, P_BLOCKS, **{"Accept-Encoding": "br, gzip;q=0.5"})
+    _, headers, body = await headers_of(setup, P_BLOCKS, **{"Accept-Encoding": "br, gzip;q=0.5"})
     assert (headers["content-encoding"], headers["vary"]) == ("gzip", "Accept-Encoding")
     assert gzip.decompress(body) == plain
     assert len(body) < len(plain) / 2
     assert headers["etag"] == plain_headers["etag"]
-    _, headers, _ = await headers_of(world, EVERYWHERE[3], **{"Accept-Encoding": "gzip"})
+    _, headers, _ = await headers_of(setup, EVERYWHERE[3], **{"Accept-Encoding": "gzip"})
     assert "content-encoding" not in headers
 
 
@@ -153,12 +154,12 @@ def test_accept_encoding_is_read(given: str, accepts: bool) -> None:
 
 
 async def test_head_has_the_headers_of_get() -> None:
-    world = indexed(all_blocks=BLOCKS)
-    async with serving(world.app(), world.settings) as server:
+    setup = indexed(all_blocks=BLOCKS)
+    async with serving(setup.app(), setup.settings) as server:
         request = f"HEAD {P_BLOCKS} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
         answer = await exchange(server.port, request.encode())
         head, _, body = answer.partition(b"\r\n\r\n")
-    _, headers, whole = await headers_of(world, P_BLOCKS, **{"Accept-Encoding": "identity"})
+    _, headers, whole = await headers_of(setup, P_BLOCKS, **{"Accept-Encoding": "identity"})
     assert head.startswith(b"HTTP/1.1 200 OK")
     assert f"content-length: {len(whole)}".encode() in head.lower()
     assert headers["etag"].encode() in head
@@ -166,13 +167,13 @@ async def test_head_has_the_headers_of_get() -> None:
 
 
 async def test_a_preflight_allows_the_requested_headers() -> None:
-    world = World()
+    setup = DataApiSetup()
     preflight = {
         **CONSOLE,
         "Access-Control-Request-Method": "GET",
         "Access-Control-Request-Headers": "cache-control,expires,pragma,x-glacier-api-key",
     }
-    async with client_of(world) as client:
+    async with client_of(setup) as client:
         for path in (P_TXS, "/v1/nowhere"):
             async with client.options(path, headers=preflight) as answer:
                 assert answer.status == 204
@@ -195,8 +196,8 @@ async def test_a_web_page_may_read_responses_and_errors_with_their_headers() -> 
 
 
 async def test_web_pages_of_other_origins_read_no_response() -> None:
-    world = World().with_data(http_allowed_origins=("https://Console.example/",))
-    async with client_of(world) as client:
+    setup = DataApiSetup().with_data(http_allowed_origins=("https://Console.example/",))
+    async with client_of(setup) as client:
         async with client.get(P_TXS, headers=CONSOLE) as answer:
             assert answer.headers["access-control-allow-origin"] == CONSOLE["Origin"]
             assert "Origin" in answer.headers.getall("vary")
@@ -204,12 +205,12 @@ async def test_web_pages_of_other_origins_read_no_response() -> None:
             async with client.get(P_TXS, headers=headers) as answer:
                 assert answer.status == 200
                 assert "access-control-allow-origin" not in answer.headers
-    async with client_of(World().with_data(http_allowed_origins=())) as client:
+    async with client_of(DataApiSetup().with_data(http_allowed_origins=())) as client:
         preflight = {**CONSOLE, "Access-Control-Request-Method": "GET"}
         async with client.options(P_TXS, headers=preflight) as answer:
             assert answer.status != 204
 
 
 async def test_a_daemon_without_a_network_id_answers_an_error_after_a_timeout() -> None:
-    body = await get(World(is_open=False), P_TXS, 503)
+    body = await get(DataApiSetup(is_open=False), P_TXS, 503)
     assert body["code"] == "starting"

@@ -13,8 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.api.data import samples as s
-from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, Clock, MemoryKeyStore, World, client_of, get, indexed
-from tests.store.world import PATIENCE_S, sqlite_url, store_at
+from tests.api.data.fixtures import (
+    NETWORK,
+    P_BLOCKS,
+    P_TXS,
+    Clock,
+    DataApiSetup,
+    MemoryKeyStore,
+    client_of,
+    get,
+    indexed,
+)
+from tests.store.fixtures import PATIENCE_S, sqlite_url, store_at
 from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import (
     ROUNDING_S,
@@ -71,28 +81,28 @@ async def test_any_page_size_gives_the_same_items(params: dict[str, Any], repeat
 
 
 async def test_pages_are_stable_while_new_transactions_come() -> None:
-    world = indexed(txs=list(MANY))
-    page = await get(world, P_TXS, pageSize=4)
-    assert world.index is not None
-    world.index.txs.append(s.p_tx(31))
-    again = await get(world, P_TXS, pageSize=4, pageToken=page["nextPageToken"])
+    setup = indexed(txs=list(MANY))
+    page = await get(setup, P_TXS, pageSize=4)
+    assert setup.index is not None
+    setup.index.txs.append(s.p_tx(31))
+    again = await get(setup, P_TXS, pageSize=4, pageToken=page["nextPageToken"])
     assert hashes(again) == [id_text(s.tx_id(n)) for n in (26, 25, 24, 23)]
 
 
 async def test_the_page_size_may_change_and_is_kept_by_default() -> None:
-    world = indexed(txs=MANY)
-    token = (await get(world, P_TXS, pageSize=4))["nextPageToken"]
-    assert len(hashes(await get(world, P_TXS, pageToken=token))) == 4
-    assert len(hashes(await get(world, P_TXS, pageToken=token, pageSize=9))) == 9
+    setup = indexed(txs=MANY)
+    token = (await get(setup, P_TXS, pageSize=4))["nextPageToken"]
+    assert len(hashes(await get(setup, P_TXS, pageToken=token))) == 4
+    assert len(hashes(await get(setup, P_TXS, pageToken=token, pageSize=9))) == 9
 
 
 async def test_parameters_may_be_repeated_in_another_spelling() -> None:
-    world = indexed(txs=MANY)
-    token = (await get(world, P_TXS, pageSize=4, addresses=f"{ALICE},P-{BOB}", txTypes="ExportTx,BaseTx"))[
+    setup = indexed(txs=MANY)
+    token = (await get(setup, P_TXS, pageSize=4, addresses=f"{ALICE},P-{BOB}", txTypes="ExportTx,BaseTx"))[
         "nextPageToken"
     ]
     again = await get(
-        world, P_TXS, pageToken=token, addresses=f"X-{BOB},{ALICE}", txTypes="BaseTx,ExportTx", sortOrder="desc"
+        setup, P_TXS, pageToken=token, addresses=f"X-{BOB},{ALICE}", txTypes="BaseTx,ExportTx", sortOrder="desc"
     )
     assert len(hashes(again)) == 4
 
@@ -110,54 +120,54 @@ async def test_parameters_may_be_repeated_in_another_spelling() -> None:
     ],
 )
 async def test_any_other_difference_from_the_first_request_is_refused(changed: dict[str, Any]) -> None:
-    world = indexed(txs=MANY)
+    setup = indexed(txs=MANY)
     params: dict[str, Any] = {"addresses": ALICE, "startTimestamp": 1002, "pageSize": 2}
-    token = (await get(world, P_TXS, **params))["nextPageToken"]
-    payload = await get(world, P_TXS, 400, **{**params, **changed, "pageToken": token})
+    token = (await get(setup, P_TXS, **params))["nextPageToken"]
+    payload = await get(setup, P_TXS, 400, **{**params, **changed, "pageToken": token})
     assert (payload["code"], payload["detail"]["field"]) == ("page_token_mismatch", next(iter(changed)))
 
 
 async def test_a_token_belongs_to_its_path_under_any_of_its_names() -> None:
-    world = indexed(txs=MANY, all_blocks=[s.p_block(1), s.p_block(2)])
-    token = (await get(world, P_TXS, pageSize=2))["nextPageToken"]
+    setup = indexed(txs=MANY, all_blocks=[s.p_block(1), s.p_block(2)])
+    token = (await get(setup, P_TXS, pageSize=2))["nextPageToken"]
     for path in (P_BLOCKS, NETWORK + "/blockchains/x-chain/transactions"):
-        assert (await get(world, path, 400, pageToken=token))["code"] == "invalid_page_token"
+        assert (await get(setup, path, 400, pageToken=token))["code"] == "invalid_page_token"
     by_id = f"/v1/networks/testnet/blockchains/{id_text(bytes(32))}/transactions"
-    assert len(hashes(await get(world, by_id, pageToken=token))) == 2
+    assert len(hashes(await get(setup, by_id, pageToken=token))) == 2
 
 
 async def test_daemons_with_the_same_keys_accept_a_token_and_others_do_not() -> None:
-    world = indexed(txs=MANY)
-    token = (await get(world, P_TXS, pageSize=2))["nextPageToken"]
-    assert hashes(await get(replace(world), P_TXS, pageToken=token))
-    newer = replace(world, key_store=MemoryKeyStore(sealing=(b"\x22" * 32, b"\x11" * 32)))
+    setup = indexed(txs=MANY)
+    token = (await get(setup, P_TXS, pageSize=2))["nextPageToken"]
+    assert hashes(await get(replace(setup), P_TXS, pageToken=token))
+    newer = replace(setup, key_store=MemoryKeyStore(sealing=(b"\x22" * 32, b"\x11" * 32)))
     assert hashes(await get(newer, P_TXS, pageToken=token))
-    stranger = replace(world, key_store=MemoryKeyStore(sealing=(b"\x22" * 32,)))
+    stranger = replace(setup, key_store=MemoryKeyStore(sealing=(b"\x22" * 32,)))
     assert (await get(stranger, P_TXS, 400, pageToken=token))["code"] == "invalid_page_token"
 
 
 async def test_a_token_ends_after_a_day() -> None:
-    world = indexed(txs=MANY)
-    token = (await get(world, P_TXS, pageSize=2))["nextPageToken"]
-    world.clock.now += VALID_S
-    assert hashes(await get(world, P_TXS, pageToken=token))
-    world.clock.now += ROUNDING_S + 1
-    assert (await get(world, P_TXS, 400, pageToken=token))["code"] == "expired_page_token"
+    setup = indexed(txs=MANY)
+    token = (await get(setup, P_TXS, pageSize=2))["nextPageToken"]
+    setup.clock.now += VALID_S
+    assert hashes(await get(setup, P_TXS, pageToken=token))
+    setup.clock.now += ROUNDING_S + 1
+    assert (await get(setup, P_TXS, 400, pageToken=token))["code"] == "expired_page_token"
 
 
 async def test_equal_requests_get_equal_tokens_for_five_minutes() -> None:
-    world = indexed(txs=MANY)
-    world.clock.now = s.NOW - s.NOW % ROUNDING_S + 1
-    token = (await get(world, P_TXS))["nextPageToken"]
-    world.clock.now += ROUNDING_S - 2
-    assert (await get(world, P_TXS))["nextPageToken"] == token
-    world.clock.now += 2
-    assert (await get(world, P_TXS))["nextPageToken"] != token
+    setup = indexed(txs=MANY)
+    setup.clock.now = s.NOW - s.NOW % ROUNDING_S + 1
+    token = (await get(setup, P_TXS))["nextPageToken"]
+    setup.clock.now += ROUNDING_S - 2
+    assert (await get(setup, P_TXS))["nextPageToken"] == token
+    setup.clock.now += 2
+    assert (await get(setup, P_TXS))["nextPageToken"] != token
 
 
 @pytest.mark.parametrize("token", ["x", "é", "A" * 40, "a b", "%00", "=" * 8, "A" * 20_000, "null", "-_" * 30])
 async def test_malformed_tokens_are_refused(token: str) -> None:
-    assert (await get(World(), P_TXS, 400, pageToken=token))["code"] == "invalid_page_token"
+    assert (await get(DataApiSetup(), P_TXS, 400, pageToken=token))["code"] == "invalid_page_token"
 
 
 VALUES = st.dictionaries(
@@ -217,9 +227,9 @@ async def test_an_explicit_default_equals_a_missing_parameter() -> None:
 
 
 async def test_a_store_keeps_the_token_key_over_a_restart(tmp_path: Path) -> None:
-    world, token = indexed(txs=MANY), ""
+    setup, token = indexed(txs=MANY), ""
     for _ in range(2):
         async with store_at(sqlite_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
-            page = await get(replace(world, key_store=store.api_keys), P_TXS, pageSize=2, pageToken=token)
+            page = await get(replace(setup, key_store=store.api_keys), P_TXS, pageSize=2, pageToken=token)
         assert len(hashes(page)) == 2
         token = page["nextPageToken"]

@@ -10,9 +10,9 @@ import pytest
 
 from tests.api.data import samples as s
 from tests.api.data import sdk_models as sdk
+from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, DataApiSetup, client_of, indexed
 from tests.api.data.memory_index import FixedPrices
 from tests.api.data.values import NewBlockchain
-from tests.api.data.world import NETWORK, P_BLOCKS, P_TXS, World, client_of, indexed
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
 from warpseal.warp.ids import id_text, node_id_text
@@ -21,7 +21,7 @@ ALICE = bech32_text("fuji", s.ALICE)
 X_TXS = NETWORK + "/blockchains/x-chain/transactions"
 C_TXS = NETWORK + "/blockchains/c-chain/transactions"
 PLAIN_X = msgspec.structs.replace(s.LINEAR_X, kind="BaseTx", consumed=(), asset_created=None)
-WORLD = replace(
+SETUP = replace(
     indexed(
         txs=[s.p_tx(1), s.p_tx(2, "AddAutoRenewedValidatorTx"), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT],
         all_blocks=[s.p_block(1), s.FULL_BLOCK],
@@ -31,11 +31,11 @@ WORLD = replace(
     ),
     prices=FixedPrices(s.AVAX, {"usd": "42.42"}),
 )
-SDK = WORLD.with_data(compat=Compat.SDK)
+SDK = SETUP.with_data(compat=Compat.SDK)
 
 
-async def body_of(world: World, path: str) -> bytes:
-    async with client_of(world) as client, client.get(path) as answer:
+async def body_of(setup: DataApiSetup, path: str) -> bytes:
+    async with client_of(setup) as client, client.get(path) as answer:
         assert answer.status == 200
         return await answer.read()
 
@@ -61,37 +61,37 @@ async def test_sdks_read_pages_of_transactions_as_the_right_chain(path: str, kin
     ],
 )
 async def test_sdks_accept_all_other_pages_in_both_dialects(path: str, kind: type[Any]) -> None:
-    for world in (WORLD, SDK):
-        assert sdk.read(await body_of(world, path), kind)
+    for setup in (SETUP, SDK):
+        assert sdk.read(await body_of(setup, path), kind)
 
 
 async def test_contested_fields_follow_the_dialect() -> None:
     rewards = f"{NETWORK}/rewards?addresses={ALICE}"
     assert sdk.read(await body_of(SDK, rewards), sdk.RewardPage)
     with pytest.raises(msgspec.ValidationError):
-        sdk.read(await body_of(WORLD, rewards), sdk.RewardPage)
-    assert sdk.read(await body_of(replace(WORLD, prices=None), rewards), sdk.RewardPage)
+        sdk.read(await body_of(SETUP, rewards), sdk.RewardPage)
+    assert sdk.read(await body_of(replace(SETUP, prices=None), rewards), sdk.RewardPage)
     with pytest.raises(msgspec.ValidationError):
-        sdk.read_transactions(await body_of(WORLD, X_TXS))
+        sdk.read_transactions(await body_of(SETUP, X_TXS))
 
 
 async def test_in_the_specifications_dialect_sdks_read_x_and_c_transfers_as_p_chain_ones() -> None:
     assert isinstance(sdk.read_transactions(await body_of(indexed(txs=[PLAIN_X]), X_TXS)), sdk.PPage)
-    assert isinstance(sdk.read_transactions(await body_of(WORLD, C_TXS)), sdk.PPage)
+    assert isinstance(sdk.read_transactions(await body_of(SETUP, C_TXS)), sdk.PPage)
 
 
 @pytest.mark.parametrize("genesis", [b"\x00\xff", b"hello"])
 async def test_a_genesis_of_another_vm_is_left_out_for_sdks(genesis: bytes) -> None:
     """One SDK refuses a text there, and with it the page: any page with the X-Chain's creation."""
     created = msgspec.structs.replace(s.FULL_P, blockchain=NewBlockchain("X-Chain", s.SUBNET, genesis))
-    world = indexed(txs=[created])
-    page = sdk.read_transactions(await body_of(world.with_data(compat=Compat.SDK), P_TXS))
+    setup = indexed(txs=[created])
+    page = sdk.read_transactions(await body_of(setup.with_data(compat=Compat.SDK), P_TXS))
     assert isinstance(page, sdk.PPage)
     (info,) = [tx.blockchain_info for tx in page.transactions]
     assert isinstance(info, sdk.NewChain)
     assert (info.chain_name, info.genesis_data) == ("X-Chain", {})
     with pytest.raises(msgspec.ValidationError):
-        sdk.read_transactions(await body_of(world, P_TXS))
+        sdk.read_transactions(await body_of(setup, P_TXS))
 
 
 async def test_empty_pages_are_accepted() -> None:

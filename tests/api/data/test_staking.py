@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.api.data import samples as s
+from tests.api.data.fixtures import NETWORK, DataApiSetup, get, indexed
 from tests.api.data.memory_index import FixedPrices, FixedReach, MemoryNode
-from tests.api.data.world import NETWORK, World, get, indexed
 from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
@@ -89,8 +89,8 @@ async def test_an_error_names_the_invalid_parameter(params: dict[str, Any], fiel
     assert (await get(indexed(all_rewards=SOME), REWARDS, 400, **params))["detail"]["field"] == field
 
 
-async def prices_of(world: World, **params: Any) -> list[Any]:
-    page = await get(world, REWARDS, addresses=ALICE, **params)
+async def prices_of(setup: DataApiSetup, **params: Any) -> list[Any]:
+    page = await get(setup, REWARDS, addresses=ALICE, **params)
     return [item["reward"].get("historicalPrice") for item in page["historicalRewards"]]
 
 
@@ -102,13 +102,13 @@ async def test_a_price_is_shown_if_it_is_known_and_a_day_has_passed() -> None:
         s.reward(3, paid_at=s.NOW - 24 * 3600 + 1),
         s.reward(4, paid_at=s.NOW - 24 * 3600),
     ]
-    world = replace(indexed(all_rewards=rewards), prices=FixedPrices(s.AVAX, {"usd": "42.42", "jpy": "6000"}))
+    setup = replace(indexed(all_rewards=rewards), prices=FixedPrices(s.AVAX, {"usd": "42.42", "jpy": "6000"}))
     usd = {"currencyCode": "usd", "value": "42.42"}
-    assert await prices_of(world) == [usd, None, None, usd]
-    assert (await prices_of(world, currency="jpy"))[0] == {"currencyCode": "jpy", "value": "6000"}
-    assert await prices_of(world, currency="eur") == [None] * 4
-    assert (await prices_of(world.with_data(compat=Compat.SDK)))[0] == {"currencyCode": "usd", "value": 42.42}
-    assert await prices_of(replace(world, prices=None)) == [None] * 4
+    assert await prices_of(setup) == [usd, None, None, usd]
+    assert (await prices_of(setup, currency="jpy"))[0] == {"currencyCode": "jpy", "value": "6000"}
+    assert await prices_of(setup, currency="eur") == [None] * 4
+    assert (await prices_of(setup.with_data(compat=Compat.SDK)))[0] == {"currencyCode": "usd", "value": 42.42}
+    assert await prices_of(replace(setup, prices=None)) == [None] * 4
 
 
 COMMON = {
@@ -176,10 +176,10 @@ async def test_the_four_states_have_the_fields_that_clients_require() -> None:
 
 
 async def test_uptimes_observed_for_a_day_replace_those_of_the_node() -> None:
-    world = indexed(all_validations=s.VALIDATIONS)
+    setup = indexed(all_validations=s.VALIDATIONS)
     for since, uptime, reachability in ((1_004, 87.5, 50.0), (1_005, 99.5, 98.25)):
         observed = FixedReach(ObservedUptime(87.5, 50.0), since)
-        page = await get(replace(world, uptime_source=observed), NODE, validationStatus="active")
+        page = await get(replace(setup, uptime_source=observed), NODE, validationStatus="active")
         (active,) = page["validators"]
         assert active["uptimePerformance"] == uptime
         assert active["validatorHealth"] == {
@@ -219,35 +219,35 @@ async def test_a_malformed_node_id_is_refused() -> None:
 
 
 async def test_connectivity_is_an_error_if_the_node_is_down() -> None:
-    world = indexed(all_validations=s.VALIDATIONS)
-    world.node.error = NodeUnavailable("uptime")
-    assert (await get(world, NODE, 502))["code"] == "node_unavailable"
-    assert len((await get(world, NODE, validationStatus="completed"))["validators"]) == 2
+    setup = indexed(all_validations=s.VALIDATIONS)
+    setup.node.error = NodeUnavailable("uptime")
+    assert (await get(setup, NODE, 502))["code"] == "node_unavailable"
+    assert len((await get(setup, NODE, validationStatus="completed"))["validators"]) == 2
 
 
 async def test_without_an_index_active_validations_of_the_node_are_paged() -> None:
     several = [
         msgspec.structs.replace(s.ACTIVE, tx_id=s.tx_id(number), start=1000 + number // 2) for number in range(1, 6)
     ]
-    world = World(index=None, node=MemoryNode(active=several))
+    setup = DataApiSetup(index=None, node=MemoryNode(active=several))
     for order, numbers in (("asc", [1, 2, 3, 4, 5]), ("desc", [5, 4, 3, 2, 1])):
         found: list[str] = []
         params: dict[str, Any] = {"pageSize": 2, "sortOrder": order}
         while params:
-            page = await get(world, NODE, **params)
+            page = await get(setup, NODE, **params)
             found += [item["txHash"] for item in page["validators"]]
             params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
         assert found == [id_text(s.tx_id(number)) for number in numbers]
-    assert await get(world, NODE, validationStatus="pending") == {"validators": []}
-    assert (await get(world, NODE, 404, validationStatus="completed"))["code"] == "index_not_enabled"
-    assert (await get(world, REWARDS, 404, addresses=ALICE))["code"] == "index_not_enabled"
+    assert await get(setup, NODE, validationStatus="pending") == {"validators": []}
+    assert (await get(setup, NODE, 404, validationStatus="completed"))["code"] == "index_not_enabled"
+    assert (await get(setup, REWARDS, 404, addresses=ALICE))["code"] == "index_not_enabled"
 
 
 async def test_validators_come_from_the_node_if_the_p_chain_is_not_indexed() -> None:
-    world = replace(indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE]))
-    assert world.index is not None
-    world.index.chains = [freshness for freshness in s.FRESH if freshness.chain is not PrimaryChain.P]
-    assert [item["validationStatus"] for item in (await get(world, NODE))["validators"]] == ["active"]
+    setup = replace(indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE]))
+    assert setup.index is not None
+    setup.index.chains = [freshness for freshness in s.FRESH if freshness.chain is not PrimaryChain.P]
+    assert [item["validationStatus"] for item in (await get(setup, NODE))["validators"]] == ["active"]
 
 
 # Validations that the index does not have yet.
@@ -260,20 +260,20 @@ def several_validations(*starts: int) -> list[Validation]:
     ]
 
 
-def partial_world(indexed_numbers: tuple[int, ...], validations: list[Validation], **freshness: Any) -> World:
-    """Return a world whose P-Chain has only some of the node's active validations."""
+def partial_setup(indexed_numbers: tuple[int, ...], validations: list[Validation], **freshness: Any) -> DataApiSetup:
+    """Return a setup whose P-Chain has only some of the node's active validations."""
     in_index = [validations[number - 1] for number in indexed_numbers]
-    world = replace(indexed(all_validations=in_index), node=MemoryNode(active=validations))
-    assert world.index is not None
-    world.index.chains = [replace(chain, **freshness) if chain.chain is PrimaryChain.P else chain for chain in s.FRESH]
-    return world
+    setup = replace(indexed(all_validations=in_index), node=MemoryNode(active=validations))
+    assert setup.index is not None
+    setup.index.chains = [replace(chain, **freshness) if chain.chain is PrimaryChain.P else chain for chain in s.FRESH]
+    return setup
 
 
-async def listed_hashes(world: World, **params: Any) -> list[str]:
+async def listed_hashes(setup: DataApiSetup, **params: Any) -> list[str]:
     """Return the hashes of all pages."""
     found: list[str] = []
     while params:
-        page = await get(world, NODE, **params)
+        page = await get(setup, NODE, **params)
         assert len(page["validators"]) <= 2
         found += [item["txHash"] for item in page["validators"]]
         params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
@@ -283,34 +283,34 @@ async def listed_hashes(world: World, **params: Any) -> list[str]:
 async def test_an_active_validator_that_the_index_does_not_have_yet_comes_from_the_node() -> None:
     # Complete or not: an empty list is never the answer while the node knows an active validation.
     for freshness in ({}, {"first_height": 50}):
-        world = partial_world((), [s.ACTIVE], **freshness)
-        (validator,) = (await get(world, NODE))["validators"]
+        setup = partial_setup((), [s.ACTIVE], **freshness)
+        (validator,) = (await get(setup, NODE))["validators"]
         assert (validator["txHash"], validator["validationStatus"]) == (id_text(s.ACTIVE.tx_id), "active")
-        (validator,) = (await get(world, NODE, validationStatus="active"))["validators"]
-        assert await get(world, NODE, validationStatus="completed") == {"validators": []}
+        (validator,) = (await get(setup, NODE, validationStatus="active"))["validators"]
+        assert await get(setup, NODE, validationStatus="completed") == {"validators": []}
 
 
 async def test_the_node_s_validations_are_merged_in_order_and_paged() -> None:
     # Validations 1 and 2 began before the first block of the index, 6 and 7 after its last one.
     validations = several_validations(100, 200, 300, 400, 400, 600, 700)
-    world = partial_world((3, 4, 5), validations, first_height=50, time=500, height=70, node_height=100)
+    setup = partial_setup((3, 4, 5), validations, first_height=50, time=500, height=70, node_height=100)
     newest_first = [id_text(s.tx_id(number)) for number in (7, 6, 5, 4, 3, 2, 1)]
-    assert await listed_hashes(world, pageSize=2, sortOrder="desc") == newest_first
-    assert await listed_hashes(world, pageSize=2, sortOrder="asc") == newest_first[::-1]
-    assert await listed_hashes(world, pageSize=1, sortOrder="desc") == newest_first
-    assert await listed_hashes(world, pageSize=1, sortOrder="asc") == newest_first[::-1]
+    assert await listed_hashes(setup, pageSize=2, sortOrder="desc") == newest_first
+    assert await listed_hashes(setup, pageSize=2, sortOrder="asc") == newest_first[::-1]
+    assert await listed_hashes(setup, pageSize=1, sortOrder="desc") == newest_first
+    assert await listed_hashes(setup, pageSize=1, sortOrder="asc") == newest_first[::-1]
 
 
 async def test_a_complete_index_does_not_ask_the_node_for_validations() -> None:
     validations = several_validations(100, 200)
-    world = partial_world((1,), validations)
-    assert len((await get(world, NODE))["validators"]) == 1
+    setup = partial_setup((1,), validations)
+    assert len((await get(setup, NODE))["validators"]) == 1
 
 
 async def test_without_the_node_an_incomplete_index_answers_what_it_has_and_never_nothing() -> None:
-    world = partial_world((1,), several_validations(100, 200), first_height=50)
-    world.node.error = NodeUnavailable("validations")
-    assert (await get(world, NODE, 502))["code"] == "node_unavailable"  # The connectivity comes from the node.
-    world = partial_world((), several_validations(100), first_height=50)
-    world.node.error = NodeUnavailable("validations")
-    assert (await get(world, NODE, 502))["code"] == "node_unavailable"
+    setup = partial_setup((1,), several_validations(100, 200), first_height=50)
+    setup.node.error = NodeUnavailable("validations")
+    assert (await get(setup, NODE, 502))["code"] == "node_unavailable"  # The connectivity comes from the node.
+    setup = partial_setup((), several_validations(100), first_height=50)
+    setup.node.error = NodeUnavailable("validations")
+    assert (await get(setup, NODE, 502))["code"] == "node_unavailable"

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.api.data import samples as s
+from tests.api.data.fixtures import NETWORK, P_TXS, DataApiSetup, client_of, get, indexed
 from tests.api.data.values import NewBlockchain
-from tests.api.data.world import NETWORK, P_TXS, World, client_of, get, indexed
 from warpseal.api.data.bodies import (
     CChainTransactions,
     PChainTransactions,
@@ -206,15 +206,15 @@ async def test_atomic_transactions_have_accounts_beside_outputs() -> None:
 
 
 async def test_in_the_sdk_dialect_keys_are_those_of_the_sdks() -> None:
-    world = indexed(txs=[s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT]).with_data(compat=Compat.SDK)
-    old, linear = (await get(world, X_TXS))["transactions"]
+    setup = indexed(txs=[s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT]).with_data(compat=Compat.SDK)
+    old, linear = (await get(setup, X_TXS))["transactions"]
     assert linear["consumedUtxos"][0]["outputIndex"] == "3"
     assert linear.keys() == {
         "txHash", "chainFormat", "timestamp", "txType", "memo", "consumedUtxos", "emittedUtxos", "amountUnlocked",
         "amountCreated", "blockHeight", "blockHash", "assetCreated",
     }  # fmt: skip
     assert {"vertices", "memo"} <= old.keys()
-    imported, exported = (await get(world, C_TXS))["transactions"]
+    imported, exported = (await get(setup, C_TXS))["transactions"]
     assert {"evmInputs", "emittedUtxos"} <= exported.keys()
     assert not {"evmOutputs", "consumedUtxos", "blockNumber"} & exported.keys()
     assert {"evmOutputs", "consumedUtxos"} <= imported.keys()
@@ -252,8 +252,8 @@ async def test_sdks_are_recognized_by_default(headers: dict[str, str], index: in
     ],
 )
 async def test_every_page_matches_its_schema(compat: Compat, path: str, shape: type[Any]) -> None:
-    world = indexed(txs=[s.p_tx(1), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT]).with_data(compat=compat)
-    page = await get(world, path)
+    setup = indexed(txs=[s.p_tx(1), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT]).with_data(compat=compat)
+    page = await get(setup, path)
     strict = msgspec.convert(page, shape)
     assert msgspec.json.decode(msgspec.json.encode(strict)) == page
     assert page["transactions"]
@@ -334,26 +334,26 @@ async def test_sixty_four_addresses_are_allowed() -> None:
 
 
 async def test_a_misspelled_parameter_is_refused_with_a_suggestion_or_ignored() -> None:
-    world = indexed(txs=[s.p_tx(1)])
-    assert "did you mean addresses?" in (await get(world, P_TXS, 400, adresses=ALICE))["message"]
-    lenient = replace(world, settings=replace(world.settings, ignore_unknown_fields=True))
+    setup = indexed(txs=[s.p_tx(1)])
+    assert "did you mean addresses?" in (await get(setup, P_TXS, 400, adresses=ALICE))["message"]
+    lenient = replace(setup, settings=replace(setup.settings, ignore_unknown_fields=True))
     assert hashes(await get(lenient, P_TXS, adresses=BOB)) == ids(1)
 
 
 async def test_a_repeated_parameter_must_have_the_same_value() -> None:
-    world = indexed(txs=[s.p_tx(1)])
-    assert (await get(world, P_TXS + "?pageSize=1&pageSize=2", 400))["code"] == "conflicting_spellings"
-    assert hashes(await get(world, P_TXS + "?pageSize=1&pageSize=1")) == ids(1)
+    setup = indexed(txs=[s.p_tx(1)])
+    assert (await get(setup, P_TXS + "?pageSize=1&pageSize=2", 400))["code"] == "conflicting_spellings"
+    assert hashes(await get(setup, P_TXS + "?pageSize=1&pageSize=1")) == ids(1)
 
 
 async def test_chains_are_found_by_alias_and_by_id() -> None:
-    world = indexed(txs=[s.p_tx(1), s.LINEAR_X])
+    setup = indexed(txs=[s.p_tx(1), s.LINEAR_X])
     by_id = f"{NETWORK}/blockchains/{id_text(bytes(32))}/transactions"
-    assert (await get(world, by_id))["chainInfo"]["chainName"] == "p-chain"
+    assert (await get(setup, by_id))["chainInfo"]["chainName"] == "p-chain"
     by_id = f"{NETWORK}/blockchains/{id_text(s.CHAINS.x)}/transactions"
-    assert hashes(await get(world, by_id)) == ids(60)
+    assert hashes(await get(setup, by_id)) == ids(60)
     by_hex = f"{NETWORK}/blockchains/0x{s.CHAINS.x.hex()}/transactions"
-    assert hashes(await get(world, by_hex)) == ids(60)
+    assert hashes(await get(setup, by_hex)) == ids(60)
 
 
 async def test_another_blockchain_has_no_transactions_here() -> None:
@@ -363,29 +363,29 @@ async def test_another_blockchain_has_no_transactions_here() -> None:
 
 
 async def test_a_chain_that_is_not_indexed_is_an_error() -> None:
-    world = indexed(txs=[s.p_tx(1)])
-    assert world.index is not None
-    world.index.chains = [freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.P]
-    assert (await get(world, X_TXS, 404))["code"] == "index_not_enabled"
-    assert hashes(await get(world, P_TXS)) == ids(1)
+    setup = indexed(txs=[s.p_tx(1)])
+    assert setup.index is not None
+    setup.index.chains = [freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.P]
+    assert (await get(setup, X_TXS, 404))["code"] == "index_not_enabled"
+    assert hashes(await get(setup, P_TXS)) == ids(1)
 
 
 async def test_the_network_is_echoed_as_spelled_in_the_path() -> None:
-    world = indexed(txs=[s.p_tx(1)])
-    page = await get(world, "/v1/networks/testnet/blockchains/p-chain/transactions")
+    setup = indexed(txs=[s.p_tx(1)])
+    page = await get(setup, "/v1/networks/testnet/blockchains/p-chain/transactions")
     assert page["chainInfo"]["network"] == "testnet"
-    body = await get(world, "/v1/networks/mainnet/blockchains/p-chain/transactions", 404)
+    body = await get(setup, "/v1/networks/mainnet/blockchains/p-chain/transactions", 404)
     assert (body["code"], body["detail"]["served"]) == ("network_not_served", ["fuji", "testnet"])
 
 
 async def test_a_page_with_too_many_outputs_ends_early_with_a_next_page_token() -> None:
     heavy = [s.p_tx(n, emitted=tuple(s.utxo(1) for _ in range(400))) for n in range(1, 6)]
-    world = indexed(txs=heavy)
-    page = await get(world, P_TXS)
+    setup = indexed(txs=heavy)
+    page = await get(setup, P_TXS)
     assert hashes(page) == ids(5, 4)
-    assert hashes(await get(world, P_TXS, pageToken=page["nextPageToken"])) == ids(3, 2)
+    assert hashes(await get(setup, P_TXS, pageToken=page["nextPageToken"])) == ids(3, 2)
 
 
 async def test_without_an_index_there_are_no_transactions() -> None:
-    body = await get(World(index=None), P_TXS, 404)
+    body = await get(DataApiSetup(index=None), P_TXS, 404)
     assert (body["code"], body["error"]) == ("index_not_enabled", "Not Found")

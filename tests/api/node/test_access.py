@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from tests.api.node.world import ADMIN, HEALTH, Reply, World, world
+from tests.api.node.fixtures import ADMIN, HEALTH, NodeApiSetup, Reply, started_node_api
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.access import AdminGuard, AllowedHosts
 from warpseal.api.node.settings import NodeApiSettings
@@ -22,12 +22,12 @@ def status_and_text(reply: Reply) -> tuple[int, str]:
     return reply.status, reply.text
 
 
-async def levels(node: World, path: str = ADMIN, **headers: str) -> Reply:
+async def levels(node: NodeApiSetup, path: str = ADMIN, **headers: str) -> Reply:
     return await node.rpc(path, "admin.getLoggerLevel", {}, **headers)
 
 
 async def test_disabled_administration_answers_404() -> None:
-    async with world(NodeApiSettings()) as node:
+    async with started_node_api(NodeApiSettings()) as node:
         assert status_and_text(await levels(node)) == NO_PAGE
 
 
@@ -35,7 +35,7 @@ async def test_disabled_administration_answers_404() -> None:
     "header", ["Forwarded", "X-Forwarded-For", "x-forwarded-proto", "X_Forwarded_For", "forwarded"]
 )
 async def test_without_a_token_a_request_through_a_proxy_gets_404(header: str) -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         assert (await levels(node)).status == 200
         assert status_and_text(await levels(node, **{header: "127.0.0.1"})) == NO_PAGE
 
@@ -64,7 +64,7 @@ async def test_a_missing_or_wrong_token_is_refused_even_on_loopback(authorizatio
 
 
 async def test_a_refused_token_gets_www_authenticate_and_no_cors_header() -> None:
-    async with world(WITH_TOKEN) as node:
+    async with started_node_api(WITH_TOKEN) as node:
         reply = await levels(node)
         assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
         assert TOKEN not in reply.text + repr(WITH_TOKEN)
@@ -72,7 +72,7 @@ async def test_a_refused_token_gets_www_authenticate_and_no_cors_header() -> Non
 
 
 async def test_the_guard_follows_administration_through_every_alias() -> None:
-    async with world(WITH_TOKEN) as node:
+    async with started_node_api(WITH_TOKEN) as node:
         held = {"authorization": f"Bearer {TOKEN}"}
         for endpoint, alias in (("admin", "a"), ("a", "b"), ("b", "bc/c")):
             reply = await node.rpc(ADMIN, "admin.alias", {"endpoint": endpoint, "alias": alias}, **held)
@@ -107,7 +107,7 @@ def test_a_star_allows_any_host_and_an_empty_list_allows_none() -> None:
 
 
 async def test_a_foreign_host_name_is_refused_under_ext_only() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         for path in (HEALTH, ADMIN, "/ext/nope"):
             reply = await node.send("GET", path, headers={"Host": "evil.example"})
             assert status_and_text(reply) == (403, "invalid host specified\n")
@@ -115,7 +115,7 @@ async def test_a_foreign_host_name_is_refused_under_ext_only() -> None:
 
 
 async def test_web_pages_may_read_health_without_credentials_but_not_administration() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         asking = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
         reply = await node.send("OPTIONS", HEALTH, headers=asking)
         assert (reply.status, reply.headers["access-control-allow-origin"]) == (204, "*")
@@ -128,7 +128,7 @@ async def test_web_pages_may_read_health_without_credentials_but_not_administrat
 
 
 async def test_web_pages_of_other_origins_may_not_read_health() -> None:
-    async with world(data=DataApiSettings(http_allowed_origins=("https://console.example",))) as node:
+    async with started_node_api(data=DataApiSettings(http_allowed_origins=("https://console.example",))) as node:
         reply = await node.send("GET", HEALTH, headers={"Origin": "http://a.example"})
         assert "access-control-allow-origin" not in reply.headers
         reply = await node.send("GET", HEALTH, headers={"Origin": "https://console.example"})

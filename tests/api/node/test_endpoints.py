@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import PlainTextResponse
 
-from tests.api.node.world import ADMIN, C_CHAIN, HEALTH, World, recorded_checks, world
+from tests.api.node.fixtures import ADMIN, C_CHAIN, HEALTH, NodeApiSetup, recorded_checks, started_node_api
 from warpseal.errors import CallRefused
 from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck
 from warpseal.ops.plugins.registry import LoadedVMs
@@ -18,13 +18,13 @@ GLOBAL = frozenset({APPLICATION})
 ONE = PlainTextResponse("one")
 
 
-async def text_of(node: World, path: str) -> str:
+async def text_of(node: NodeApiSetup, path: str) -> str:
     reply = await node.send("GET", path)
     return reply.text if reply.status == 200 else str(reply.status)
 
 
 async def test_an_alias_works_once_its_endpoint_is_mounted() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         chain = f"bc/{id_text(C_CHAIN)}"
         assert await node.admin("alias", endpoint=chain, alias="soon") == {}
         assert await node.admin("alias", endpoint="soon", alias="sooner") == {}
@@ -38,7 +38,7 @@ async def test_an_alias_works_once_its_endpoint_is_mounted() -> None:
 
 
 async def test_an_endpoint_cannot_use_a_path_that_is_in_use() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         await node.admin("alias", endpoint="health", alias="mine")
         for name in ("mine", "health"):
             with pytest.raises(CallRefused):
@@ -48,7 +48,7 @@ async def test_an_endpoint_cannot_use_a_path_that_is_in_use() -> None:
 
 
 async def test_circular_aliases_are_answered_with_404() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         for endpoint, alias in (("a", "b"), ("b", "a"), ("c", "c")):
             await node.admin("alias", endpoint=endpoint, alias=alias)
         assert await text_of(node, "/ext/a") == "404"
@@ -56,14 +56,14 @@ async def test_circular_aliases_are_answered_with_404() -> None:
 
 @pytest.mark.parametrize("alias", ["p-chain", "c-chain", "43114", id_text(bytes(32)), "ab" * 32, "0x" + "ab" * 32, ""])
 async def test_an_ambiguous_alias_is_refused(alias: str) -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         outcome = await node.admin("aliasChain", chain="C", alias=alias)
         assert "alias" in outcome
         assert alias not in node.aliases.aliases_of(C_CHAIN) or alias == id_text(C_CHAIN)
 
 
 async def test_an_alias_may_have_512_characters_of_any_size() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         for name, params in (("alias", {"endpoint": "health"}), ("aliasChain", {"chain": "C"})):
             assert await node.admin(name, alias="é" * 512, **params) == {}
             assert await node.admin(name, alias="é" * 513, **params) == "alias length is too long"
@@ -71,14 +71,14 @@ async def test_an_alias_may_have_512_characters_of_any_size() -> None:
 
 
 async def test_trailing_and_double_slashes_make_a_different_path() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         for path in ("/ext/health/", "/ext//health", "/ext/admin/", "/ext/", "/ext/Health"):
             assert await text_of(node, path) == "404", path
         assert await text_of(node, "/ext") == "not under /ext"
 
 
 async def test_failed_vms_are_listed_only_if_there_are_any() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         node.plugins.loaded = LoadedVMs({"a": ("b", "c")}, {})
         assert await node.admin("loadVMs") == {"newVMs": {"a": ["b", "c"]}}
         node.plugins.loaded = LoadedVMs({}, {"a": "handshake failed: vm process not found"})
@@ -90,7 +90,7 @@ async def test_failed_vms_are_listed_only_if_there_are_any() -> None:
 
 async def test_the_published_sdks_bodies_are_answered(tmp_path: Path) -> None:
     """As @avalanche-sdk/client 0.1.1 sends them: ids from 0, `application/json`."""
-    async with world() as node:
+    async with started_node_api() as node:
         recorded_checks(node.registry, tmp_path)
         bodies = [
             (ADMIN, "admin.alias", {"endpoint": "bc/X", "alias": "myAlias"}),
@@ -114,7 +114,7 @@ async def test_the_published_sdks_bodies_are_answered(tmp_path: Path) -> None:
 
 
 async def test_a_tagged_health_report_can_pass_while_the_whole_report_fails() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         node.registry.register(
             HealthCheck("good", CheckOutcome, frozenset({"a"})),
             HealthCheck("bad", lambda: CheckOutcome(error="broken"), frozenset({"b"})),
@@ -140,7 +140,7 @@ async def test_a_tagged_health_report_can_pass_while_the_whole_report_fails() ->
 
 
 async def test_sub_routes_of_health_answer_any_method_with_the_report() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         for method in ("GET", "POST", "PUT", "DELETE"):
             for route in ("health", "readiness", "liveness"):
                 reply = await node.send(method, f"{HEALTH}/{route}", b"{" if method != "GET" else None)
@@ -148,7 +148,7 @@ async def test_sub_routes_of_health_answer_any_method_with_the_report() -> None:
 
 
 async def test_an_internal_error_is_a_jsonrpc_error_without_details(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as node:
+    async with started_node_api() as node:
 
         async def fail() -> LoadedVMs:
             raise RuntimeError("internal detail")

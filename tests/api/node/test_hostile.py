@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.api.node.world import ADMIN, HEALTH, SETTINGS, World, world
+from tests.api.node.fixtures import ADMIN, HEALTH, SETTINGS, NodeApiSetup, started_node_api
 from tests.eventually import finish
 from warpseal.api.node.jsonrpc_gorilla import MAX_BODY_BYTES
 
 JSON = {"content-type": "application/json"}
 
 
-async def is_served(node: World) -> bool:
+async def is_served(node: NodeApiSetup) -> bool:
     return (await node.rpc(HEALTH, "health.liveness")).json["result"]["healthy"] is True
 
 
 async def test_a_body_of_the_largest_size_is_read_and_one_more_byte_is_refused() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         start = b'{"jsonrpc":"2.0","id":1,"method":"health.liveness","params":{"x":"'
         body = start + b"x" * (MAX_BODY_BYTES - len(start) - 3) + b'"}}'
         assert len(body) == MAX_BODY_BYTES
@@ -31,7 +31,7 @@ async def test_a_body_of_the_largest_size_is_read_and_one_more_byte_is_refused()
 
 
 async def test_a_body_without_a_length_is_refused_when_it_is_too_large() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
 
         async def chunks() -> object:
             for _ in range(24):
@@ -45,7 +45,7 @@ async def test_a_body_without_a_length_is_refused_when_it_is_too_large() -> None
 
 @pytest.mark.parametrize("size", [6_000_068, 9_000_000])
 async def test_the_sender_of_a_huge_body_receives_the_error_response(size: int) -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         reply = await node.send("POST", ADMIN, b" " * size, JSON)
         assert (reply.status, reply.text) == (413, f"content length too large ({size}>1048576)")
         assert await is_served(node)
@@ -53,7 +53,7 @@ async def test_the_sender_of_a_huge_body_receives_the_error_response(size: int) 
 
 @pytest.mark.parametrize("body", [b"[" * 1_000_000, b'{"params":' * 90_000, b'{"id":' + b"[" * 70 + b"]" * 70 + b"}"])
 async def test_deep_nesting_is_a_parse_error(body: bytes) -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         reply = await node.send("POST", HEALTH, body, JSON)
         assert (reply.status, reply.error[0]) == (200, -32700)
         assert await is_served(node)
@@ -61,7 +61,7 @@ async def test_deep_nesting_is_a_parse_error(body: bytes) -> None:
 
 async def test_a_slow_body_is_cut_off_with_a_plain_text_error() -> None:
     settings = replace(SETTINGS, receive_timeout_s=0.3)
-    async with world(settings=settings) as node:
+    async with started_node_api(settings=settings) as node:
         received = await raw(node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{")
         assert b" 400 " in received.split(b"\r\n", 1)[0]
         assert b"text/plain" in received
@@ -80,7 +80,7 @@ HEAD = b"content-type: application/json\r\ncontent-length: 100\r\n\r\n"
     ],
 )
 async def test_no_second_header_makes_a_foreign_name_pass(head: bytes) -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         received = await raw(node, b"GET /ext/health/liveness HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n")
         assert received.split(b"\r\n", 1)[0].split(b" ")[1] in (b"400", b"403")
 
@@ -98,19 +98,19 @@ async def test_no_second_header_makes_a_foreign_name_pass(head: bytes) -> None:
     ],
 )
 async def test_no_spelling_of_a_path_reaches_administration_but_its_own(line: bytes) -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         received = await raw(node, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b"rpc: POST method required" not in received
 
 
 async def test_an_absolute_request_target_does_not_override_the_host_header() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         line = b"GET http://localhost/ext/health/liveness HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
         assert b'"healthy":true' not in await raw(node, line)
 
 
 async def test_the_number_and_length_of_health_tags_are_bounded() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         query = "&".join(f"tag={number}" for number in range(3_000))
         assert (await node.send("GET", f"{HEALTH}?{query}")).status == 200
         tags = {"tags": ["x" * 100] * 5_000}
@@ -121,14 +121,14 @@ async def test_the_number_and_length_of_health_tags_are_bounded() -> None:
 
 
 async def test_a_batch_is_refused_by_the_gorilla_dialect() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         call = {"jsonrpc": "2.0", "id": 1, "method": "health.liveness"}
         reply = await node.send("POST", HEALTH, json.dumps([call] * 5_000).encode(), JSON)
         assert (reply.status, reply.error[0], reply.json["id"]) == (200, -32700, None)
 
 
 async def test_an_upgrade_to_another_protocol_is_ignored() -> None:
-    async with world() as node:
+    async with started_node_api() as node:
         received = await raw(
             node,
             b"GET /ext/health/liveness HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
@@ -137,7 +137,7 @@ async def test_an_upgrade_to_another_protocol_is_ignored() -> None:
         assert received.startswith(b"HTTP/1.1 200 ")
 
 
-async def raw(node: World, sent: bytes) -> bytes:
+async def raw(node: NodeApiSetup, sent: bytes) -> bytes:
     """Send bytes on a connection of their own and return all that comes back."""
     host, _, port = node.url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

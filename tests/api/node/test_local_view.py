@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.api.node.fixtures import C_CHAIN, L1_CHAIN, SETTINGS, NodeApiSetup, started_node_api
 from tests.api.node.test_recorded import compare, recorded
 from tests.api.node.test_validators import LISTED, METHOD, PATH, UNKNOWN_NODE, Node, serve
-from tests.api.node.world import C_CHAIN, L1_CHAIN, SETTINGS, World, world
 from tests.node.recorded_node import L1_CHAIN as L1_CHAIN_ID
 from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, build_settings, serve_nodes
+from tests.validators.fixtures import Clock
 from tests.validators.test_chain_validator_list import FakePeerUptimes, as_recorded
-from tests.validators.world import Clock
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsClient, validators_endpoint
 from warpseal.node.endpoint import NodeEndpoint
@@ -35,13 +35,13 @@ LEGACY = f"/ext/bc/{id_text(PERMISSIONED_CHAIN)}/validators"
 class Served:
     """What answers, the P-Chain behind it, and a clock."""
 
-    world: World
+    setup: NodeApiSetup
     p_chain: RecordedNode
     clock: Clock
 
     async def listed(self, *node_ids: object, path: str = PATH) -> Any:
         """Return the validators by id, or the error."""
-        reply = await self.world.rpc(path, METHOD, {"nodeIDs": list(node_ids)})
+        reply = await self.setup.rpc(path, METHOD, {"nodeIDs": list(node_ids)})
         if reply.status != 200:
             return reply.status
         if "error" in reply.json:
@@ -67,7 +67,7 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
         )
         behind = [validators_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc"))) for node in nodes]
         of_nodes = ChainValidatorsClient([UpstreamNode(entry, session, settings) for entry in behind if entry], clock)
-        node_api = await stack.enter_async_context(world())
+        node_api = await stack.enter_async_context(started_node_api())
         for chain_id, item in (
             (L1_CHAIN_ID, of_nodes),
             (PERMISSIONED_CHAIN, ChainValidatorsClient(())),
@@ -84,7 +84,7 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> 
     async with ours() as api:
         for exchange in exchanges:
             body = exchange["request"].encode() if exchange["request"] is not None else None
-            compare(await api.world.send(exchange["http"], exchange["path"], body, exchange["headers"]), exchange)
+            compare(await api.setup.send(exchange["http"], exchange["path"], body, exchange["headers"]), exchange)
 
 
 async def test_validators_of_l1s_and_permissioned_subnets_have_all_fields_in_order() -> None:
@@ -107,7 +107,7 @@ async def test_validators_are_selected_by_id_and_all_are_listed_without_ids() ->
             assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed
         spellings: tuple[object, ...] = ({}, None, [{}], {"nodeIDs": None}, {"nodeids": []}, {"other": 1})
         for params in spellings:
-            reply = await api.world.rpc(PATH, METHOD, params)
+            reply = await api.setup.rpc(PATH, METHOD, params)
             assert len(reply.json["result"]["validators"]) == len(BY_ID), params
 
 
@@ -121,18 +121,18 @@ async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
             "nodeID": UNKNOWN_NODE,
         }
         api.p_chain.answers[P_METHOD] = {"validators": [one]}
-        assert f'"weight":{2**64 - 1},' in (await api.world.rpc(PATH, METHOD, {})).text
+        assert f'"weight":{2**64 - 1},' in (await api.setup.rpc(PATH, METHOD, {})).text
 
 
 async def test_the_primary_network_is_a_404_as_at_a_node() -> None:
     async with ours() as api:
-        reply = await api.world.rpc(f"/ext/bc/{id_text(C_CHAIN)}/validators", METHOD, {})
+        reply = await api.setup.rpc(f"/ext/bc/{id_text(C_CHAIN)}/validators", METHOD, {})
         assert (reply.status, reply.text) == (404, "404 page not found\n")
 
 
 async def test_an_alias_of_the_chain_reaches_them() -> None:
     async with ours() as api:
-        assert await api.world.admin("aliasChain", chain=L1_CHAIN, alias="mine") == {}
+        assert await api.setup.admin("aliasChain", chain=L1_CHAIN, alias="mine") == {}
         assert await api.listed(path="/ext/bc/mine/validators") == BY_ID
 
 

@@ -17,7 +17,7 @@ from tests.api.node.deviations import (
     ROUTE_HEADER,
     SET_LOGGER_LEVEL,
 )
-from tests.api.node.world import ADMIN, HEALTH, NODE_ID, Reply, World, recorded_checks, world
+from tests.api.node.fixtures import ADMIN, HEALTH, NODE_ID, NodeApiSetup, Reply, recorded_checks, started_node_api
 
 RECORDING = paths.LOCALNET / "node-api.jsonl"
 DOCUMENT = paths.DOCS / "node-interfaces.md"
@@ -37,19 +37,19 @@ OWN = [item for item in recorded("admin", "health", "health-get", "http") if ite
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[World]:
-    async with world() as made:
+async def node(tmp_path: Path) -> AsyncIterator[NodeApiSetup]:
+    async with started_node_api() as made:
         recorded_checks(made.registry, tmp_path)
         await made.registry.run_checks(name for name, passes in made.registry.results().items() if not passes)
         yield made
 
 
-async def ask(node: World, exchange: dict[str, Any]) -> Reply:
+async def ask(node: NodeApiSetup, exchange: dict[str, Any]) -> Reply:
     body = exchange["request"].encode() if exchange["request"] is not None else None
     return await node.send(exchange["http"], exchange["path"], body, exchange["headers"])
 
 
-async def test_every_recorded_exchange_is_answered_as_the_node_answered_it(node: World) -> None:
+async def test_every_recorded_exchange_is_answered_as_the_node_answered_it(node: NodeApiSetup) -> None:
     """In the order of the recording, since aliases and levels stay as they are set."""
     compared = 0
     for exchange in OWN:
@@ -117,7 +117,7 @@ def shape(value: Any) -> Any:
     return "number" if isinstance(value, int | float) else "text"
 
 
-async def test_replies_have_the_recorded_key_order(node: World) -> None:
+async def test_replies_have_the_recorded_key_order(node: NodeApiSetup) -> None:
     reply = await node.rpc(HEALTH, "health.liveness")
     assert reply.text == '{"jsonrpc":"2.0","result":{"checks":{},"healthy":true},"id":1}\n'
     reply = await node.rpc(HEALTH, "health.nope")
@@ -125,12 +125,12 @@ async def test_replies_have_the_recorded_key_order(node: World) -> None:
     assert list(reply.json["error"]) == ["code", "message", "data"]
 
 
-async def test_methods_of_the_node_itself_are_not_served(node: World) -> None:
+async def test_methods_of_the_node_itself_are_not_served(node: NodeApiSetup) -> None:
     for name in ("dbGet", "getConfig"):
         assert await node.admin(name, key="0x00") == f'rpc: can\'t find method "admin.{name[0].upper()}{name[1:]}"'
 
 
-async def test_a_route_header_is_a_404_without_a_body_and_counts_under_ext_only(node: World) -> None:
+async def test_a_route_header_is_a_404_without_a_body_and_counts_under_ext_only(node: NodeApiSetup) -> None:
     expected = [item for item in recorded("http") if "Avalanche-Api-Route" in item["headers"]]
     assert {(entry["path"], entry["status"], entry["body"]) for entry in expected} == {("/", 404, "")}
     for value in ("info", "nope", "", "C"):
@@ -140,7 +140,7 @@ async def test_a_route_header_is_a_404_without_a_body_and_counts_under_ext_only(
     assert (reply.status, reply.text) == (200, "not under /ext"), ROUTE_HEADER
 
 
-async def test_unknown_paths_and_chains_are_404_as_recorded(node: World) -> None:
+async def test_unknown_paths_and_chains_are_404_as_recorded(node: NodeApiSetup) -> None:
     paths = [
         item
         for item in recorded("http")

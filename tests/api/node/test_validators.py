@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from tests import paths
+from tests.api.node.fixtures import L1_CHAIN, SETTINGS, NodeApiSetup, Reply, started_node_api
 from tests.api.node.test_recorded import compare, recorded
-from tests.api.node.world import L1_CHAIN, SETTINGS, Reply, World, world
 from tests.node.recorded_node import build_settings
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.node.chain_validators_client import ChainValidatorsClient, validators_endpoint
@@ -50,7 +50,7 @@ class Node:
 
 
 @asynccontextmanager
-async def chain(*nodes: Node) -> AsyncIterator[World]:
+async def chain(*nodes: Node) -> AsyncIterator[NodeApiSetup]:
     """Serve the validators of a chain behind which these nodes are."""
     async with AsyncExitStack() as stack:
         for node in nodes:
@@ -58,7 +58,7 @@ async def chain(*nodes: Node) -> AsyncIterator[World]:
         session = await stack.enter_async_context(open_session())
         rpc = tuple(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")) for node in nodes)
         settings = build_settings("http://127.0.0.1:9", evm_chains=(EvmChain(CHAIN, rpc),))
-        node_api = await stack.enter_async_context(world())
+        node_api = await stack.enter_async_context(started_node_api())
         source: ChainValidatorsClient = connect_upstream(settings, session).validators[CHAIN]
         node_api.interfaces.add(f"bc/{L1_CHAIN}", ValidatorsEndpoint(source, SETTINGS).routes())
         yield node_api
@@ -77,7 +77,7 @@ async def serve(node: Node, stack: AsyncExitStack) -> None:
     node.uri = f"http://{host}:{port}"
 
 
-async def listed(node_api: World, *node_ids: str) -> Any:
+async def listed(node_api: NodeApiSetup, *node_ids: str) -> Any:
     reply: Reply = await node_api.rpc(PATH, METHOD, {"nodeIDs": list(node_ids)})
     return reply.json["result"]["validators"] if "result" in reply.json else reply.error
 

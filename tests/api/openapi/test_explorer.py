@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from tests.api.world import World, client_of
+from tests.api.fixtures import ApiSetup, client_of
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.openapi.document import document
 from warpseal.api.openapi.explorer import DOCUMENT_PATH, EXPLORER_PATH
@@ -16,7 +16,7 @@ from warpseal.api.openapi.explorer import DOCUMENT_PATH, EXPLORER_PATH
 
 async def test_the_document_is_served_to_every_client_and_revalidated() -> None:
     limited = DataApiSettings(rate_limit_per_minute=1, rate_limit_loopback=True, require_api_key=True)
-    async with client_of(World(data=limited)) as client:
+    async with client_of(ApiSetup(data=limited)) as client:
         async with client.get(DOCUMENT_PATH) as reply:
             assert reply.content_type == "application/json"
             body = await reply.json()
@@ -28,7 +28,7 @@ async def test_the_document_is_served_to_every_client_and_revalidated() -> None:
 
 
 async def test_the_explorer_and_its_files_come_from_the_daemon_and_are_cached() -> None:
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         async with client.get(EXPLORER_PATH) as reply:
             assert reply.content_type == "text/html"
             policy = dict(rule.split(" ", 1) for rule in reply.headers["content-security-policy"].split("; "))

@@ -9,7 +9,7 @@ import json
 import pytest
 from starlette.types import ASGIApp, Message, Scope
 
-from tests.api.world import World, client_of
+from tests.api.fixtures import ApiSetup, client_of
 from warpseal.api.status.document import StatusDocument, ValidatorStatus
 
 ADDRESS = "203.0.113.7:9651"
@@ -18,8 +18,8 @@ DOCUMENT = StatusDocument("1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z",
 LOCAL = ("127.0.0.1", 1)
 
 
-def world(*, public_page: bool = True) -> World:
-    made = World().with_settings(public_page=public_page)
+def setup_with_document(*, public_page: bool = True) -> ApiSetup:
+    made = ApiSetup().with_settings(public_page=public_page)
     made.status.document = DOCUMENT
     return made
 
@@ -70,16 +70,16 @@ async def fetch(app: ASGIApp, path: str, client: tuple[str, int], headers: dict[
 async def test_addresses_are_only_for_clients_on_this_machine(
     client: tuple[str, int], headers: dict[str, str], shows_addresses: bool
 ) -> None:
-    status, body = await fetch(world().app(), "/status.json", client, headers)
+    status, body = await fetch(setup_with_document().app(), "/status.json", client, headers)
     assert status == 200
     assert (json.loads(body)["validators"][0].get("address") == ADDRESS) is shows_addresses
     assert (ADDRESS.encode() in body) is shows_addresses
-    is_served = (await fetch(world(public_page=False).app(), "/status.json", client, headers))[0] == 200
+    is_served = (await fetch(setup_with_document(public_page=False).app(), "/status.json", client, headers))[0] == 200
     assert is_served is shows_addresses
 
 
 async def test_a_document_is_collected_once_for_all_requests_of_a_moment() -> None:
-    served = world()
+    served = setup_with_document()
     served.status.turns = 50
     async with client_of(served) as client:
         replies = await asyncio.gather(*(client.get("/status.json") for _ in range(20)))
@@ -88,7 +88,7 @@ async def test_a_document_is_collected_once_for_all_requests_of_a_moment() -> No
 
 
 async def test_no_cache_keeps_the_document_and_long_ones_are_compressed() -> None:
-    served = world()
+    served = setup_with_document()
     served.status.document = StatusDocument(
         "1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", True, validators=[ROW] * 100
     )
@@ -102,6 +102,6 @@ async def test_no_cache_keeps_the_document_and_long_ones_are_compressed() -> Non
 
 
 async def test_other_methods_are_refused() -> None:
-    async with client_of(world()) as client:
+    async with client_of(setup_with_document()) as client:
         assert (await client.head("/status.json")).status == 200
         assert (await client.post("/status.json")).status == 405

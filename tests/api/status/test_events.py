@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from tests.api.fixtures import ApiSetup, client_of, serving
 from tests.api.status.test_page import DOCUMENT, ROWS
-from tests.api.world import World, client_of, serving
 from tests.eventually import finish, until
 from warpseal.api.status.endpoints import MAX_STREAMS_PER_CLIENT
 from warpseal.api.status.feed import StatusFeed
@@ -34,36 +34,36 @@ async def next_event(reply: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]
     raise AssertionError("the stream ended")
 
 
-def open_world() -> World:
-    world = World(interval_s=0.01)
-    world.status.document = DOCUMENT
-    return world
+def open_setup() -> ApiSetup:
+    setup = ApiSetup(interval_s=0.01)
+    setup.status.document = DOCUMENT
+    return setup
 
 
 async def test_a_page_gets_the_rows_that_changed_and_nothing_else() -> None:
-    world = open_world()
-    async with client_of(world) as client:
+    setup = open_setup()
+    async with client_of(setup) as client:
         page = await (await client.get("/")).text()
         version = page.partition('data-version="')[2].partition('"')[0]
         async with client.get("/status/events", params={"version": version}) as reply:
             assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
-            world.status.document = changed(state="connected", reason=None)
+            setup.status.document = changed(state="connected", reason=None)
             name, event = await next_event(reply)
             assert (event["version"], event["sections"], event["gone"], event["isComplete"]) == (name, {}, [], False)
             assert list(event["rows"]) == ["sub/NodeID-b"]
             assert 'data-state="connected"' in event["rows"]["sub/NodeID-b"]
-            world.status.document = msgspec.structs.replace(DOCUMENT, validators=ROWS[:1], ready=True)
+            setup.status.document = msgspec.structs.replace(DOCUMENT, validators=ROWS[:1], ready=True)
             _, event = await next_event(reply)
             assert (list(event["rows"]), event["gone"], list(event["sections"])) == ([], ["v-sub/NodeID-b"], ["state"])
 
 
 async def test_a_broken_stream_goes_on_where_it_was() -> None:
-    world = open_world()
-    async with client_of(world) as client:
+    setup = open_setup()
+    async with client_of(setup) as client:
         async with client.get("/status/events") as reply:
             first, event = await next_event(reply)
             assert (event["isComplete"], len(event["rows"])) == (True, 2)
-        world.status.document = changed(state="dialing")
+        setup.status.document = changed(state="dialing")
         async with client.get("/status/events", headers={"last-event-id": first}) as reply:
             second, event = await next_event(reply)
             assert (event["isComplete"], list(event["rows"])) == (False, ["sub/NodeID-b"])
@@ -71,8 +71,8 @@ async def test_a_broken_stream_goes_on_where_it_was() -> None:
 
 
 async def test_versions_of_another_process_or_too_old_ones_get_everything() -> None:
-    world = open_world()
-    feed = StatusFeed(world.status, "", with_addresses=True)
+    setup = open_setup()
+    feed = StatusFeed(setup.status, "", with_addresses=True)
     version, (complete,) = await feed.changes_since("")
     assert json.loads(complete)["isComplete"] is True
     assert await feed.changes_since(version) == (version, [])
@@ -82,7 +82,7 @@ async def test_versions_of_another_process_or_too_old_ones_get_everything() -> N
 
 
 async def test_the_streams_of_one_client_are_limited() -> None:
-    async with client_of(open_world()) as client:
+    async with client_of(open_setup()) as client:
         streams = [await client.get("/status/events") for _ in range(MAX_STREAMS_PER_CLIENT)]
         refused = await client.get("/status/events")
         assert (refused.status, (await refused.json())["code"]) == (429, "too_many_requests")
@@ -98,28 +98,28 @@ async def test_the_streams_of_one_client_are_limited() -> None:
 
 
 async def test_streams_end_when_the_daemon_stops() -> None:
-    world = World(interval_s=3_600.0)
-    async with client_of(world) as client, client.get("/status/events") as reply:
+    setup = ApiSetup(interval_s=3_600.0)
+    async with client_of(setup) as client, client.get("/status/events") as reply:
         await next_event(reply)
-        world.stopping.set()
+        setup.stopping.set()
         await finish(reply.read())
 
 
 async def test_a_client_that_reads_nothing_is_disconnected() -> None:
-    world = World(interval_s=0.001, write_timeout_s=0.2)
+    setup = ApiSetup(interval_s=0.001, write_timeout_s=0.2)
     rows = [msgspec.structs.replace(ROWS[0], node_ids=[f"NodeID-{number}"]) for number in range(4_000)]
-    world.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
-    async with serving(world.app()) as server:
+    setup.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
+    async with serving(setup.app()) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1_024)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"GET /status/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
-        await until(lambda: world.status.calls)
+        await until(lambda: setup.status.calls)
         states = iter(range(10**6))
 
         def disturb() -> bool:
             latency = float(next(states))
             fresh = [msgspec.structs.replace(row, latency_ms=latency) for row in rows]
-            world.status.document = msgspec.structs.replace(DOCUMENT, validators=fresh)
+            setup.status.document = msgspec.structs.replace(DOCUMENT, validators=fresh)
             return not server._state.tasks
 
         await until(disturb)
@@ -128,5 +128,5 @@ async def test_a_client_that_reads_nothing_is_disconnected() -> None:
 
 
 async def test_a_head_request_opens_no_stream() -> None:
-    async with client_of(open_world()) as client, client.head("/status/events") as reply:
+    async with client_of(open_setup()) as client, client.head("/status/events") as reply:
         assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tests.api.world import METRICS_PORT, World, client_of
+from tests.api.fixtures import METRICS_PORT, ApiSetup, client_of
 from warpseal.api.status.document import (
     MAX_VALIDATORS,
     AggregationStatus,
@@ -94,9 +94,9 @@ class Page(HTMLParser):
 
 async def load(document: StatusDocument, **settings: Any) -> tuple[str, str]:
     """Return the page of a document and its policy."""
-    world = World().with_settings(**settings)
-    world.status.document = document
-    async with client_of(world) as client, client.get("/") as reply:
+    setup = ApiSetup().with_settings(**settings)
+    setup.status.document = document
+    async with client_of(setup) as client, client.get("/") as reply:
         assert reply.status == 200
         assert reply.headers["content-type"] == "text/html; charset=utf-8"
         return await reply.text(), reply.headers["content-security-policy"]
@@ -199,7 +199,7 @@ async def test_every_text_is_escaped() -> None:
 
 
 async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_asked_by_the_same_scheme() -> None:
-    async with client_of(World()) as client:
+    async with client_of(ApiSetup()) as client:
         for host, location in (
             ("daemon.example:8080", f"//daemon.example:{METRICS_PORT}/metrics"),
             ("[::1]:8080", f"//[::1]:{METRICS_PORT}/metrics"),

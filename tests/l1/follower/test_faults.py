@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.eventually import until
-from tests.l1.follower.world import (
+from tests.l1.follower.fixtures import (
     FAST,
     Chain,
     ChainNode,

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.eventually import until
-from tests.l1.follower.world import (
+from tests.l1.follower.fixtures import (
     BANFF_S,
     FAST,
     Chain,

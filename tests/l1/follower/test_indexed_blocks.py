@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import until
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
-from tests.l1.follower.world import FAST, MemoryStore, following, is_done
+from tests.l1.follower.fixtures import FAST, MemoryStore, following, is_done
 from tests.ledger.recorded import p_blocks
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.settings import IndexSettings

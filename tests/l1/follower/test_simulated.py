@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.eventually import until
-from tests.l1.follower.world import MemoryStore, following, is_done
+from tests.l1.follower.fixtures import MemoryStore, following, is_done
 from tests.node.recorded_node import build_settings, connect
 from warpseal.node.blocks import PBlocksClient
 from warpseal.node.rpc import open_session

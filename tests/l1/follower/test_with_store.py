@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.eventually import until
-from tests.l1.follower.world import Chain, ChainNode, following, is_done, nodes_of, recorded_blocks, recorded_l1_txs
+from tests.l1.follower.fixtures import Chain, ChainNode, following, is_done, nodes_of, recorded_blocks, recorded_l1_txs
 from warpseal.store.leadership import Leadership
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store

@@ -44,7 +44,7 @@ def connected(weight: int, subnet_id: SubnetID = PRIMARY_NETWORK, total: int = 1
 
 
 @dataclass
-class World:
+class FollowedChainSetup:
     """One followed chain and the weight that is connected."""
 
     progress: ChainProgress = AT_TIP
@@ -78,7 +78,7 @@ def test_durations_are_formatted_like_those_of_go(seconds: float, shown: str) ->
 
 
 def test_a_chain_at_its_tip_has_nothing_in_processing() -> None:
-    found = run_check(World().check())
+    found = run_check(FollowedChainSetup().check())
     assert found.error is None
     assert found.message == {
         "engine": {
@@ -95,12 +95,12 @@ def test_a_chain_at_its_tip_has_nothing_in_processing() -> None:
 
 
 def test_a_chain_check_is_tagged_with_its_subnet() -> None:
-    assert World().check().tags == {id_text(PRIMARY_NETWORK)}
+    assert FollowedChainSetup().check().tags == {id_text(PRIMARY_NETWORK)}
 
 
 def test_a_chain_fails_when_it_lags_longer_than_the_limit() -> None:
-    world = World()
-    check = world.check()
+    setup = FollowedChainSetup()
+    check = setup.check()
     for moment, tip, height, longest, fails in (
         (0, 12, 10, "0s", False),
         (60, 13, 10, "1m0s", False),
@@ -109,7 +109,7 @@ def test_a_chain_fails_when_it_lags_longer_than_the_limit() -> None:
         (122, 15, 12, "1m2s", False),
         (123, 15, 15, "0s", False),
     ):
-        world.now, world.progress = moment, ChainProgress(height, tip)
+        setup.now, setup.progress = moment, ChainProgress(height, tip)
         found = run_check(check)
         consensus = found.message["engine"]["consensus"]
         assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (longest, tip - height)
@@ -120,28 +120,28 @@ def test_a_chain_fails_when_it_lags_longer_than_the_limit() -> None:
 
 
 def test_lag_is_no_failure_during_backfill() -> None:
-    world = World(ChainProgress(10, 12, is_backfilling=True))
-    check = world.check()
+    setup = FollowedChainSetup(ChainProgress(10, 12, is_backfilling=True))
+    check = setup.check()
     run_check(check)
-    world.now = 1_000
+    setup.now = 1_000
     assert run_check(check).error is None
 
 
 def test_a_chain_fails_when_too_little_weight_is_connected_or_its_follower_stopped() -> None:
-    world = World(weight=66)
+    setup = FollowedChainSetup(weight=66)
     networking = "networking: not connected to enough stake: connected to 66.000000%; required at least 67.000000%"
-    assert run_check(world.check()).error == networking
-    assert run_check(world.check()).message["networking"] == {
+    assert run_check(setup.check()).error == networking
+    assert run_check(setup.check()).message["networking"] == {
         "disconnectedValidators": [node_id_text(NODE)],
         "percentConnected": 0.66,
     }
-    world.progress = replace(world.progress, stopped="another_chain")
-    assert run_check(world.check()).error == (
+    setup.progress = replace(setup.progress, stopped="another_chain")
+    assert run_check(setup.check()).error == (
         "engine: consensus: the follower has stopped: another_chain; " + networking
     )
-    world.weight = 67
-    world.progress = replace(world.progress, stopped=None)
-    assert run_check(world.check()).error is None
+    setup.weight = 67
+    setup.progress = replace(setup.progress, stopped=None)
+    assert run_check(setup.check()).error is None
 
 
 def test_the_number_of_remembered_tips_is_bounded() -> None:
@@ -152,12 +152,12 @@ def test_the_number_of_remembered_tips_is_bounded() -> None:
 
 
 def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
-    world = World(ChainProgress(None, None), weight=0)
+    setup = FollowedChainSetup(ChainProgress(None, None), weight=0)
     weights = {PRIMARY_NETWORK: 0, SUBNET: 0}
     boot = BootstrapCheck(
         (SUBNET,),
         lambda: [connected(weight, subnet_id) for subnet_id, weight in weights.items()],
-        lambda: {"P": world.chain()},
+        lambda: {"P": setup.chain()},
     )
     assert run_check(boot.check()) == CheckOutcome(
         [id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped"
@@ -166,10 +166,10 @@ def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
     assert run_check(boot.check()).message == [id_text(PRIMARY_NETWORK)]
     weights[PRIMARY_NETWORK] = 100
     assert run_check(boot.check()).message == [id_text(PRIMARY_NETWORK)], "its chain is not followed yet"
-    world.progress = ChainProgress(5, 9, is_backfilling=True)
+    setup.progress = ChainProgress(5, 9, is_backfilling=True)
     assert run_check(boot.check()).error == "subnets not bootstrapped"
     weights[SUBNET] = weights[PRIMARY_NETWORK] = 0
-    world.progress = ChainProgress(9, 30, is_backfilling=True)
+    setup.progress = ChainProgress(9, 30, is_backfilling=True)
     assert run_check(boot.check()) == CheckOutcome([], None), "the tip that there was at first; backfill never counts"
 
 

@@ -41,7 +41,7 @@ class Clock:
 
 
 @dataclass
-class World:
+class RegistrySetup:
     registry: HealthRegistry = field(default_factory=lambda: HealthRegistry(HealthSettings(), Clock()))
 
     def checks(self) -> dict[str, Any]:
@@ -61,66 +61,66 @@ async def running(registry: HealthRegistry) -> AsyncIterator[None]:
 
 
 async def test_a_new_check_fails_as_not_yet_run() -> None:
-    world = World()
-    world.registry.register(HealthCheck("a", FlakyComponent().check))
-    assert world.checks() == {"a": {"error": "not yet run", "timestamp": "0001-01-01T00:00:00Z", "duration": 0}}
-    assert not world.registry.health().is_healthy
+    setup = RegistrySetup()
+    setup.registry.register(HealthCheck("a", FlakyComponent().check))
+    assert setup.checks() == {"a": {"error": "not yet run", "timestamp": "0001-01-01T00:00:00Z", "duration": 0}}
+    assert not setup.registry.health().is_healthy
 
 
 async def test_contiguous_failures_and_the_first_failure_time_are_reset_by_a_pass() -> None:
-    world, component = World(), FlakyComponent("broken")
-    world.registry.register(HealthCheck("a", component.check))
+    setup, component = RegistrySetup(), FlakyComponent("broken")
+    setup.registry.register(HealthCheck("a", component.check))
     for _ in range(3):
-        await world.registry.run_checks(("a",))
-    failed = world.checks()["a"]
+        await setup.registry.run_checks(("a",))
+    failed = setup.checks()["a"]
     assert (failed["error"], failed["contiguousFailures"]) == ("broken", 3)
     assert failed["timeOfFirstFailure"] == rfc3339(1_700_000_001_000_000_000)
     assert failed["timestamp"] == rfc3339(1_700_000_003_000_000_000)
     component.error = None
-    await world.registry.run_checks(("a",))
-    passed = world.checks()["a"]
+    await setup.registry.run_checks(("a",))
+    passed = setup.checks()["a"]
     assert set(passed) == {"message", "timestamp", "duration"}
     component.error = "again"
-    await world.registry.run_checks(("a",))
-    assert world.checks()["a"]["contiguousFailures"] == 1
+    await setup.registry.run_checks(("a",))
+    assert setup.checks()["a"]["contiguousFailures"] == 1
 
 
 async def test_failures_between_two_rounds_are_not_counted() -> None:
-    world, component = World(), FlakyComponent("broken")
-    world.registry.register(HealthCheck("a", component.check))
-    await world.registry.run_checks(("a",))
+    setup, component = RegistrySetup(), FlakyComponent("broken")
+    setup.registry.register(HealthCheck("a", component.check))
+    await setup.registry.run_checks(("a",))
     for _ in range(5):
-        await world.registry.run_checks(("a",), is_round=False)
-    assert world.checks()["a"]["contiguousFailures"] == 1
+        await setup.registry.run_checks(("a",), is_round=False)
+    assert setup.checks()["a"]["contiguousFailures"] == 1
 
 
 async def test_a_latched_check_that_passed_is_not_run_again() -> None:
-    world, component = World(), FlakyComponent()
-    world.registry.register(HealthCheck("a", component.check, latches=True, is_startup=True))
-    await world.registry.run_checks(("a",))
+    setup, component = RegistrySetup(), FlakyComponent()
+    setup.registry.register(HealthCheck("a", component.check, latches=True, is_startup=True))
+    await setup.registry.run_checks(("a",))
     component.error = "fallen back"
-    await world.registry.run_checks(("a",))
+    await setup.registry.run_checks(("a",))
     assert component.runs == 1
-    assert world.registry.readiness().is_healthy
+    assert setup.registry.readiness().is_healthy
 
 
 async def test_readiness_has_startup_checks_only_and_liveness_has_none() -> None:
-    world = World()
-    world.registry.register(
+    setup = RegistrySetup()
+    setup.registry.register(
         HealthCheck("a", FlakyComponent("broken").check), HealthCheck("b", FlakyComponent().check, is_startup=True)
     )
-    await world.registry.run_checks(("a", "b"))
-    assert json.loads(world.registry.readiness().body).keys() == {"checks", "healthy"}
-    assert list(json.loads(world.registry.readiness().body)["checks"]) == ["b"]
-    assert world.registry.readiness().is_healthy
-    assert json.loads(world.registry.liveness().body) == {"checks": {}, "healthy": True}
+    await setup.registry.run_checks(("a", "b"))
+    assert json.loads(setup.registry.readiness().body).keys() == {"checks", "healthy"}
+    assert list(json.loads(setup.registry.readiness().body)["checks"]) == ["b"]
+    assert setup.registry.readiness().is_healthy
+    assert json.loads(setup.registry.liveness().body) == {"checks": {}, "healthy": True}
 
 
 async def test_a_check_without_a_message_has_no_message_field() -> None:
-    world = World()
-    world.registry.register(HealthCheck("a", CheckOutcome))
-    await world.registry.run_checks(("a",))
-    assert set(world.checks()["a"]) == {"timestamp", "duration"}
+    setup = RegistrySetup()
+    setup.registry.register(HealthCheck("a", CheckOutcome))
+    await setup.registry.run_checks(("a",))
+    assert set(setup.checks()["a"]) == {"timestamp", "duration"}
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -166,18 +166,18 @@ async def test_a_check_that_raises_fails_with_the_text_of_the_exception(caplog: 
     def check() -> CheckOutcome:
         raise RuntimeError("out of order")
 
-    world = World()
-    world.registry.register(HealthCheck("a", check))
-    await world.registry.run_checks(("a",))
-    assert world.checks()["a"]["error"] == "out of order"
+    setup = RegistrySetup()
+    setup.registry.register(HealthCheck("a", check))
+    await setup.registry.run_checks(("a",))
+    assert setup.checks()["a"]["error"] == "out of order"
     assert "internal error in a health check" in caplog.text
 
 
 async def test_a_check_name_can_be_registered_once() -> None:
-    world = World()
-    world.registry.register(HealthCheck("a", CheckOutcome))
+    setup = RegistrySetup()
+    setup.registry.register(HealthCheck("a", CheckOutcome))
     with pytest.raises(ValueError, match="already"):
-        world.registry.register(HealthCheck("a", CheckOutcome))
+        setup.registry.register(HealthCheck("a", CheckOutcome))
 
 
 async def test_all_checks_run_at_the_start_and_then_at_each_interval() -> None:
@@ -228,11 +228,11 @@ async def test_a_check_that_never_passed_is_run_again_soon() -> None:
 
 
 async def test_a_report_has_the_results_of_the_latest_round() -> None:
-    world, component = World(), FlakyComponent()
-    world.registry.register(HealthCheck("a", component.check))
+    setup, component = RegistrySetup(), FlakyComponent()
+    setup.registry.register(HealthCheck("a", component.check))
     for count in range(1, 4):
-        await world.registry.run_checks(("a",))
-        assert world.checks()["a"]["message"] == {"runs": count}
+        await setup.registry.run_checks(("a",))
+        assert setup.checks()["a"]["message"] == {"runs": count}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import TIMEOUT_S, finish, until
-from tests.ops.ipc.world import process, running_server
+from tests.ops.ipc.fixtures import process, running_server
 from warpseal.errors import CallRefused
 from warpseal.ops.ipc import SOCKET_NAME, ControlServer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.ops.ipc.world import process, running_server
+from tests.ops.ipc.fixtures import process, running_server
 from warpseal.errors import CallRefused
 from warpseal.ops.ipc import ControlServer
 from warpseal.ops.logs.ipc import ClusterLoggers, level_handlers

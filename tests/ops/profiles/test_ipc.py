@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.ops.ipc.world import process, running_server
+from tests.ops.ipc.fixtures import process, running_server
 from warpseal.ops.ipc import CommandHandler, ControlServer
 from warpseal.ops.profiles.ipc import ClusterProfiler, profile_handlers
 from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNotWritten, Profiler, ProfileStep

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.validators.uptime.world import NODE, START_UNIX_S
+from tests.validators.uptime.fixtures import NODE, START_UNIX_S
 from warpseal.history.ports import ObservedUptime
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.hourly import compute_reach, hour_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.validators.uptime.world import NODE, OTHER, START_UNIX_S
+from tests.validators.uptime.fixtures import NODE, OTHER, START_UNIX_S
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.hourly import HourlyUptime, hour_of
 from warpseal.validators.uptime.node_uptime import HOUR_MS, UptimeCounter

@@ -9,8 +9,8 @@ import signal
 from multiprocessing.connection import Connection
 
 from tests.eventually import TIMEOUT_S
-from tests.store.world import hasty_settings, store_at
-from tests.validators.uptime.world import HASTY, NODE, OURS, Clock, FakePeers, validation
+from tests.store.fixtures import hasty_settings, store_at
+from tests.validators.uptime.fixtures import HASTY, NODE, OURS, Clock, FakePeers, validation
 from warpseal.store.store import open_store
 from warpseal.validators.uptime.recorder import UptimeRecorder
 

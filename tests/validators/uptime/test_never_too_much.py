@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.validators.uptime.world import (
+from tests.validators.uptime.fixtures import (
     NODE,
     OTHER,
     SETTINGS,
@@ -57,7 +57,7 @@ class TrueUptime:
 
 
 @dataclass
-class World:
+class CrashingDaemon:
     """A daemon that may crash, and the truth beside it."""
 
     clock: Clock = field(default_factory=Clock)
@@ -172,20 +172,20 @@ STEPS = st.one_of(
 )
 
 
-def play(world: World, steps: list[tuple[object, ...]]) -> None:
+def play(daemon: CrashingDaemon, steps: list[tuple[object, ...]]) -> None:
     for name, *words in steps:
-        getattr(world, str(name))(*words)
+        getattr(daemon, str(name))(*words)
         if name == "stall":
-            world.look(0)
+            daemon.look(0)
 
 
 @settings(max_examples=150)
 @given(st.lists(STEPS, min_size=30, max_size=80))
 def test_no_node_is_credited_more_than_its_true_uptime(steps: list[tuple[object, ...]]) -> None:
-    world = World()
+    daemon = CrashingDaemon()
     for step in steps:
-        play(world, [step])
-        world.check()
+        play(daemon, [step])
+        daemon.check()
 
 
 # Nothing is lost here, neither by stalls and crashes nor by nodes that are unwanted or unconfirmed.
@@ -199,12 +199,12 @@ PEACEFUL = st.one_of(
 @settings(max_examples=100)
 @given(st.lists(PEACEFUL, min_size=10, max_size=60))
 def test_every_second_of_an_absence_is_counted_if_nothing_is_lost(steps: list[tuple[object, ...]]) -> None:
-    world = World()
-    play(world, [("connect", NODE), ("watch", NODE), *steps])
-    world.watch(NODE)
-    world.drop(NODE) if world.truths[NODE].is_connected else None
-    truth = world.truths[NODE].validation
-    uptime = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
+    daemon = CrashingDaemon()
+    play(daemon, [("connect", NODE), ("watch", NODE), *steps])
+    daemon.watch(NODE)
+    daemon.drop(NODE) if daemon.truths[NODE].is_connected else None
+    truth = daemon.truths[NODE].validation
+    uptime = daemon.validations.uptime(validation(NODE[0]), daemon.now_ms, daemon.clock.unix())
     assert uptime.observed_ms == truth.observed_ms
     assert uptime.observed_ms - uptime.connected_ms >= truth.observed_ms - truth.connected_ms
 
@@ -214,16 +214,16 @@ def test_every_second_of_an_absence_is_counted_if_nothing_is_lost(steps: list[tu
 def test_an_always_connected_node_has_full_uptime_until_its_last_message(
     passing: list[tuple[int, bool]],
 ) -> None:
-    world = World()
-    play(world, [("connect", NODE), ("watch", NODE)])
-    began_ms = heard_ms = world.now_ms
+    daemon = CrashingDaemon()
+    play(daemon, [("connect", NODE), ("watch", NODE)])
+    began_ms = heard_ms = daemon.now_ms
     for took_ms, is_written in passing:
-        world.look(took_ms)
-        world.hear(NODE)
-        world.watch(NODE)
-        heard_ms = world.now_ms
+        daemon.look(took_ms)
+        daemon.hear(NODE)
+        daemon.watch(NODE)
+        heard_ms = daemon.now_ms
         if is_written:
-            world.write()
-    uptime = world.validations.uptime(validation(NODE[0]), world.now_ms, world.clock.unix())
+            daemon.write()
+    uptime = daemon.validations.uptime(validation(NODE[0]), daemon.now_ms, daemon.clock.unix())
     assert uptime == Uptime(heard_ms - began_ms, heard_ms - began_ms)
     assert uptime.percentage == 100

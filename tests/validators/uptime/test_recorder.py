@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from tests.eventually import until
-from tests.store.world import hasty_settings, store_at
-from tests.validators.uptime.world import (
+from tests.store.fixtures import hasty_settings, store_at
+from tests.validators.uptime.fixtures import (
     HASTY,
     NODE,
     OTHER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.validators.uptime.world import NODE, OTHER, SETTINGS, START_UNIX_S, FakePeers, validation
+from tests.validators.uptime.fixtures import NODE, OTHER, SETTINGS, START_UNIX_S, FakePeers, validation
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.store.values import ValidationRow
 from warpseal.validators.uptime.node_uptime import NodeUptimes, Uptime
@@ -51,101 +51,101 @@ class UptimeScenario:
 
 
 def test_time_before_a_validation_is_watched_does_not_count_even_if_it_is_decided_later() -> None:
-    world = UptimeScenario()
-    world.connect()
-    world.wait(10)
-    world.watch(validation())
-    assert world.uptime(validation()) == Uptime()
-    world.wait(5, NODE)
-    assert world.uptime(validation()) == Uptime(5_000, 5_000)
+    scenario = UptimeScenario()
+    scenario.connect()
+    scenario.wait(10)
+    scenario.watch(validation())
+    assert scenario.uptime(validation()) == Uptime()
+    scenario.wait(5, NODE)
+    assert scenario.uptime(validation()) == Uptime(5_000, 5_000)
 
 
 def test_time_before_the_start_of_a_validation_does_not_count() -> None:
-    world = UptimeScenario()
+    scenario = UptimeScenario()
     one = validation(start_unix_s=START_UNIX_S + 30)
-    world.connect()
-    world.watch(one)
-    world.wait(29, NODE)
-    assert world.uptime(one) == Uptime()
-    world.wait(1)
-    assert world.uptime(one) == Uptime()
-    world.wait(12, NODE)
-    assert world.uptime(one) == Uptime(12_000, 12_000)
+    scenario.connect()
+    scenario.watch(one)
+    scenario.wait(29, NODE)
+    assert scenario.uptime(one) == Uptime()
+    scenario.wait(1)
+    assert scenario.uptime(one) == Uptime()
+    scenario.wait(12, NODE)
+    assert scenario.uptime(one) == Uptime(12_000, 12_000)
 
 
 def test_an_inactive_validation_is_observed_and_not_connected() -> None:
-    world = UptimeScenario()
-    world.connect()
-    world.watch(validation())
-    world.wait(60, NODE)
-    assert world.uptime(validation()) == Uptime(60_000, 60_000)
-    world.watch(validation(is_active=False))
+    scenario = UptimeScenario()
+    scenario.connect()
+    scenario.watch(validation())
+    scenario.wait(60, NODE)
+    assert scenario.uptime(validation()) == Uptime(60_000, 60_000)
+    scenario.watch(validation(is_active=False))
     for _ in range(4):
-        world.wait(10)
-        world.watch(validation(is_active=False))
-    world.wait(10, NODE)
-    world.watch(validation())
-    assert world.uptime(validation()) == Uptime(110_000, 60_000)
-    world.wait(20, NODE)
-    assert world.uptime(validation()) == Uptime(130_000, 80_000)
+        scenario.wait(10)
+        scenario.watch(validation(is_active=False))
+    scenario.wait(10, NODE)
+    scenario.watch(validation())
+    assert scenario.uptime(validation()) == Uptime(110_000, 60_000)
+    scenario.wait(20, NODE)
+    assert scenario.uptime(validation()) == Uptime(130_000, 80_000)
 
 
 def test_silence_while_a_validation_was_inactive_is_not_credited_once_its_node_is_heard() -> None:
-    world = UptimeScenario()
-    world.connect()
-    world.watch(validation(is_active=False))
-    world.wait(15)
-    world.watch(validation())
-    world.wait(5, NODE)
-    assert world.uptime(validation()) == Uptime(20_000, 5_000)
+    scenario = UptimeScenario()
+    scenario.connect()
+    scenario.watch(validation(is_active=False))
+    scenario.wait(15)
+    scenario.watch(validation())
+    scenario.wait(5, NODE)
+    assert scenario.uptime(validation()) == Uptime(20_000, 5_000)
 
 
 def test_the_time_in_which_a_validation_became_inactive_is_not_credited() -> None:
-    world = UptimeScenario()
-    world.connect()
-    world.watch(validation())
-    world.wait(60, NODE)
-    world.watch(validation(is_active=False))
-    assert world.uptime(validation()) == Uptime(60_000, 0)
+    scenario = UptimeScenario()
+    scenario.connect()
+    scenario.watch(validation())
+    scenario.wait(60, NODE)
+    scenario.watch(validation(is_active=False))
+    assert scenario.uptime(validation()) == Uptime(60_000, 0)
 
 
 def test_a_validation_unconfirmed_for_five_minutes_is_not_counted_until_it_is_confirmed() -> None:
-    world = UptimeScenario()
-    world.connect()
-    world.watch(validation())
-    world.wait(300, NODE)
-    assert world.uptime(validation()) == Uptime(300_000, 300_000)
-    world.wait(400, NODE)
-    assert world.uptime(validation()) == Uptime(300_000, 300_000)
-    world.wait(10)
-    world.watch(validation())
-    world.wait(10, NODE)
-    assert world.uptime(validation()) == Uptime(310_000, 310_000)
+    scenario = UptimeScenario()
+    scenario.connect()
+    scenario.watch(validation())
+    scenario.wait(300, NODE)
+    assert scenario.uptime(validation()) == Uptime(300_000, 300_000)
+    scenario.wait(400, NODE)
+    assert scenario.uptime(validation()) == Uptime(300_000, 300_000)
+    scenario.wait(10)
+    scenario.watch(validation())
+    scenario.wait(10, NODE)
+    assert scenario.uptime(validation()) == Uptime(310_000, 310_000)
 
 
 def test_two_validations_of_a_node_are_counted_separately() -> None:
-    world = UptimeScenario()
-    world.connect()
-    world.watch(validation(1))
-    world.wait(30, NODE)
-    world.watch(validation(1), validation(2))
-    world.wait(10, NODE)
-    world.uptimes.update(world.now_s * 1_000)
-    world.drop()
-    world.wait(60)
-    assert world.uptime(validation(1)) == Uptime(100_000, 40_000)
-    assert world.uptime(validation(2)) == Uptime(70_000, 10_000)
-    assert world.uptime(validation(1)).percentage == 40.0
+    scenario = UptimeScenario()
+    scenario.connect()
+    scenario.watch(validation(1))
+    scenario.wait(30, NODE)
+    scenario.watch(validation(1), validation(2))
+    scenario.wait(10, NODE)
+    scenario.uptimes.update(scenario.now_s * 1_000)
+    scenario.drop()
+    scenario.wait(60)
+    assert scenario.uptime(validation(1)) == Uptime(100_000, 40_000)
+    assert scenario.uptime(validation(2)) == Uptime(70_000, 10_000)
+    assert scenario.uptime(validation(1)).percentage == 40.0
 
 
 def test_a_validation_continues_from_its_stored_row_whenever_that_is_read() -> None:
     written = ValidationRow(validation().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
     before, after = UptimeScenario(), UptimeScenario()
     before.validations.load_rows([written])
-    for world in (before, after):
-        world.connect()
-        world.watch(validation())
-        world.wait(20, NODE)
+    for scenario in (before, after):
+        scenario.connect()
+        scenario.watch(validation())
+        scenario.wait(20, NODE)
     after.validations.load_rows([written])
     assert before.uptime(validation()) == after.uptime(validation()) == Uptime(520_000, 420_000)
     assert (
@@ -156,40 +156,40 @@ def test_a_validation_continues_from_its_stored_row_whenever_that_is_read() -> N
 
 
 def test_only_changed_rows_are_written_and_unchanged_ones_once_a_day() -> None:
-    world = UptimeScenario()
-    world.watch(validation())
-    world.validations.mark_written(world.rows())
-    world.wait(60)
-    world.watch(validation())
-    assert world.rows() == ()
-    world.validations.watch([validation()], 86_400_000, START_UNIX_S + 86_400)
-    (row,) = world.validations.unwritten_rows()
+    scenario = UptimeScenario()
+    scenario.watch(validation())
+    scenario.validations.mark_written(scenario.rows())
+    scenario.wait(60)
+    scenario.watch(validation())
+    assert scenario.rows() == ()
+    scenario.validations.watch([validation()], 86_400_000, START_UNIX_S + 86_400)
+    (row,) = scenario.validations.unwritten_rows()
     assert row.seen_at == START_UNIX_S + 86_400
 
 
 def test_a_validation_that_ended_long_ago_is_forgotten() -> None:
-    world = UptimeScenario()
-    world.connect()
-    world.watch(validation())
-    world.wait(10, NODE)
-    world.validations.drop_old(START_UNIX_S + SETTINGS.retention_s)
-    assert world.uptime(validation()) == Uptime(10_000, 10_000)
-    world.validations.drop_old(START_UNIX_S + SETTINGS.retention_s + 1)
-    assert world.uptime(validation()) == Uptime()
-    assert world.validations.node_ids == frozenset()
+    scenario = UptimeScenario()
+    scenario.connect()
+    scenario.watch(validation())
+    scenario.wait(10, NODE)
+    scenario.validations.drop_old(START_UNIX_S + SETTINGS.retention_s)
+    assert scenario.uptime(validation()) == Uptime(10_000, 10_000)
+    scenario.validations.drop_old(START_UNIX_S + SETTINGS.retention_s + 1)
+    assert scenario.uptime(validation()) == Uptime()
+    assert scenario.validations.node_ids == frozenset()
 
 
 def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> None:
-    world = UptimeScenario(UptimeSettings(max_validations=2))
-    world.connect()
-    world.watch(validation(1), validation(2), validation(3, OTHER))
-    world.wait(10, NODE)
-    assert [world.uptime(validation(number)).observed_ms for number in (1, 2, 3)] == [10_000, 10_000, 0]
-    world.wait(295)
-    world.watch(validation(2), validation(3))
-    world.wait(10, NODE)
-    assert world.uptime(validation(1)) == Uptime()
-    assert world.uptime(validation(3)) == Uptime(10_000, 10_000)
+    scenario = UptimeScenario(UptimeSettings(max_validations=2))
+    scenario.connect()
+    scenario.watch(validation(1), validation(2), validation(3, OTHER))
+    scenario.wait(10, NODE)
+    assert [scenario.uptime(validation(number)).observed_ms for number in (1, 2, 3)] == [10_000, 10_000, 0]
+    scenario.wait(295)
+    scenario.watch(validation(2), validation(3))
+    scenario.wait(10, NODE)
+    assert scenario.uptime(validation(1)) == Uptime()
+    assert scenario.uptime(validation(3)) == Uptime(10_000, 10_000)
 
 
 def test_an_unwatched_validation_has_an_empty_uptime_of_100_percent() -> None:

@@ -132,7 +132,7 @@ class CountingGate(StartupGate[SigningServices]):
 
 
 @dataclass
-class World:
+class ApiSetup:
     """An API server with everything behind it. network_id: None if it is not known yet."""
 
     settings: ApiSettings = SETTINGS
@@ -181,7 +181,7 @@ class World:
         )
         self.gate.open(services)
 
-    def with_settings(self, **changes: object) -> World:
+    def with_settings(self, **changes: object) -> ApiSetup:
         return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]
 
 
@@ -199,10 +199,10 @@ async def serving(app: ASGIApp, settings: ApiSettings = SETTINGS) -> AsyncIterat
 
 
 @asynccontextmanager
-async def client_of(world: World) -> AsyncIterator[aiohttp.ClientSession]:
-    """Serve a world and talk to it."""
+async def client_of(setup: ApiSetup) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve a setup and talk to it."""
     async with (
-        serving(world.app(), world.settings) as server,
+        serving(setup.app(), setup.settings) as server,
         aiohttp.ClientSession(server.url) as client,
     ):
         yield client

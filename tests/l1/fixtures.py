@@ -41,7 +41,7 @@ PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, heig
 
 
 @dataclass
-class World:
+class L1Setup:
     """A running message service. store: in a folder of the test. follower: its reported progress."""
 
     network: SimulatedNetwork
@@ -69,9 +69,9 @@ def build_request(tx_id: bytes, **changes: Any) -> L1Request:
 
 
 @asynccontextmanager
-async def world(
+async def started_l1_service(
     folder: Path, plan: Plan = PLAN, settings: L1Settings | None = None, *, evm: bool = False
-) -> AsyncIterator[World]:
+) -> AsyncIterator[L1Setup]:
     """Run a simulated network and the service over it. evm: configure its EVM chains."""
     async with run_network(plan) as network, run_service(network, folder, settings, evm=evm) as running:
         yield running
@@ -84,7 +84,7 @@ async def run_service(
     settings: L1Settings | None = None,
     *,
     evm: bool = False,
-) -> AsyncIterator[World]:
+) -> AsyncIterator[L1Setup]:
     """Run the service over a running network, with the store in the folder."""
     config = build_config(network, folder, {"evm-chains": evm_chains(network)} if evm else None)
     async with AsyncExitStack() as stack:
@@ -102,7 +102,7 @@ async def run_service(
         tasks = await stack.enter_async_context(_background())
         for service in (built.heights, peers, built.tracker, store):
             tasks.create_task(service.run())
-        yield World(network, upstream, built.heights, store, built.messages, built.sets, peers, built.follower)
+        yield L1Setup(network, upstream, built.heights, store, built.messages, built.sets, peers, built.follower)
 
 
 def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:

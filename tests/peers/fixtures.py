@@ -69,7 +69,7 @@ async def client(
 
 
 @asynccontextmanager
-async def world(
+async def started_network(
     data_dir: Path, made: Plan, *, allow_violations: bool = False, **changes: Any
 ) -> AsyncIterator[tuple[SimulatedNetwork, PeerNetwork]]:
     """Run a simulated network and a client on one loop; fail at the end if the client violated the protocol.

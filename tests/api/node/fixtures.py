@@ -92,7 +92,7 @@ class Reply:
 
 
 @dataclass
-class World:
+class NodeApiSetup:
     """What answers, and a client."""
 
     interfaces: NodeInterfaces
@@ -127,9 +127,9 @@ class World:
 
 
 @asynccontextmanager
-async def world(
+async def started_node_api(
     node: NodeApiSettings | None = None, data: DataApiSettings | None = None, settings: ApiSettings = SETTINGS
-) -> AsyncIterator[World]:
+) -> AsyncIterator[NodeApiSetup]:
     """Serve the node interfaces, administration switched on, over a registry without checks."""
     node = node or NodeApiSettings(admin_enabled=True)
     interfaces = NodeInterfaces(settings, data or DataApiSettings(), node, Metrics())
@@ -142,7 +142,7 @@ async def world(
     interfaces.add_admin(AdminMethods(interfaces.router, aliases, loggers, lambda: plugins.load(), profiler.take))
     app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
     async with serving(app, settings) as url, aiohttp.ClientSession() as session:
-        yield World(interfaces, registry, aliases, loggers, plugins, profiler, url, session)
+        yield NodeApiSetup(interfaces, registry, aliases, loggers, plugins, profiler, url, session)
 
 
 @asynccontextmanager

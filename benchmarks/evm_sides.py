@@ -37,7 +37,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class EvmSides:
     """The three sides, the node first. faults: of the daemon, as the simulated validators counted them."""
 
     sides: tuple[Side, Side, Side]
@@ -45,7 +45,7 @@ class World:
 
 
 @asynccontextmanager
-async def fronted(folder: Path, **keys: Any) -> AsyncIterator[World]:
+async def fronted(folder: Path, **keys: Any) -> AsyncIterator[EvmSides]:
     """Run the three until the block ends. keys: more of the daemon's configuration, `_` for `-`."""
     cores = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:
@@ -63,4 +63,4 @@ async def fronted(folder: Path, **keys: Any) -> AsyncIterator[World]:
         direct = Side(NODE, at["rpc"], "/rpc", at["ws"], "/ws", node)
         proxy = Side(BARE, bare.ready_line, "/rpc", bare.ready_line, "/ws", bare)
         front = Side(FRONT, subject.api, FRONT_PATH + "/rpc", subject.api, FRONT_PATH + "/ws", subject.process)
-        yield World((direct, proxy, front), network.faults)
+        yield EvmSides((direct, proxy, front), network.faults)

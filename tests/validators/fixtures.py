@@ -36,7 +36,7 @@ class Clock:
 
 
 @dataclass
-class World:
+class ValidatorServices:
     """The validator services over one node."""
 
     node: RecordedNode
@@ -67,15 +67,15 @@ class World:
 
 
 @asynccontextmanager
-async def world(
+async def started_services(
     node: RecordedNode | None = None,
     parse: Callable[[bytes], PublicKey] = parse_public_key,
     **settings: Any,
-) -> AsyncIterator[World]:
+) -> AsyncIterator[ValidatorServices]:
     """Serve one node and build the validator services over it."""
     node = node or RecordedNode()
     async with open_upstream(node, call_timeout_s=2.0, upstream_calls_per_s=10_000) as upstream:
-        yield World(node, upstream, ValidatorSettings(**settings), parse)
+        yield ValidatorServices(node, upstream, ValidatorSettings(**settings), parse)
 
 
 @dataclass

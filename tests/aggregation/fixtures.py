@@ -1,4 +1,4 @@
-"""A small world for the aggregation: a network in memory, validators that sign or misbehave, and the rooms around."""
+"""The aggregator over a network in memory, with validators that sign or misbehave."""
 
 from __future__ import annotations
 
@@ -445,7 +445,7 @@ class EmptyArchive:
         pass
 
 
-class World:
+class AggregatorSetup:
     """The service with everything around it in memory."""
 
     def __init__(
@@ -486,14 +486,14 @@ class World:
 
 
 @asynccontextmanager
-async def tidy(world: World) -> AsyncIterator[World]:
+async def tidy(setup: AggregatorSetup) -> AsyncIterator[AggregatorSetup]:
     """Assert that the requests of the block leave nothing behind."""
-    yield world
+    yield setup
     for _ in range(5):
         await asyncio.sleep(0)
-    assert world.network.is_quiet
-    assert world.activity.watched == 0
-    assert world.tracked.in_use == 0
+    assert setup.network.is_quiet
+    assert setup.activity.watched == 0
+    assert setup.tracked.in_use == 0
 
 
 def request(

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
-from tests.api.world import SETTINGS, serving
+from tests.api.fixtures import SETTINGS, serving
 from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, KeyStore
@@ -65,7 +65,7 @@ class Clock:
 
 
 @dataclass
-class World:
+class DataApiSetup:
     """An API with everything behind it. network_id: None means that it is not known yet."""
 
     settings: ApiSettings = SETTINGS
@@ -97,7 +97,7 @@ class World:
             exception_handlers={404: _no_such_route},
         )
 
-    def with_data(self, **changes: Any) -> World:
+    def with_data(self, **changes: Any) -> DataApiSetup:
         return replace(self, data=replace(self.data, **changes))
 
 
@@ -106,19 +106,19 @@ async def _no_such_route(request: Request, error: Exception) -> NoReturn:
 
 
 @asynccontextmanager
-async def client_of(world: World, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    """Serve a world and talk to it."""
-    async with serving(world.app(), world.settings) as server, aiohttp.ClientSession(server.url, **options) as client:
+async def client_of(setup: DataApiSetup, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve a setup and talk to it."""
+    async with serving(setup.app(), setup.settings) as server, aiohttp.ClientSession(server.url, **options) as client:
         yield client
 
 
-async def get(world: World, path: str, status: int = 200, **params: Any) -> Any:
+async def get(setup: DataApiSetup, path: str, status: int = 200, **params: Any) -> Any:
     """Ask once and return the decoded body; the status must be `status`."""
-    async with client_of(world) as client, client.get(path, params=params) as answer:
+    async with client_of(setup) as client, client.get(path, params=params) as answer:
         assert answer.status == status, await answer.text()
         return await answer.json()
 
 
-def indexed(**parts: Any) -> World:
-    """A world whose index holds these."""
-    return World(index=MemoryIndex(chains=list(samples.FRESH), **parts))
+def indexed(**parts: Any) -> DataApiSetup:
+    """A setup whose index holds these."""
+    return DataApiSetup(index=MemoryIndex(chains=list(samples.FRESH), **parts))
