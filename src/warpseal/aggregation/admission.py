@@ -34,6 +34,8 @@ _MIN_MEASURED_S: Final = 1.0
 _MAX_MEASURED_S: Final = 5.0
 _REVIEW_INTERVAL_S: Final = 0.25
 _MEASURED_TURNS: Final = 64
+# While fewer turns are measured, much else may go on: reading a burst of requests takes time of its own.
+_FEW_TURNS_ERROR: Final = 2.0
 _MEASURED_ROUNDS: Final = 32
 # One thread verifies and one commits; a commit takes what waits together.
 _MAX_FINISHING: Final = 32
@@ -55,11 +57,14 @@ class WaitingRound(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds from turn to turn, and from the turn of a round to its result. is_known: enough turns were measured."""
+    """Seconds from turn to turn, and from the turn of a round to its result.
+
+    error: by what factor the pace may really be faster; None: it is not known.
+    """
 
     turn_s: float
     duration_s: float
-    is_known: bool
+    error: float | None
 
     def expected_s(self, place: int) -> float:
         """Return the seconds until the round at a place of the queue (from 1) may have a result."""
@@ -127,11 +132,12 @@ class RoundQueue:
         turn_s = (now - self._turns[0]) / max(1, len(self._turns) - 1)
         measured_s = _MIN_MEASURED_S if len(self._turns) > _MIN_TURNS else _MAX_MEASURED_S
         duration_s = median(self._durations) if self._durations else 0.0
-        return Pace(turn_s, duration_s, now - self._measured_from >= measured_s)
+        error = _FEW_TURNS_ERROR if len(self._turns) <= _MEASURED_TURNS else 1.0
+        return Pace(turn_s, duration_s, error if now - self._measured_from >= measured_s else None)
 
     def _refused_until(self, place: int, pace: Pace, now: float) -> float:
         """Return the deadline up to which the callers of a round at a place of the queue would wait in vain."""
-        return now + pace.expected_s(place) if pace.is_known else now
+        return now if pace.error is None else now + pace.expected_s(place) / pace.error
 
 
 class RoundAdmission:
