@@ -243,9 +243,8 @@ def test_the_pace_is_that_of_the_last_turns_and_falls_while_none_comes() -> None
         queue.remove(waiting, turn * 0.1, has_turn=True)
     assert queue.pace(10.0).expected_s(10) == pytest.approx(1.0)
     assert queue.pace(16.4).expected_s(10) == pytest.approx(2.0)
-    queue.record_duration(3.0)
-    queue.record_duration(0.5)
-    queue.record_duration(0.5)
+    for duration_s in (3.0, *[0.5] * 10):
+        queue.record_duration(duration_s)
     assert queue.pace(10.0).expected_s(10) == pytest.approx(1.5)
     assert rounds[100].has_been_first
 
