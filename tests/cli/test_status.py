@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
+
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command, start_command
@@ -120,6 +122,18 @@ def test_the_file_of_another_daemon_stays(tmp_path: Path) -> None:
             pass
         (tmp_path / LISTENING_NAME).write_text('{"api":"http://127.0.0.1:5","metrics":"","pid":1}')
     assert read_listening_daemon(tmp_path) == ListeningDaemon("http://127.0.0.1:5", "", 1)
+
+
+def test_a_daemon_that_ends_leaves_the_address_of_one_that_still_runs(tmp_path: Path) -> None:
+    other = ListeningDaemon("http://127.0.0.1:1", "http://127.0.0.1:2", os.getppid())
+    for running in (other, msgspec.structs.replace(other, pid=2**22 + 1)):
+        (tmp_path / LISTENING_NAME).write_bytes(msgspec.json.encode(running))
+        with listening_file(tmp_path, "http://127.0.0.1:3", "http://127.0.0.1:4"):
+            named = read_listening_daemon(tmp_path)
+            assert named is not None
+            assert named.pid == os.getpid()
+        # The number of the second process is beyond those that Linux gives.
+        assert read_listening_daemon(tmp_path) == (other if running is other else None)
 
 
 def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:

@@ -30,12 +30,14 @@ class ListeningDaemon(msgspec.Struct, frozen=True):
 def listening_file(data_dir: Path, api_url: str, metrics_url: str) -> Iterator[None]:
     """Keep the file inside the block. Of several daemons on one data folder, the last one to start is in it.
 
-    Without a writable folder there is no file, and the daemon runs without it.
+    After the block the file names the daemon that it named before, if that one still runs: this one may have been
+    refused because of it. Without a writable folder there is no file, and the daemon runs without it.
     """
     path, own = data_dir / LISTENING_NAME, ListeningDaemon(api_url, metrics_url, os.getpid())
+    before = read_listening_daemon(data_dir)
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(path, msgspec.json.encode(own) + b"\n", mode=0o644)
+        _write(path, own)
     except OSError as error:
         log.info("listening addresses not written", extra={"path": str(path), "reason": error.strerror})
         yield
@@ -45,7 +47,24 @@ def listening_file(data_dir: Path, api_url: str, metrics_url: str) -> Iterator[N
     finally:
         if read_listening_daemon(data_dir) == own:
             with suppress(OSError):
-                path.unlink()
+                if before is not None and before.pid != own.pid and _is_running(before.pid):
+                    _write(path, before)
+                else:
+                    path.unlink()
+
+
+def _write(path: Path, daemon: ListeningDaemon) -> None:
+    write_atomically(path, msgspec.json.encode(daemon) + b"\n", mode=0o644)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def read_listening_daemon(data_dir: Path) -> ListeningDaemon | None:
