@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from tests.eventually import until
-from tests.store.fixtures import finish_at_once, message, share, signature, store_at
+from tests.store.fixtures import finish_at_once, message, share, signature, store_at, wait_for_entry
 from tests.store.postgres import PostgresServer
 from warpseal.store.errors import StoreDown
 from warpseal.store.stats import measure
@@ -135,7 +135,7 @@ async def test_a_hanging_server_delays_calls_for_a_limited_time(
                 assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(is_incomplete=True)
             assert not store.status().is_up
         await until(lambda: store.status().is_up and store.status().waiting_writes == 0)
-        assert (await store.archive.load(message(59).id)).signatures == (signature(59),)
+        await wait_for_entry(store, message(59), lambda entry: entry.signatures == (signature(59),))
 
 
 async def test_the_daemon_can_stop_while_the_store_is_down(any_store_url: str, outage: Outage) -> None:
