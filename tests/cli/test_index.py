@@ -160,6 +160,28 @@ async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_agai
         assert ("index is damaged" in later, "Traceback" in later) == (False, False)
 
 
+async def test_damage_that_only_the_indexer_meets_is_in_the_status_of_every_chain(tmp_path: Path) -> None:
+    node = ReplayNode()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(node))
+        config = config_file(tmp_path, node)
+        first = await stack.enter_async_context(start_command("index", "run", "--config", config))
+        await until_indexed(config, [19, 13, 10])
+        first.terminate()
+        await first.ended()
+        # The index of the table of stored blocks, which only a writer reads.
+        damage(config, slice(2, 3))
+        second = await stack.enter_async_context(start_command("index", "run", "--config", config))
+        await second.until_logged("the index is damaged")
+
+        async def is_reported() -> bool:
+            code, output = await run_index("status", "--config", config)
+            return (code, output.count("stopped index_damaged")) == (1, 3)
+
+        await until(is_reported)
+        assert len([line for line in second.stderr if "damaged" in line]) == 1
+
+
 async def test_verify_finds_damaged_pages(tmp_path: Path) -> None:
     node = ReplayNode()
     async with AsyncExitStack() as stack:

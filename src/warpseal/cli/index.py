@@ -87,7 +87,8 @@ def describe_chain(chain: PrimaryChain, fresh: ChainFreshness | None, note: Chai
     if note is None:
         return {**content, "waiting": "the indexer has not begun with this chain"}
     if note.stopped:
-        return {**content, "stopped": note.stopped, "stoppedAt": note.stopped_at, "detail": note.detail}
+        place = {} if note.stopped_at is None else {"stoppedAt": note.stopped_at}
+        return {**content, "stopped": note.stopped, **place, "detail": note.detail}
     note = note.at(time.time())
     if note.waiting:
         content["waiting"] = note.waiting

@@ -33,9 +33,10 @@ class ChainStatus:
     """The status of indexing a chain.
 
     node_height: the highest that a node reported; is_node_behind: the node is not bootstrapped, or behind another one.
-    reported_at: unix seconds of that report. The indexer writes it periodically, so an old one means that it is stopped
-    or reaches no node. stopped, stopped_at, detail, raw: of a failure, else "" and None. rate_blocks_s, eta_s:
-    of catching up. waiting: what the chain waits for, else "". written_at: unix seconds of this status.
+    reported_at: unix seconds of that report. The indexer writes it periodically, so an old one means that it is
+    stopped or reaches no node. stopped, stopped_at, detail, raw: of a failure, else "" and None; a damaged index has
+    no stopped_at. rate_blocks_s, eta_s: of catching up. waiting: what the chain waits for, else "". written_at: unix
+    seconds of this status.
     """
 
     chain: PrimaryChain

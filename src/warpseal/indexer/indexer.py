@@ -13,7 +13,7 @@ from typing import Any, Final
 from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
-from warpseal.errors import NodeUnavailable, StoreDown
+from warpseal.errors import IndexDamaged, NodeUnavailable, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import reading_index, writing_index
@@ -99,6 +99,8 @@ class Indexer:
             except StoreDown as error:
                 if str(error) != failure:
                     log.warning("index write failed", extra={"reason": str(error)})
+                    if isinstance(error, IndexDamaged):
+                        await self._report_damage(error)
                 failure = str(error)
                 await asyncio.sleep(delays.next())
                 continue
@@ -129,6 +131,13 @@ class Indexer:
         log.error("index rebuild failed", extra={"chain": error.chain.value, "reason": str(error)})
         with suppress(StoreDown):
             await self._worker.write_status(ChainStatus(error.chain, 0, False, reason, error.height, str(error)))
+
+    async def _report_damage(self, damage: IndexDamaged) -> None:
+        """Write that every chain is stopped: the status may be in a part of the file that is not damaged."""
+        for name in self.chains:
+            status = ChainStatus(name, 0, False, StopReason.INDEX_DAMAGED.value, detail=damage.reason)
+            with suppress(StoreDown):
+                await self._worker.write_status(status)
 
     async def _log_progress(self) -> None:
         while True:

@@ -44,11 +44,7 @@ class IndexStatus:
         statuses = self.index.chain_statuses().values() if self.index is not None else ()
         damage = self.index.damage() if self.index is not None else None
         damaged = [] if damage is None else [f"{IndexDamaged.code}: {IndexDamaged(damage)}"]
-        return damaged + [
-            f"indexing the {status.chain} stopped at block {status.stopped_at}: {status.stopped}"
-            for status in statuses
-            if status.stopped
-        ]
+        return damaged + [_describe_stop(status) for status in statuses if status.stopped]
 
     def samples(self) -> Iterable[IndexSample]:
         """Yield the metrics of each chain that is indexed, or that the indexer could not begin."""
@@ -62,6 +58,11 @@ class IndexStatus:
 
     def _statuses(self, index: Index) -> dict[PrimaryChain, ChainStatus]:
         return {chain: status.at(self._now()) for chain, status in index.chain_statuses().items()}
+
+
+def _describe_stop(status: ChainStatus) -> str:
+    place = "" if status.stopped_at is None else f" at block {status.stopped_at}"
+    return f"indexing the {status.chain} stopped{place}: {status.stopped}"
 
 
 def _sample(
@@ -101,5 +102,7 @@ def _as_json(freshness: ChainFreshness | None, status: ChainStatus | None) -> di
     if status is not None and status.eta_s is not None:
         body["etaSeconds"] = round(status.eta_s)
     if status is not None and status.stopped:
-        body |= {"stopped": status.stopped, "stoppedAt": str(status.stopped_at)}
+        body["stopped"] = status.stopped
+        if status.stopped_at is not None:
+            body["stoppedAt"] = str(status.stopped_at)
     return body
