@@ -246,6 +246,18 @@ def test_a_quorum_that_connected_validators_refuse_right_after_the_start_does_no
     play(AggregatorSetup(members([20] * 5)), scene)
 
 
+def test_a_quorum_that_no_connection_can_bring_right_after_the_start_does_not_blame_the_start() -> None:
+    async def scene(setup: AggregatorSetup) -> None:
+        setup.network.started_s_ago = 3.2
+        setup.network.disconnected.add(node(1))
+        _, error = await taken(setup.service.aggregate(request(67)))
+        assert isinstance(error, QuorumImpossible | QuorumNotReached)
+        (hint,) = error.shortfall.hints
+        assert "without a BLS key" in hint
+
+    play(AggregatorSetup(members([20] * 3, keyless=40)), scene)
+
+
 def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
     async def scene(setup: AggregatorSetup) -> None:
         for number in (1, 2):

@@ -144,8 +144,10 @@ def _missing_validator(
 
 def _hints(round_: AggregationRound, goal: QuorumGoal, missing: list[_MissingShare], running_s: float) -> Iterator[str]:
     """Yield advice: about the start, against weight without a key, and against the refusals with most weight."""
-    connected_weight = round_.table.connected_weight
-    if running_s < _STARTING_S and connected_weight < goal.required_weight and not goal.stored_only:
+    table = round_.table
+    connected_weight, signing_weight = table.connected_weight, table.total_weight - table.keyless_weight
+    is_waiting = connected_weight < goal.required_weight <= signing_weight and not goal.stored_only
+    if is_waiting and running_s < _STARTING_S:
         weights = f"weight {connected_weight} of {goal.required_weight} required is connected"
         yield (
             f"The daemon started {running_s:.0f} s ago and is still connecting to the validators: {weights}. "

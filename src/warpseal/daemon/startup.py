@@ -68,8 +68,9 @@ async def start_services(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )
             node_id = identity.identity.node_id
-            network = NETWORK_NAMES.get(network_id, (None,))[0]
-            fields = {"version": __version__, "network": network, "network_id": network_id}
+            names = NETWORK_NAMES.get(network_id)
+            network = {"network": names[0]} if names else {}
+            fields = {"version": __version__, **network, "network_id": network_id}
             log.info("daemon started", extra={**fields, "node_id": node_id_text(node_id), "bls_backend": bls.BACKEND})
             start_indexer()
             index_status = IndexStatus()

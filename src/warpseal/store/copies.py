@@ -77,7 +77,7 @@ def keep_upgrade_copy(path: Path, version: str) -> None:
     for other in _upgrade_copies(path):
         if other != copy:
             other.unlink(missing_ok=True)
-    log.info("kept a copy of the store before its upgrade", extra={"path": str(copy), "schema_version": version})
+    log.info("kept a copy of the store before its upgrade", extra={"path": str(copy), "upgraded_to": version})
 
 
 def remove_upgrade_copies(path: Path) -> None:
