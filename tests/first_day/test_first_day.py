@@ -25,6 +25,8 @@ from tests.paths import ROOT
 VALIDATORS = 5
 MISSING = 2
 AGGREGATE_PATH = "/aggregate-signatures"
+# Without the settings of the developer and of the interpreter that runs the tests.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("WARPSEAL_", "PYTHON"))}
 LISTENING = re.compile(r"warpseal is listening: api=(\S+) ")
 P_CHAIN = "11111111111111111111111111111111LpoYY"
 
@@ -34,11 +36,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command of a wheel of this clone, installed beside the dependencies that the tests have."""
     folder = tmp_path_factory.mktemp("install")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-    subprocess.run((*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT), check=True)
+    subprocess.run((*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT), check=True, env=ENVIRONMENT)
     venv.create(folder / "venv")
     (wheel,) = folder.glob("warpseal-*.whl")
     python = folder / "venv" / "bin" / "python"
-    subprocess.run((*pip, "--python", python, "install", "--no-deps", wheel), check=True)
+    subprocess.run((*pip, "--python", python, "install", "--no-deps", wheel), check=True, env=ENVIRONMENT)
     # A line of a .pth file adds the folder, but not what .pth files in it name, such as this clone.
     (site_packages,) = folder.glob("venv/lib/python*/site-packages")
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -46,10 +48,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def start(program: Path, *arguments: object) -> asyncio.subprocess.Process:
-    """Start `warpseal …` without the developer's own settings."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WARPSEAL_")}
+    """Start `warpseal …`."""
     return await asyncio.create_subprocess_exec(
-        program, *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environment
+        program, *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=ENVIRONMENT
     )
 
 
