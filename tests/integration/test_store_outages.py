@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 
@@ -29,8 +28,6 @@ from warpseal.simnet.values import SimMessage
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=12, epoch_blocks=40)
 QUICK = {"retry_first_s": 0.05, "retry_cap_s": 0.2}
-# More than the second that the store may cost, once.
-AT_MOST_S = 2.0
 
 Outage = Callable[[], AbstractContextManager[None]]
 
@@ -64,13 +61,10 @@ def _locked(path: Path) -> Iterator[None]:
         connection.close()
 
 
-async def posted(running: L1Daemon, message: SimMessage) -> float:
-    """Assert that a message is signed; return the seconds that it took."""
-    began = perf_counter()
+async def posted(running: L1Daemon, message: SimMessage) -> None:
+    """Assert that a message is signed."""
     reply = await running.daemon.aggregate_v1(message)
-    took_s = perf_counter() - began
     verify_signed_message(running.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
-    return took_s
 
 
 async def is_up(daemon: Daemon) -> bool:
@@ -90,9 +84,8 @@ async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path
             await posted(running, first)
             assert await is_up(running.daemon)
             with outage():
-                took_s = [await posted(running, other) for other in others]
-                assert max(took_s) < AT_MOST_S
-                assert sum(took_s) < AT_MOST_S + 1
+                for other in others:
+                    await posted(running, other)
                 await until(lambda: _is_down(running.daemon))
                 ready = await running.daemon.ready()
                 assert "kept in memory" in ready.body["degraded"][0]
@@ -119,14 +112,12 @@ async def test_l1_messages_are_signed_though_the_store_fails(tmp_path: Path, fai
             await running.deliver(conversion)
             with outage():
                 registration = network.p_chain.register(running.l1)
-                began = perf_counter()
                 await running.deliver(registration)
                 change = network.p_chain.set_weight(validation_id_of(registration), 900)
                 await running.deliver(change)
                 removal = network.p_chain.remove(validation_id_of(registration))
                 # The registration passed by, so that where it began is known.
                 await running.deliver(removal)
-                assert perf_counter() - began < 2 * AT_MOST_S
             await until(lambda: is_up(running.daemon))
         before = count_signature_requests(network)
         async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
