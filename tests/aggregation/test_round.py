@@ -618,7 +618,7 @@ def test_the_shortfall_names_the_heaviest_missing_validators_with_their_last_rep
     assert empty.reason == "empty_answer"
     shown = [missing.weight for missing in shortfall.missing]
     assert shown == sorted(shown, reverse=True)
-    assert shortfall.hints[0].startswith("The daemon started 2 s ago")
+    assert not any("The daemon started" in hint for hint in shortfall.hints)
     assert any("BLS key" in hint for hint in shortfall.hints)
     assert any("RegisterL1ValidatorTx" in hint for hint in shortfall.hints)
 
