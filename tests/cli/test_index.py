@@ -133,15 +133,21 @@ def damage(config: Path, pages: slice) -> Path:
     return path
 
 
-async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_again(tmp_path: Path) -> None:
+async def stopped_index(stack: AsyncExitStack, folder: Path) -> Path:
+    """Index everything of a node, which runs on, and stop; return the config file."""
     node = ReplayNode()
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(node))
-        config = config_file(tmp_path, node)
-        first = await stack.enter_async_context(start_command("index", "run", "--config", config))
+    await stack.enter_async_context(serving(node))
+    config = config_file(folder, node)
+    async with start_command("index", "run", "--config", config) as indexer:
         await until_indexed(config, [19, 13, 10])
-        first.terminate()
-        await first.ended()
+        indexer.terminate()
+        await indexer.ended()
+    return config
+
+
+async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_again(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        config = await stopped_index(stack, tmp_path)
         path = damage(config, slice(None))
         for command in ("verify", "status"):
             code, output = await run_index(command, "--config", config)
@@ -161,14 +167,8 @@ async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_agai
 
 
 async def test_damage_that_only_the_indexer_meets_is_in_the_status_of_every_chain(tmp_path: Path) -> None:
-    node = ReplayNode()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(node))
-        config = config_file(tmp_path, node)
-        first = await stack.enter_async_context(start_command("index", "run", "--config", config))
-        await until_indexed(config, [19, 13, 10])
-        first.terminate()
-        await first.ended()
+        config = await stopped_index(stack, tmp_path)
         # The index of the table of stored blocks, which only a writer reads.
         damage(config, slice(2, 3))
         second = await stack.enter_async_context(start_command("index", "run", "--config", config))
