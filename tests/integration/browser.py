@@ -88,7 +88,7 @@ class BrowserTab:
         return base64.b64decode(picture["data"])
 
     async def read(self) -> None:
-        """Take what the browser sends until the connection ends."""
+        """Read what the browser sends until the connection ends."""
         async for message in self.socket:
             content = json.loads(message.data)
             if "id" in content:

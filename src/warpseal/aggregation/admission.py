@@ -45,7 +45,7 @@ class WaitingRound(Protocol):
     """A round that waits for its turn."""
 
     def on_turn(self) -> None:
-        """Take that the round is the first of its queue."""
+        """Wake the round, which is now the first of its queue."""
 
     def refuse_late(self, until: float, expected_s: float, waiting: int) -> bool:
         """Refuse the callers whose deadline is `until` or earlier; return whether a caller is left.
@@ -112,7 +112,7 @@ class RoundQueue:
             next(iter(self._waiting)).on_turn()
 
     def review(self, now: float) -> None:
-        """Refuse the callers that would wait in vain; call it again and again while rounds wait."""
+        """Refuse the callers that would wait in vain; to be called repeatedly while rounds wait."""
         if now < self._next_review_at:
             return
         self._next_review_at = now + _REVIEW_INTERVAL_S
@@ -243,7 +243,7 @@ class RoundTurn:
             self._admission.forget_idle(self._subnet_id)
 
     def on_turn(self) -> None:
-        """Take that the round is the first of its queue."""
+        """Wake the round, which is now the first of its queue."""
         self._wake.set()
 
     def refuse_late(self, until: float, expected_s: float, waiting: int) -> bool:

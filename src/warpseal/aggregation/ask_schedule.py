@@ -57,7 +57,7 @@ class AskSchedule:
         self._probes = 0
 
     def begin(self, now: float) -> None:
-        """Take that validators may be asked from now on."""
+        """Start the schedule: validators may be asked from now on."""
         self._next_step_at = now + self._settings.next_wave_s
 
     def add_connected(self, node: NodeRecord) -> None:

@@ -235,7 +235,7 @@ class AggregationRound:
             self._wake()
 
     def loaded(self, stored: ArchiveEntry) -> None:
-        """Take what the archive holds of the message."""
+        """Add the shares and signatures that the archive holds of the message."""
         self._signatures = stored.signatures
         self.shares.stored = {share.public_key: share.signature for share in stored.shares}
         self._undecoded.extend(stored.shares)
@@ -277,7 +277,7 @@ class AggregationRound:
                 self._outbox.append(StoreResult(outcome))
 
     def stored(self, result: SignedResult) -> Complete:
-        """Take that a result is stored; return the action that gives it to its callers."""
+        """Record that a result is stored; return the action that gives it to its callers."""
         completion = next(completion for completion in self._completions if completion.result is result)
         self._completions.remove(completion)
         self._wake()
