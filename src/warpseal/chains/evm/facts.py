@@ -1,0 +1,83 @@
+"""What the EVM index keeps of a block: plain values, independent of the node that sent it and of the database.
+
+Addresses have 20 bytes and hashes 32. Amounts and token ids are 0..2^256-1. Times are unix seconds.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class TokenStandard(StrEnum):
+    """Standard of an NFT transfer."""
+
+    ERC721 = "ERC-721"
+    ERC1155 = "ERC-1155"
+
+
+class NftTransfer(Struct, frozen=True, gc=False):
+    """One token moved. position: its place among the NFT transfers of its block, from 0.
+
+    amount: 1 for ERC-721. is_candidate: of an event that is ERC-721 only if the contract's ERC-165 says so. The zero
+    address sends a minted token, and receives a burnt one.
+    """
+
+    position: int
+    tx_index: int
+    log_index: int
+    contract: bytes
+    standard: TokenStandard
+    token_id: int
+    sender: bytes
+    recipient: bytes
+    amount: int
+    is_candidate: bool = False
+
+
+class MetadataUpdate(Struct, frozen=True, gc=False):
+    """Metadata of the tokens `first_id` to `last_id` of a contract changed: ERC-4906, or the URI event of ERC-1155."""
+
+    contract: bytes
+    first_id: int
+    last_id: int
+
+
+class Creation(Struct, frozen=True, gc=False):
+    """One created contract. position: its place in its transaction, 0 for the transaction's own contract.
+
+    sender: of the transaction; factory: the contract that created it, None if the transaction itself did.
+    """
+
+    tx_index: int
+    position: int
+    address: bytes
+    sender: bytes
+    factory: bytes | None = None
+
+
+class EvmBlockFacts(Struct, frozen=True, gc=False):
+    """One block. gas_used: the sum of its receipts; fees_spent: the sum of gas used times effective gas price, in wei.
+
+    base_fee, gas_cost: None if the header has none. tx_hashes: by index, of the transactions that the other fields
+    name. creations: those that receipts show. upgraded: contracts whose ERC-1967 implementation changed. unknown_logs:
+    number of logs with the topic of an NFT event and another shape.
+    """
+
+    number: int
+    hash: bytes
+    parent_hash: bytes
+    time: int
+    tx_count: int
+    gas_used: int
+    gas_limit: int
+    base_fee: int | None
+    gas_cost: int | None
+    fees_spent: int
+    transfers: tuple[NftTransfer, ...] = ()
+    creations: tuple[Creation, ...] = ()
+    updates: tuple[MetadataUpdate, ...] = ()
+    upgraded: tuple[bytes, ...] = ()
+    tx_hashes: dict[int, bytes] = {}
+    unknown_logs: int = 0
