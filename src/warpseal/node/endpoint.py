@@ -8,6 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
@@ -79,12 +80,70 @@ class NodeEndpoint:
             yield from (part, unquote(part))
 
 
+class TraceMode(StrEnum):
+    """Whether traces are read. AUTO: from each node that has them."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
+class MetadataMode(StrEnum):
+    """Which NFT metadata is fetched. ASKED: of tokens that pages show, of new mints, and on request."""
+
+    ASKED = "asked"
+    ALL = "all"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class EvmIndexing:
+    """How one EVM chain is indexed. first_height: no block below it is indexed.
+
+    calls_per_s: of one node, batch entries counted; None: 200, and unlimited at private addresses.
+    """
+
+    first_height: int = 0
+    traces: TraceMode = TraceMode.AUTO
+    metadata: MetadataMode = MetadataMode.ASKED
+    calls_per_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NativeToken:
+    """The token in which fees of a chain are paid. None: not configured."""
+
+    name: str | None = None
+    symbol: str | None = None
+    decimals: int | None = None
+    logo_uri: str | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvmChainInfo:
+    """Configured fields of a chain for endpoint 9. None: not configured. multicall: address of its contract."""
+
+    chain_name: str | None = None
+    description: str | None = None
+    platform_chain_id: str | None = None
+    subnet_id: str | None = None
+    vm_id: str | None = None
+    explorer_url: str | None = None
+    rpc_url: str | None = None
+    ws_url: str | None = None
+    chain_logo_uri: str | None = None
+    is_testnet: bool | None = None
+    private: bool | None = None
+    multicall: str | None = None
+    network_token: NativeToken = NativeToken()
+
+
 @dataclass(frozen=True, slots=True)
 class EvmChain:
     """One entry of `evm-chains`. rpc: complete http(s) URLs, at least one, in the order of preference.
 
     ws: complete ws(s) URLs. upgrade_file: the chain's upgrade.json. deny_methods: RPC methods that are denied;
-    a trailing * stands for any ending.
+    a trailing * stands for any ending. index: None: the chain is not indexed.
     """
 
     blockchain_id: ChainID
@@ -92,3 +151,5 @@ class EvmChain:
     ws: tuple[NodeEndpoint, ...] = ()
     upgrade_file: Path | None = None
     deny_methods: tuple[str, ...] = ()
+    index: EvmIndexing | None = None
+    info: EvmChainInfo = EvmChainInfo()

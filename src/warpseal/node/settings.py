@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
+from warpseal.node.endpoint import (
+    EvmChain,
+    EvmChainInfo,
+    EvmIndexing,
+    MetadataMode,
+    NativeToken,
+    NodeEndpoint,
+    TraceMode,
+)
 from warpseal.runtime.settings import (
     HOUR_S,
     MEBIBYTE,
@@ -16,6 +24,8 @@ from warpseal.runtime.settings import (
     Group,
     Parser,
     Setting,
+    boolean,
+    choice,
     decode_json_text,
     fault,
     integer,
@@ -30,6 +40,8 @@ from warpseal.runtime.settings import (
 )
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 
+_CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}")
 _METHOD: Final = re.compile(r"[A-Za-z0-9]+_(?:[A-Za-z0-9]+|[A-Za-z0-9]*\*)")
 
 _API_PATH: Final = re.compile(r"/ext(?:/.*)?$")
@@ -57,8 +69,13 @@ def endpoint(*schemes: str) -> Parser[NodeEndpoint]:
     return _endpoint(lambda value, path: _without_api_path(url(*schemes)(value, path), path))
 
 
+def optional_endpoint(value: Any, path: str) -> NodeEndpoint | None:
+    """Accept the endpoint of an upstream node; an empty text counts as not given."""
+    return None if value in ("", None) else endpoint("http", "https")(value, path)
+
+
 def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
-    """Accept a list of {blockchain-id, rpc, ws?, upgrade-file?, deny-methods?} of EVM chains, each chain once.
+    """Accept a list of {blockchain-id, rpc, ws?, upgrade-file?, deny-methods?, index?, info?}, each chain once.
 
     rpc, ws: lists of complete URLs, each as text or as {base-url, query-parameters?, http-headers?}.
     """
@@ -77,13 +94,83 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
         "ws": list_of(_endpoint(url("ws", "wss"))),
         "upgrade-file": optional_path,
         "deny-methods": list_of(method),
+        "index": evm_indexing,
+        "info": _chain_info,
     }
 
     def evm_chain(value: Any, path: str) -> EvmChain:
         fields = json_object(value, path, parsers, required={"blockchain-id", "rpc"})
-        return EvmChain(**{key.replace("-", "_"): item for key, item in fields.items()})
+        return EvmChain(**_by_field(fields))
 
     return list_of(evm_chain)(decode_json_text(value, path), path)
+
+
+def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
+    """Accept true, false, or {from?, traces?, metadata?, calls-per-second?}; false: the chain is not indexed."""
+    if isinstance(value, bool):
+        return EvmIndexing() if value else None
+    fields = json_object(value, path, _INDEXING, required=set())
+    return EvmIndexing(**{_INDEXING_FIELDS[key]: item for key, item in fields.items()})
+
+
+_INDEXING: Final[Mapping[str, Parser[Any]]] = {
+    "from": integer(0, 2**40 - 1),
+    "traces": choice(TraceMode),
+    "metadata": choice(MetadataMode),
+    "calls-per-second": integer(1, 10**6),
+}
+_INDEXING_FIELDS: Final = {
+    "from": "first_height",
+    "traces": "traces",
+    "metadata": "metadata",
+    "calls-per-second": "calls_per_s",
+}
+
+
+def _chain_info(value: Any, path: str) -> EvmChainInfo:
+    """Accept fields of endpoint 9, as it spells them or in kebab-case."""
+    fields = json_object(_kebab_case(value), path, _INFO, required=set())
+    utilities = fields.pop("utility-addresses", {})
+    return EvmChainInfo(**_by_field(fields), **utilities)
+
+
+def _native_token(value: Any, path: str) -> NativeToken:
+    return NativeToken(**_by_field(json_object(_kebab_case(value), path, _TOKEN, required=set())))
+
+
+def _utility_addresses(value: Any, path: str) -> dict[str, str]:
+    return json_object(value, path, {"multicall": address}, required=set())
+
+
+def address(value: Any, path: str) -> str:
+    """Accept the address of an EVM account, in any case."""
+    if not _ADDRESS.fullmatch(given := text(value, path)):
+        raise fault(path, "expected an address: 0x and 40 hex digits")
+    return given
+
+
+_TOKEN: Final[Mapping[str, Parser[Any]]] = {
+    **dict.fromkeys(("name", "symbol", "logo-uri", "description"), text),
+    "decimals": integer(0, 255),
+}
+_INFO: Final[Mapping[str, Parser[Any]]] = {
+    **dict.fromkeys(("chain-name", "description", "platform-chain-id", "subnet-id", "vm-id", "chain-logo-uri"), text),
+    **dict.fromkeys(("explorer-url", "rpc-url"), url("http", "https")),
+    "ws-url": url("ws", "wss"),
+    **dict.fromkeys(("is-testnet", "private"), boolean),
+    "network-token": _native_token,
+    "utility-addresses": _utility_addresses,
+}
+
+
+def _kebab_case(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {_CAMEL.sub("-", str(key)).lower(): item for key, item in value.items()}
+
+
+def _by_field(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("-", "_"): item for key, item in fields.items()}
 
 
 def _endpoint(parse_url: Parser[str]) -> Parser[NodeEndpoint]:
@@ -93,7 +180,7 @@ def _endpoint(parse_url: Parser[str]) -> Parser[NodeEndpoint]:
         if isinstance(value, str) and not value.lstrip().startswith("{"):
             return NodeEndpoint(parse_url(value, path))
         fields = json_object(value, path, parsers, required={"base-url"})
-        return NodeEndpoint(**{key.replace("-", "_"): item for key, item in fields.items()})
+        return NodeEndpoint(**_by_field(fields))
 
     return parse
 
@@ -179,4 +266,12 @@ class NodeSettings:
     max_answer_bytes: int = 1 * MEBIBYTE
     evm_chains: tuple[EvmChain, ...] = setting(
         (), "evm-chains", evm_chains, "EVM chains and the URLs of their nodes", "JSON", group=Group.EVM
+    )
+    index_l1s_at: NodeEndpoint | None = setting(
+        None,
+        "index-l1s-at",
+        optional_endpoint,
+        "node whose EVM chains of tracked-subnet-ids are all indexed",
+        "URL|JSON",
+        group=Group.EVM,
     )
