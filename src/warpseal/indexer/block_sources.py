@@ -19,9 +19,9 @@ from warpseal.node.blocks import (
     MAX_CONTAINERS,
     BatchRefused,
     CBlocksClient,
+    CChainBlock,
     Container,
     ContainersClient,
-    EvmBlock,
     PBlocksClient,
     Stream,
     XChainClient,
@@ -242,7 +242,7 @@ class LinearSource(BlockSource[RawBlock]):
         return [RawBlock(found[height], False) for height in range(low, end)]
 
 
-class CChainSource(BlockSource[EvmBlock]):
+class CChainSource(BlockSource[CChainBlock]):
     """Blocks of the C-Chain, in JSON-RPC batches."""
 
     def __init__(self, client: CBlocksClient, retrier: Retrier) -> None:
@@ -254,8 +254,8 @@ class CChainSource(BlockSource[EvmBlock]):
     def span(self) -> int:
         return self._per_call
 
-    async def read(self, first: int, count: int) -> tuple[EvmBlock, ...]:
-        blocks: list[EvmBlock] = []
+    async def read(self, first: int, count: int) -> tuple[CChainBlock, ...]:
+        blocks: list[CChainBlock] = []
         while len(blocks) < count:
             blocks += await self._retrier.call(partial(self._read_batch, first + len(blocks), count - len(blocks)))
         return tuple(blocks)
@@ -269,10 +269,10 @@ class CChainSource(BlockSource[EvmBlock]):
     def use_fallback(self) -> None:
         """Do nothing: batches are the only way to read blocks of the C-Chain."""
 
-    async def alternatives(self, height: int) -> tuple[EvmBlock, ...]:
+    async def alternatives(self, height: int) -> tuple[CChainBlock, ...]:
         return await self._client.block_of_each(height)
 
-    async def _read_batch(self, first: int, count: int) -> list[EvmBlock]:
+    async def _read_batch(self, first: int, count: int) -> list[CChainBlock]:
         """Return one batch, up to the first block that the node does not have yet. Raises NodeUnavailable."""
         wanted = min(count, self._per_call)
         try:

@@ -16,9 +16,9 @@ from warpseal.ledger.c_chain import CHeader, apply_c_block
 from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import spent_ids
-from warpseal.node.blocks import EvmBlock
+from warpseal.node.blocks import CChainBlock
 
-_DecodedBlock = tuple[EvmBlock, tuple[AtomicTx, ...]]
+_DecodedBlock = tuple[CChainBlock, tuple[AtomicTx, ...]]
 
 
 class CChainProcessor:
@@ -38,7 +38,7 @@ class CChainProcessor:
         self._parent_hash = None if checkpoint is None else checkpoint.block_id
         return checkpoint
 
-    def write(self, blocks: Sequence[EvmBlock]) -> None:
+    def write(self, blocks: Sequence[CChainBlock]) -> None:
         """Write the next blocks. Raises IndexingStopped after writing those before the block that is the reason."""
         decoded, stop = self._decode(blocks)
         spent = (utxo_id for _, txs in decoded for tx in txs for utxo_id in spent_ids(tx.unsigned))
@@ -49,7 +49,7 @@ class CChainProcessor:
         if stop is not None:
             raise stop
 
-    def _decode(self, blocks: Sequence[EvmBlock]) -> tuple[list[_DecodedBlock], IndexingStopped | None]:
+    def _decode(self, blocks: Sequence[CChainBlock]) -> tuple[list[_DecodedBlock], IndexingStopped | None]:
         decoded: list[_DecodedBlock] = []
         # From then on a block may hold several atomic transactions.
         batch_from_s = self._params.upgrades.apricot_5_s

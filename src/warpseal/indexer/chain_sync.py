@@ -17,7 +17,7 @@ from warpseal.indexer.c_processor import CChainProcessor
 from warpseal.indexer.p_processor import PChainProcessor
 from warpseal.indexer.worker import Worker
 from warpseal.indexer.x_processor import XChainProcessor
-from warpseal.node.blocks import MAX_CONTAINERS, ContainersClient, EvmBlock, Stream, XChainClient
+from warpseal.node.blocks import MAX_CONTAINERS, CChainBlock, ContainersClient, Stream, XChainClient
 from warpseal.node.limits import CallOrigin
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Retrier
@@ -131,11 +131,11 @@ class XChainSync(ChainSync[RawBlock]):
         return tuple(raw for task in fetches if (raw := task.result()) is not None)
 
 
-class CChainSync(ChainSync[EvmBlock]):
+class CChainSync(ChainSync[CChainBlock]):
     """The C-Chain. It begins at the first block that a node has: many nodes do not keep the oldest."""
 
     chain = PrimaryChain.C
     processor = CChainProcessor
 
-    async def write(self, first_height: int, blocks: Sequence[EvmBlock]) -> None:
+    async def write(self, first_height: int, blocks: Sequence[CChainBlock]) -> None:
         await self._worker.run(self.chain, CChainProcessor.write, blocks)

@@ -100,7 +100,7 @@ class BatchRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class EvmBlock:
+class CChainBlock:
     """One block. hash, parent_hash: 32 bytes; extra_data: the atomic transactions' bytes; tx_count: all others."""
 
     number: int
@@ -126,7 +126,7 @@ class CBlocksClient:
         """Return the chain id of the C-Chain's EVM, from the first node that answers."""
         return (await self._pool.values(_C_CHAIN_ID))[0]
 
-    async def blocks(self, first: int, count: int) -> tuple[EvmBlock | None, ...]:
+    async def blocks(self, first: int, count: int) -> tuple[CChainBlock | None, ...]:
         """Return `count` blocks from number `first` on, None for each that the node lacks. Raises BatchRefused."""
         call = _c_blocks(first, count)
         try:
@@ -138,7 +138,7 @@ class CBlocksClient:
                 raise NodeUnavailable(call.method)
         return blocks
 
-    async def block_of_each(self, number: int) -> tuple[EvmBlock, ...]:
+    async def block_of_each(self, number: int) -> tuple[CChainBlock, ...]:
         """Return the distinct blocks that the nodes return for a number, in configured order."""
         blocks = [batch[0] for batch in await self._pool.distinct(_c_blocks(number, 1))]
         return tuple(block for block in blocks if block is not None and block.number == number)
@@ -196,7 +196,7 @@ def _x_block(height: int) -> NodeCall[bytes]:
     return NodeCall("avm.getBlockByHeight", params, X_CHAIN_PATHS, _decode_x_block, CallOrigin.FOLLOWER, large=True)
 
 
-def _c_blocks(first: int, count: int) -> NodeCall[tuple[EvmBlock | None, ...]]:
+def _c_blocks(first: int, count: int) -> NodeCall[tuple[CChainBlock | None, ...]]:
     numbers: tuple[list[Any], ...] = tuple([hex(number), False] for number in range(first, first + count))
     paths, method = C_CHAIN_PATHS, "eth_getBlockByNumber"
     return NodeCall(method, [], paths, _decode_c_blocks, CallOrigin.FOLLOWER, large=True, batch=numbers)
@@ -234,12 +234,12 @@ def _decode_p_block(result: bytes) -> bytes:
     return decode_checked_hex(answer.block)
 
 
-def _decode_c_blocks(result: bytes) -> tuple[EvmBlock | None, ...]:
+def _decode_c_blocks(result: bytes) -> tuple[CChainBlock | None, ...]:
     return tuple(None if block is None else _evm_block(block) for block in _C_BLOCKS.decode(result))
 
 
-def _evm_block(block: _CBlock) -> EvmBlock:
-    return EvmBlock(
+def _evm_block(block: _CBlock) -> CChainBlock:
+    return CChainBlock(
         decode_quantity(block.number),
         _hash(block.hash),
         _hash(block.parent_hash),
