@@ -1,0 +1,166 @@
+"""Metadata documents of NFTs: JSON bytes of anybody's server -> the fields that answers show.
+
+Sources of truth: the metadata schemas of ERC-721 and ERC-1155, and the spellings that marketplaces accept beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from warpseal.chains.evm.token_uri import fill_token_id
+
+MAX_DOCUMENT_BYTES: Final = 1024 * 1024
+MAX_LEVELS: Final = 64
+"""Levels of lists and objects inside each other."""
+MAX_DECIMALS: Final = 255
+
+_BOM: Final = b"\xef\xbb\xbf"
+_SHOWN_URI: Final = re.compile(r"https?://[^\s/?#]|ipfs://[^\s]|ar://[^\s]|data:(?:image|audio|video)/", re.IGNORECASE)
+_SVG: Final = re.compile(r"(?:<\?xml[^>]*>\s*)?<svg[\s>]", re.IGNORECASE)
+
+# Keys in lower case, without `_` and `-`; the first one with a usable value counts.
+_NAME: Final = ("name",)
+_SYMBOL: Final = ("symbol",)
+_DESCRIPTION: Final = ("description",)
+_IMAGE: Final = ("image", "imageurl", "imageuri", "imagedata")
+_ANIMATION: Final = ("animationurl", "animationuri", "animation")
+_EXTERNAL: Final = ("externalurl", "externaluri", "externallink")
+_BACKGROUND: Final = ("backgroundcolor", "background")
+_ATTRIBUTES: Final = ("attributes", "traits")
+_PROPERTIES: Final = ("properties",)
+_DECIMALS: Final = ("decimals",)
+
+
+class DocumentFault(Enum):
+    """Why a document has no fields."""
+
+    TOO_LARGE = auto()
+    NOT_JSON = auto()
+    NOT_AN_OBJECT = auto()
+
+
+class MalformedDocument(ValueError):
+    """A document without fields."""
+
+    def __init__(self, fault: DocumentFault) -> None:
+        super().__init__(fault.name)
+        self.fault = fault
+
+
+class NftFields(Struct, frozen=True, gc=False, kw_only=True):
+    """Fields of a metadata document; None: absent. attributes, properties: JSON text.
+
+    No text has a NUL, which PostgreSQL refuses. A URI is http(s), ipfs, ar, or data of an image, audio or video.
+    """
+
+    name: str | None = None
+    symbol: str | None = None
+    image_uri: str | None = None
+    description: str | None = None
+    animation_uri: str | None = None
+    external_url: str | None = None
+    background: str | None = None
+    attributes: str | None = None
+    decimals: int | None = None
+    properties: str | None = None
+
+
+def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
+    """Return the fields of a JSON document. Raises MalformedDocument.
+
+    token_id: of an ERC-1155 token, whose documents have `{id}` in place of it; None: nothing is replaced.
+    """
+    if token_id is not None:
+        content = fill_token_id(content, token_id)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise MalformedDocument(DocumentFault.TOO_LARGE)
+    try:
+        document: Any = msgspec.json.decode(content.removeprefix(_BOM).strip())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedDocument(DocumentFault.NOT_JSON) from error
+    if not _is_shallow(content, document):
+        raise MalformedDocument(DocumentFault.NOT_JSON)
+    if not isinstance(document, dict):
+        raise MalformedDocument(DocumentFault.NOT_AN_OBJECT)
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        values.setdefault(key.lower().replace("_", "").replace("-", ""), value)
+    return NftFields(
+        name=_first(map(_text, _values(values, _NAME))),
+        symbol=_first(map(_text, _values(values, _SYMBOL))),
+        image_uri=_first(map(_uri, _values(values, _IMAGE))),
+        description=_first(map(_text, _values(values, _DESCRIPTION))),
+        animation_uri=_first(map(_uri, _values(values, _ANIMATION))),
+        external_url=_first(map(_uri, _values(values, _EXTERNAL))),
+        background=_first(map(_text, _values(values, _BACKGROUND))),
+        attributes=_first(map(_json_text, _values(values, _ATTRIBUTES))),
+        decimals=next(
+            (number for value in _values(values, _DECIMALS) if (number := _decimals(value)) is not None), None
+        ),
+        properties=_first(map(_json_text, _values(values, _PROPERTIES))),
+    )
+
+
+def image_document(uri: str) -> NftFields:
+    """Return the fields of a token whose URI is an image instead of a document."""
+    return NftFields(image_uri=_uri(uri))
+
+
+def _is_shallow(content: bytes, document: Any) -> bool:
+    """Return whether no list and no object is deeper than the limit."""
+    if content.count(b"[") + content.count(b"{") <= MAX_LEVELS:
+        return True
+    level = _containers([document])
+    for _ in range(MAX_LEVELS):
+        level = _containers(
+            child for value in level for child in (value.values() if isinstance(value, dict) else value)
+        )
+        if not level:
+            return True
+    return False
+
+
+def _containers(values: Iterable[Any]) -> list[dict[str, Any] | list[Any]]:
+    return [value for value in values if isinstance(value, dict | list)]
+
+
+def _values(values: dict[str, Any], keys: Iterable[str]) -> Iterable[Any]:
+    return (values[key] for key in keys if key in values)
+
+
+def _first(texts: Iterable[str | None]) -> str | None:
+    return next(filter(None, texts), None)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value.replace("\0", "") if isinstance(value, str) else None
+
+
+def _uri(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return None
+    uri = value.replace("\0", "").strip()
+    if _SVG.match(uri):
+        return "data:image/svg+xml;base64," + b64encode(uri.encode()).decode()
+    return uri if _SHOWN_URI.match(uri) else None
+
+
+def _json_text(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _decimals(value: Any) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 3:
+        value = int(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and value == int(value) and 0 <= value <= MAX_DECIMALS else None

@@ -1,0 +1,237 @@
+"""Metadata documents: common spellings, what passes as a URI, and bounds against hostile JSON."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpseal.chains.evm.nft_document import (
+    MAX_DOCUMENT_BYTES,
+    MAX_LEVELS,
+    DocumentFault,
+    MalformedDocument,
+    NftFields,
+    image_document,
+    parse_document,
+)
+
+
+def fields_of(**document: Any) -> NftFields:
+    return parse_document(json.dumps(document).encode())
+
+
+def fault_of(content: bytes) -> DocumentFault:
+    with pytest.raises(MalformedDocument) as raised:
+        parse_document(content)
+    return raised.value.fault
+
+
+def test_all_fields_of_a_document_are_read() -> None:
+    found = fields_of(
+        name="Cat #1",
+        symbol="CAT",
+        description="A cat",
+        image="ipfs://Qm/1.png",
+        animation_url="ar://abc",
+        external_url="https://cat.test/1",
+        background_color="ffffff",
+        attributes=[{"trait_type": "Fur", "value": "grün"}],
+        decimals=18,
+        properties={"a": {"b": 1.5}},
+    )
+    assert found == NftFields(
+        name="Cat #1",
+        symbol="CAT",
+        description="A cat",
+        image_uri="ipfs://Qm/1.png",
+        animation_uri="ar://abc",
+        external_url="https://cat.test/1",
+        background="ffffff",
+        attributes='[{"trait_type":"Fur","value":"grün"}]',
+        decimals=18,
+        properties='{"a":{"b":1.5}}',
+    )
+
+
+def test_an_empty_document_has_no_fields() -> None:
+    assert parse_document(b"\xef\xbb\xbf {} ") == NftFields()
+
+
+@pytest.mark.parametrize("key", ["image", "image_url", "imageUrl", "imageURI", "image-uri", "IMAGE_URI", "image_data"])
+def test_spellings_of_the_image(key: str) -> None:
+    assert fields_of(**{key: "https://a.test/1.png"}) == NftFields(image_uri="https://a.test/1.png")
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "value"),
+    [
+        ("animation_url", "animation_uri", "https://a.test/1.mp4"),
+        ("animationUrl", "animation_uri", "https://a.test/1.mp4"),
+        ("animation", "animation_uri", "https://a.test/1.mp4"),
+        ("external_link", "external_url", "https://a.test"),
+        ("externalUrl", "external_url", "https://a.test"),
+        ("backgroundColor", "background", "fff"),
+        ("background", "background", "fff"),
+    ],
+)
+def test_spellings_of_other_fields(key: str, field: str, value: str) -> None:
+    assert getattr(fields_of(**{key: value}), field) == value
+
+
+def test_traits_are_attributes_and_the_first_usable_spelling_counts() -> None:
+    found = fields_of(traits=[1], image="", image_url="javascript:alert(1)", imageUri="https://a.test/1.png")
+    assert found == NftFields(attributes="[1]", image_uri="https://a.test/1.png")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://a.test/1",
+        "HTTPS://a.test",
+        "ipfs://Qm/1",
+        "ar://x",
+        "data:image/png;base64,AA",
+        "data:video/mp4,x",
+        "data:audio/ogg;base64,AA",
+    ],
+)
+def test_uris_that_pass(uri: str) -> None:
+    assert fields_of(image=f" {uri}\n", animation_url=uri, external_url=uri) == NftFields(
+        image_uri=uri, animation_uri=uri, external_url=uri
+    )
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "javascript:alert(1)",
+        "data:text/html,<script>",
+        "data:application/json,{}",
+        "file:///etc/passwd",
+        "1.png",
+        "vbscript:x",
+        "blob:https://a.test/1",
+        "http://",
+        "https:///x",
+        "//a.test/1",
+        "java\nscript:https://a.test",
+        "",
+    ],
+)
+def test_other_uris_do_not_pass(uri: str) -> None:
+    assert fields_of(image=uri, animation_url=uri, external_url=uri) == NftFields()
+    assert image_document(uri) == NftFields()
+
+
+def test_an_svg_in_the_document_becomes_a_data_uri() -> None:
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+    found = fields_of(image_data=svg).image_uri
+    assert found is not None
+    head, _, payload = found.partition(",")
+    assert head == "data:image/svg+xml;base64"
+    assert b64decode(payload).decode() == svg
+
+
+def test_numbers_are_texts_and_other_values_are_left_out() -> None:
+    assert fields_of(name=7, symbol=True, description={"a": 1}, image=5, decimals="6") == NftFields(
+        name="7", decimals=6
+    )
+
+
+@pytest.mark.parametrize("decimals", [-1, 256, 1.5, True, "x", "1e3", None, [], "٣"])
+def test_decimals_outside_a_byte_are_left_out(decimals: Any) -> None:
+    assert fields_of(decimals=decimals) == NftFields()
+
+
+def test_a_nul_is_left_out_of_texts() -> None:
+    assert fields_of(name="a\0b", image="https://a.test/\0" + "1") == NftFields(name="ab", image_uri="https://a.test/1")
+    assert fields_of(properties={"a": "\0"}) == NftFields(properties='{"a":"\\u0000"}')
+
+
+def test_an_erc1155_document_has_the_token_id_in_place() -> None:
+    content = b'{"image":"https://a.test/{id}.png","properties":{"x":"{id}"}}'
+    digits = "0" * 62 + "2a"
+    assert parse_document(content, 42) == NftFields(
+        image_uri=f"https://a.test/{digits}.png", properties=f'{{"x":"{digits}"}}'
+    )
+    assert parse_document(content).image_uri == "https://a.test/{id}.png"
+
+
+@pytest.mark.parametrize("content", [b"[]", b"null", b'"text"', b"1", b"true"])
+def test_json_that_is_no_object_is_named_so(content: bytes) -> None:
+    assert fault_of(content) is DocumentFault.NOT_AN_OBJECT
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<html>",
+        b"{",
+        b"{}x",
+        b"{'a':1}",
+        b'{"a":NaN}',
+        b'{"a":"\xff"}',
+        b'{"a":"\\ud800"}',
+        b'{"a":1e999}',
+        b"[" * MAX_DOCUMENT_BYTES,
+        b'{"a":' * 100_000,
+    ],
+    ids=range(11),
+)
+def test_what_is_no_json_is_named_so(content: bytes) -> None:
+    assert fault_of(content) is DocumentFault.NOT_JSON
+
+
+def nested(levels: int) -> bytes:
+    return b'{"properties":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+
+def test_a_document_has_at_most_64_levels() -> None:
+    assert parse_document(nested(MAX_LEVELS)).properties == "[" * (MAX_LEVELS - 1) + "]" * (MAX_LEVELS - 1)
+    assert fault_of(nested(MAX_LEVELS + 1)) is DocumentFault.NOT_JSON
+    assert parse_document(b'{"name":"%s"}' % (b"[" * 1000)).name == "[" * 1000
+    assert parse_document(b'{"properties":[%s]}' % b",".join([b"{}"] * 1000)).properties is not None
+
+
+def test_a_document_has_at_most_a_mebibyte_also_after_its_ids_are_filled() -> None:
+    def padded(size: int) -> bytes:
+        return b'{"name":"%s"}' % (b"a" * (size - 11))
+
+    assert parse_document(padded(MAX_DOCUMENT_BYTES)).name is not None
+    assert fault_of(padded(MAX_DOCUMENT_BYTES + 1)) is DocumentFault.TOO_LARGE
+    with pytest.raises(MalformedDocument):
+        parse_document(b'{"name":"%s"}' % (b"{id}" * 20_000), 1)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+KEYS = st.sampled_from(["name", "image", "image_url", "attributes", "properties", "decimals", "external_url", "traits"])
+
+
+@given(st.dictionaries(KEYS, JSON))
+def test_json_texts_of_any_document_hold_its_values(document: dict[str, Any]) -> None:
+    try:
+        found = parse_document(json.dumps(document).encode())
+    except MalformedDocument:
+        return
+    if document.get("properties") is not None:
+        assert found.properties is not None
+        assert json.loads(found.properties) == document["properties"]
+    assert found.decimals is None or 0 <= found.decimals <= 255
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_fields_or_a_named_fault(content: bytes) -> None:
+    try:
+        found = parse_document(content, 1)
+    except MalformedDocument:
+        return
+    assert isinstance(found, NftFields)

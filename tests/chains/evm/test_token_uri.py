@@ -1,0 +1,146 @@
+"""Token URIs of contracts: each form leads to its document, and every other text to a named fault."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode, urlsafe_b64encode
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpseal.chains.evm.token_uri import (
+    MAX_URI_BYTES,
+    Gateways,
+    InlineDocument,
+    MalformedTokenUri,
+    RemoteDocument,
+    UriFault,
+    fill_token_id,
+    parse_token_uri,
+)
+
+GATEWAYS = Gateways(("https://ipfs.test", "http://10.0.0.7:8080"), ("https://ar.test",))
+CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
+
+
+def urls_of(uri: str) -> list[str]:
+    found = parse_token_uri(uri, GATEWAYS)
+    assert isinstance(found, RemoteDocument)
+    return [str(url) for url in found.urls]
+
+
+def contents_of(uri: str) -> tuple[bytes, ...]:
+    found = parse_token_uri(uri, GATEWAYS)
+    assert isinstance(found, InlineDocument)
+    return found.contents
+
+
+def fault_of(uri: str) -> UriFault:
+    with pytest.raises(MalformedTokenUri) as raised:
+        parse_token_uri(uri, GATEWAYS)
+    return raised.value.fault
+
+
+def test_an_erc1155_id_is_written_as_64_lower_case_hex_digits() -> None:
+    filled = fill_token_id(b"https://x.test/{id}.json?again={id}", 0xABC)
+    assert filled == b"https://x.test/%s.json?again=%s" % ((b"0" * 61 + b"abc",) * 2)
+    assert fill_token_id(b"{id}", 2**256 - 1) == b"f" * 64
+
+
+@pytest.mark.parametrize(
+    ("uri", "urls"),
+    [
+        ("https://x.test/1.json?a=b", ["https://x.test/1.json?a=b"]),
+        ("HTTP://X.test:80/1 2.json", ["http://x.test/1%202.json"]),
+        (f"ipfs://{CID}/7.json", [f"https://ipfs.test/ipfs/{CID}/7.json", f"http://10.0.0.7:8080/ipfs/{CID}/7.json"]),
+        (f"ipfs://ipfs/{CID}", [f"https://ipfs.test/ipfs/{CID}", f"http://10.0.0.7:8080/ipfs/{CID}"]),
+        ("ar://Tx_id-1/7", ["https://ar.test/Tx_id-1/7"]),
+    ],
+)
+def test_a_uri_leads_to_its_server_or_to_the_gateways(uri: str, urls: list[str]) -> None:
+    assert urls_of(uri) == urls
+
+
+@pytest.mark.parametrize("uri", [f"https://gone.test/ipfs/{CID}/7.json", f"https://{CID}.ipfs.gone.test/7.json"])
+def test_a_url_of_an_ipfs_gateway_is_tried_first_and_then_the_configured_gateways(uri: str) -> None:
+    rest = f"/ipfs/{CID}/7.json"
+    assert urls_of(uri) == [uri, f"https://ipfs.test{rest}", f"http://10.0.0.7:8080{rest}"]
+
+
+def test_a_configured_gateway_is_not_tried_twice() -> None:
+    uri = f"https://ipfs.test/ipfs/{CID}"
+    assert urls_of(uri) == [uri, f"http://10.0.0.7:8080/ipfs/{CID}"]
+
+
+TEXT = json.dumps({"name": "Größe #1 100%", "image": "data:image/svg+xml;utf8,<svg fill='#fff'/>"}, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "data:application/json;base64," + b64encode(TEXT.encode()).decode(),
+        "data:application/json;charset=utf-8;base64," + urlsafe_b64encode(TEXT.encode()).decode().rstrip("="),
+        "data:application/json;base64," + quote(b64encode(TEXT.encode()).decode()),
+        "data:application/json," + quote(TEXT),
+        "data:application/json;utf8," + TEXT,
+        "DATA:," + TEXT,
+        TEXT,
+    ],
+    ids=["base64", "url-safe", "quoted base64", "percent", "raw", "no media type", "bare"],
+)
+def test_json_in_the_uri_is_read_in_each_encoding(uri: str) -> None:
+    assert TEXT.encode() in contents_of(uri)
+
+
+def test_raw_json_that_percent_decoding_would_break_is_the_second_reading() -> None:
+    text = '{"name":"100%25","description":"%22"}'
+    assert contents_of("data:application/json," + text) == (b'{"name":"100%","description":"""}', text.encode())
+
+
+def test_the_media_type_of_an_image_is_reported() -> None:
+    found = parse_token_uri("data:Image/SVG+xml;base64,PHN2Zy8+", GATEWAYS)
+    assert found == InlineDocument("image/svg+xml", (b"<svg/>",))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "1.json",
+        f"{CID}/1.json",
+        "http://",
+        "https:///1",
+        "http://[::1/",
+        "http://a.test:99999/",
+        "ipfs://",
+        "ar://",
+        "data:application/json",
+        "data:application/json;base64,e30*",
+        "x" * 10,
+        "https://a.test/" + "a" * MAX_URI_BYTES,
+        "ü" * (MAX_URI_BYTES // 2 + 1),
+    ],
+    ids=lambda uri: uri[:30],
+)
+def test_a_malformed_or_too_long_uri_is_named_so(uri: str) -> None:
+    assert fault_of(uri) is UriFault.MALFORMED
+
+
+@pytest.mark.parametrize("uri", ["ftp://a.test/1", "file:///etc/passwd", "javascript:alert(1)", "ipns://a.test/1"])
+def test_another_scheme_is_named_so(uri: str) -> None:
+    assert fault_of(uri) is UriFault.UNKNOWN_SCHEME
+
+
+@given(
+    st.sampled_from(["", "http://", "https://", "ipfs://", "ar://", "data:", "data:,", "data:;base64,", "{"]), st.text()
+)
+def test_any_text_leads_to_a_document_or_to_a_named_fault(start: str, rest: str) -> None:
+    try:
+        found = parse_token_uri(start + rest, GATEWAYS)
+    except MalformedTokenUri:
+        return
+    assert isinstance(found, InlineDocument | RemoteDocument)
+    if isinstance(found, RemoteDocument):
+        assert all(url.scheme in ("http", "https") and url.raw_host for url in found.urls)
