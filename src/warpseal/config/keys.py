@@ -18,6 +18,7 @@ from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.index.settings import IndexSettings
+from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import FollowerSettings, L1Settings
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
@@ -52,6 +53,7 @@ class Config:
     uptime: UptimeSettings
     index: IndexSettings
     indexer: IndexerSettings
+    metadata: MetadataSettings
     data_api: DataApiSettings
     prices: PriceSettings
     node_api: NodeApiSettings

@@ -1,0 +1,124 @@
+"""Documents that wait to be requested: bounded in memory, urgent ones first, fair by host and contract. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+J = TypeVar("J")
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueuedDocument(Generic[J]):
+    """A document that waits. host: of its first URL; size_bytes: the memory that it takes."""
+
+    host: str
+    contract: bytes
+    size_bytes: int
+    job: J
+
+
+class DocumentQueue(Generic[J]):
+    """One line for each level of urgency, 0 the most urgent. Hosts take turns, and the contracts of a host do.
+
+    max_queued, max_bytes: of one level. max_per_contract: from it on, no more of a contract should be added. per_host:
+    a host with so many running requests is passed over.
+    """
+
+    def __init__(self, levels: int, max_queued: int, max_bytes: int, max_per_contract: int, per_host: int) -> None:
+        self._levels = tuple(_Level[J]() for _ in range(levels))
+        self._max_queued = max_queued
+        self._max_bytes = max_bytes
+        self._max_per_contract = max_per_contract
+        self._per_host = per_host
+        self._running: Counter[str] = Counter()
+
+    def room(self, level: int) -> int:
+        """Return how many documents can be added without displacing others."""
+        queued = self._levels[level]
+        return max(0, self._max_queued - queued.count) if queued.size_bytes < self._max_bytes else 0
+
+    def crowded(self, level: int) -> frozenset[bytes]:
+        """Return the contracts that have their share of a level."""
+        by_contract = self._levels[level].by_contract
+        return frozenset(key for key, count in by_contract.items() if count >= self._max_per_contract)
+
+    def add(self, level: int, fetch: QueuedDocument[J]) -> Iterator[J]:
+        """Add a document; yield those that it displaces: the newest of the host that has most of the level."""
+        queued = self._levels[level]
+        queued.add(fetch)
+        while queued.count > self._max_queued or (queued.size_bytes > self._max_bytes and queued.count > 1):
+            yield queued.drop_newest().job
+
+    def take(self) -> QueuedDocument[J] | None:
+        """Return the next document whose host has a free slot, which is taken until `finish`; None if there is none."""
+        for level in self._levels:
+            host = next((host for host in level.hosts if self._running[host] < self._per_host), None)
+            if host is not None:
+                self._running[host] += 1
+                return level.take(host)
+        return None
+
+    def finish(self, fetch: QueuedDocument[J]) -> None:
+        """Free the slot of a document that was taken."""
+        _subtract(self._running, fetch.host)
+
+
+class _Level(Generic[J]):
+    """Documents by host and contract, the next to take first. by_host, by_contract, count: how many there are."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, dict[bytes, deque[QueuedDocument[J]]]] = {}
+        self.by_host: Counter[str] = Counter()
+        self.by_contract: Counter[bytes] = Counter()
+        self.count = 0
+        self.size_bytes = 0
+
+    def add(self, fetch: QueuedDocument[J]) -> None:
+        contracts = self.hosts.setdefault(fetch.host, {})
+        contracts.setdefault(fetch.contract, deque()).append(fetch)
+        self.by_host[fetch.host] += 1
+        self.by_contract[fetch.contract] += 1
+        self.count += 1
+        self.size_bytes += fetch.size_bytes
+
+    def take(self, host: str) -> QueuedDocument[J]:
+        """Remove the first document of a host; the host and its contract go to the end of their lines."""
+        contracts = self.hosts.pop(host)
+        contract = next(iter(contracts))
+        queued = contracts.pop(contract)
+        fetch = queued.popleft()
+        if queued:
+            contracts[contract] = queued
+        if contracts:
+            self.hosts[host] = contracts
+        self._forget(fetch)
+        return fetch
+
+    def drop_newest(self) -> QueuedDocument[J]:
+        """Remove the last document of the contract that has most, of the host that has most."""
+        host = max(self.by_host, key=self.by_host.__getitem__)
+        contracts = self.hosts[host]
+        contract = max(contracts, key=lambda key: len(contracts[key]))
+        fetch = contracts[contract].pop()
+        if not contracts[contract]:
+            del contracts[contract]
+        if not contracts:
+            del self.hosts[host]
+        self._forget(fetch)
+        return fetch
+
+    def _forget(self, fetch: QueuedDocument[J]) -> None:
+        _subtract(self.by_host, fetch.host)
+        _subtract(self.by_contract, fetch.contract)
+        self.count -= 1
+        self.size_bytes -= fetch.size_bytes
+
+
+def _subtract(counts: Counter[K], key: K) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -1,0 +1,279 @@
+"""Reads metadata documents from servers that contracts name, without reaching what only this machine can reach.
+
+Such a URL is hostile: it may lead into the network of the operator (SSRF), answer without end, or never answer. Every
+address of a host must be global, and the connection goes to an address that was checked; redirects are followed here,
+each one checked like the first URL. Source of the address ranges: the IANA special-purpose registries, RFC 6052, 3056.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Final
+
+import aiohttp
+import dns.asyncresolver
+import dns.exception
+import dns.resolver
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from warpseal.chains.evm.token_uri import parse_http_url
+from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.runtime.http_session import new_session
+from warpseal.runtime.locks import AsyncSemaphore
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+IMAGE: Final = "image/"
+
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_PORTS: Final = frozenset((80, 443))
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+_MAX_ADDRESSES: Final = 8
+_DNS_TIMEOUT_S: Final = 5.0
+_KEEP_ALIVE_S: Final = 5.0
+_AUTO_DETECT: Final = 32 + zlib.MAX_WBITS
+"""zlib's window bits for gzip or zlib, whichever the data begins with."""
+
+
+class FetchFault(Enum):
+    """Why a document could not be read."""
+
+    UNREACHABLE = auto()
+    THROTTLED = auto()
+    TOO_LARGE = auto()
+
+
+class FetchFailed(Exception):
+    """A document could not be read. detail: for the log."""
+
+    def __init__(self, fault: FetchFault, detail: str) -> None:
+        super().__init__(detail)
+        self.fault = fault
+
+
+class FetchLane(StrEnum):
+    """Requests of one lane share slots. BACKGROUND leaves slots free, so that a reindex never waits for it."""
+
+    BACKGROUND = "background"
+    REINDEX = "reindex"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedDocument:
+    """An answer. content: empty if the media type is an image, which is not read."""
+
+    media_type: str
+    content: bytes
+
+
+def is_global_address(address: IpAddress) -> bool:
+    """Return whether an address belongs to the public Internet; an IPv4 address inside an IPv6 one decides alone."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_global and not address.is_multicast and not address.is_reserved
+    inner = address.ipv4_mapped or address.sixtofour
+    if address in _NAT64:
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if inner is not None:
+        return is_global_address(inner)
+    return address.is_global and address in _GLOBAL_UNICAST
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPolicy:
+    """Which servers may be reached. exempt: host and port, port None for any; they are not checked."""
+
+    exempt: frozenset[tuple[str, int | None]] = frozenset()
+    ports: frozenset[int] = _PORTS
+    is_allowed: Callable[[IpAddress], bool] = is_global_address
+
+    def is_exempt(self, host: str, port: int) -> bool:
+        """Return whether a server is configured, so that it may be at any address and port."""
+        return (host, port) in self.exempt or (host, None) in self.exempt
+
+    def check_url(self, url: URL) -> None:
+        """Raise FetchFailed if a URL may not be requested. Hosts that are names are checked when they are resolved."""
+        host, port = url.raw_host or "", url.port or 0
+        if url.raw_user is not None or url.raw_password is not None:
+            raise FetchFailed(FetchFault.UNREACHABLE, "refused: userinfo in the URL")
+        if self.is_exempt(host, port):
+            return
+        if port not in self.ports:
+            raise FetchFailed(FetchFault.UNREACHABLE, f"refused: port {port}")
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            if host.replace(".", "").isdigit():
+                # Sockets take 127.1 and 2130706433 for addresses, and no resolver would see them.
+                raise FetchFailed(FetchFault.UNREACHABLE, "refused: a numeric host") from None
+            return
+        self.check_addresses([address])
+
+    def check_addresses(self, addresses: Sequence[IpAddress]) -> None:
+        """Raise FetchFailed unless every address may be reached."""
+        refused = next((address for address in addresses if not self.is_allowed(address)), None)
+        if refused is not None:
+            raise FetchFailed(FetchFault.UNREACHABLE, f"refused: address {refused}")
+
+
+class CheckedResolver(AbstractResolver):
+    """Resolves names by DNS alone, not by files of this machine; aiohttp connects to the addresses that it returns.
+
+    Configured hosts are resolved as the machine does it, since they may have a name only there.
+    """
+
+    def __init__(self, policy: AddressPolicy, dns_resolver: dns.asyncresolver.Resolver | None = None) -> None:
+        self._policy = policy
+        self._dns = dns_resolver
+        self._system = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return the addresses of a host. Raises OSError, also if one of them may not be reached."""
+        if self._policy.is_exempt(host, port):
+            return await self._system.resolve(host, port, family)
+        try:
+            addresses = await self._lookup(host)
+        except dns.exception.DNSException as error:
+            raise OSError(f"no DNS: {error}") from error
+        try:
+            self._policy.check_addresses(addresses)
+        except FetchFailed as error:
+            raise OSError(str(error)) from error
+        return [_result(host, port, address) for address in addresses[:_MAX_ADDRESSES]]
+
+    async def _lookup(self, host: str) -> list[IpAddress]:
+        """Return the IPv6 and IPv4 addresses of a host; those of one kind if the other lookup fails."""
+        if self._dns is None:
+            self._dns = dns.asyncresolver.Resolver()
+        lookups = [self._dns.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False) for kind in ("AAAA", "A")]
+        answers = await asyncio.gather(*lookups, return_exceptions=True)
+        found = [answer for answer in answers if isinstance(answer, dns.resolver.Answer)]
+        if not found:
+            raise OSError(f"{type(answers[-1]).__name__} for {host}")
+        return [ipaddress.ip_address(record.address) for answer in found for record in answer]
+
+    async def close(self) -> None:
+        """Do nothing: no socket outlives a lookup."""
+
+
+def _result(host: str, port: int, address: IpAddress) -> ResolveResult:
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags)
+
+
+class DocumentFetcher:
+    """Reads documents for all chains of a process: a bounded number of requests at a time, in all and per host.
+
+    Both lanes have their own slots, in all and per host.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, policy: AddressPolicy, settings: MetadataSettings) -> None:
+        self._session = session
+        self._policy = policy
+        self._settings = settings
+        self._slots = {
+            FetchLane.BACKGROUND: AsyncSemaphore(settings.max_requests - settings.reindex_requests),
+            FetchLane.REINDEX: AsyncSemaphore(settings.reindex_requests),
+        }
+        self._host_slots = HostSlots(settings.requests_per_host)
+
+    async def fetch(self, url: URL, lane: FetchLane, timeout_s: float) -> FetchedDocument:
+        """Return the document of a URL. Raises FetchFailed. timeout_s: of all requests; waiting for slots is extra."""
+        clock = asyncio.get_running_loop().time
+        for _ in range(self._settings.max_redirects + 1):
+            self._policy.check_url(url)
+            async with self._host_slots.hold((lane, url.raw_host or "")), self._slots[lane]:
+                started_at = clock()
+                answer = await self._request(url, timeout_s)
+                timeout_s -= clock() - started_at
+            if isinstance(answer, FetchedDocument):
+                return answer
+            url = answer
+        raise FetchFailed(FetchFault.UNREACHABLE, "too many redirects")
+
+    async def _request(self, url: URL, timeout_s: float) -> FetchedDocument | URL:
+        """Return the document, or the URL to which a redirect leads."""
+        try:
+            async with asyncio.timeout(timeout_s), self._session.get(url, allow_redirects=False) as response:
+                if response.status in _REDIRECTS:
+                    return parse_http_url(str(url.join(URL(response.headers.get("Location", "")))))
+                if response.status == 429:
+                    raise FetchFailed(FetchFault.THROTTLED, "status 429")
+                if not 200 <= response.status < 300:
+                    raise FetchFailed(FetchFault.UNREACHABLE, f"status {response.status}")
+                media_type = response.content_type.lower()
+                is_image = media_type.startswith(IMAGE)
+                return FetchedDocument(media_type, b"" if is_image else await self._read(response))
+        except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
+            raise FetchFailed(
+                FetchFault.UNREACHABLE, f"{type(error).__name__}: {error.__cause__ or error}"[:200]
+            ) from error
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the decompressed body, of which no more than the limit is ever held."""
+        limit = self._settings.max_document_bytes
+        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise FetchFailed(FetchFault.UNREACHABLE, f"content encoding {encoding[:32]}")
+        decoder = None if encoding in ("", "identity") else zlib.decompressobj(_AUTO_DETECT)
+        received, content = response.content_length or 0, bytearray()
+        if received > limit:
+            raise FetchFailed(FetchFault.TOO_LARGE, "the document is too large")
+        received = 0
+        async for chunk in response.content.iter_any():
+            received += len(chunk)
+            content += chunk if decoder is None else decoder.decompress(chunk, limit + 1 - len(content))
+            if max(received, len(content)) > limit:
+                raise FetchFailed(FetchFault.TOO_LARGE, "the document is too large")
+        if decoder is not None and not decoder.eof:
+            raise FetchFailed(FetchFault.UNREACHABLE, "the compressed body is cut off")
+        return bytes(content)
+
+
+class HostSlots:
+    """A bounded number of holders per lane and host; hosts without holders take no memory."""
+
+    def __init__(self, per_host: int) -> None:
+        self._per_host = per_host
+        self._semaphores: dict[tuple[FetchLane, str], AsyncSemaphore] = {}
+        self._users: Counter[tuple[FetchLane, str]] = Counter()
+
+    @asynccontextmanager
+    async def hold(self, key: tuple[FetchLane, str]) -> AsyncIterator[None]:
+        """Hold a slot of a host, as soon as one is free."""
+        if key not in self._semaphores:
+            self._semaphores[key] = AsyncSemaphore(self._per_host)
+        self._users[key] += 1
+        try:
+            async with self._semaphores[key]:
+                yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._semaphores[key]
+
+
+@asynccontextmanager
+async def open_fetcher(
+    settings: MetadataSettings,
+    policy: AddressPolicy | None = None,
+    dns_resolver: dns.asyncresolver.Resolver | None = None,
+) -> AsyncIterator[DocumentFetcher]:
+    """Hold a fetcher. policy: that of the settings unless given."""
+    policy = policy or AddressPolicy(settings.exempt_hosts)
+    resolver = CheckedResolver(policy, dns_resolver)
+    connector = aiohttp.TCPConnector(resolver=resolver, limit=0, keepalive_timeout=_KEEP_ALIVE_S)
+    async with new_session(connector) as session:
+        yield DocumentFetcher(session, policy, settings)

@@ -1,0 +1,113 @@
+"""Settings of NFT metadata: gateways, and the servers that may be at private addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from yarl import URL
+
+from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
+from warpseal.chains.evm.token_uri import Gateways
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, fault, list_of, setting, text, url
+
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
+
+
+def gateway_url(value: Any, path: str) -> str:
+    """Accept the base URL of a gateway; the path /ipfs, which is appended anyway, may be part of it."""
+    return url("http", "https")(value, path).removesuffix("/ipfs")
+
+
+def allowed_host(value: Any, path: str) -> tuple[str, int | None]:
+    """Accept a host name or address, with or without a port; an IPv6 address with a port is in brackets."""
+    given = text(value, path)
+    found = _HOST.fullmatch(f"[{given}]" if given.count(":") > 1 and "[" not in given else given)
+    try:
+        parts = URL(f"http://{found[0]}") if found else None
+    except ValueError:
+        parts = None
+    if found is None or parts is None or not parts.raw_host:
+        raise fault(path, "expected a host, or host:port")
+    return parts.raw_host, parts.port if found[2] else None
+
+
+def display_origins(urls: Sequence[str]) -> str:
+    """Return scheme, host and port of URLs: a path may hold a key."""
+    return ", ".join(str(URL(base).origin()) for base in urls)
+
+
+def display_hosts(hosts: Sequence[tuple[str, int | None]]) -> str:
+    """Return hosts as they are configured."""
+    names = ((f"[{name}]" if ":" in name else name, port) for name, port in hosts)
+    return ", ".join(name if port is None else f"{name}:{port}" for name, port in names)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSettings:
+    """Durations in seconds.
+
+    ipfs_gateways, arweave_gateways: base URLs, in the order in which they are tried. allowed_hosts: host and port, port
+    None for any. timeout_s: of one document with its redirects. max_requests: at a time in one process, of which
+    reindex_requests are for reindex requests alone. requests_per_host: at a time, and as many for reindex requests.
+    retry_delays_s: delays after failed attempts; after the last one only a page or a request leads to an attempt.
+    reindex_s: time in which a reindex request has an outcome. max_queued, max_queued_per_contract: documents that wait,
+    per chain and reason. idle_s, crowded_s: intervals at which the index is read for work, the second one while a
+    contract has its share of the queue. full_queue_s: interval at which documents of other hosts get a chance while the
+    queue is full; postponed_s: time for which those that they displace are left out.
+    """
+
+    ipfs_gateways: tuple[str, ...] = setting(
+        ("https://ipfs.io", "https://dweb.link"),
+        "metadata-ipfs-gateways",
+        list_of(gateway_url),
+        "IPFS gateways for NFT metadata, in order; /ipfs/CID is appended",
+        "URLS",
+        group=Group.EVM,
+        display=display_origins,
+    )
+    arweave_gateways: tuple[str, ...] = setting(
+        ("https://arweave.net",),
+        "metadata-arweave-gateways",
+        list_of(url("http", "https")),
+        "Arweave gateways for NFT metadata, in order; /ID is appended",
+        "URLS",
+        group=Group.EVM,
+        display=display_origins,
+    )
+    allowed_hosts: tuple[tuple[str, int | None], ...] = setting(
+        (),
+        "metadata-allowed-hosts",
+        list_of(allowed_host),
+        "servers of NFT metadata that may be at private addresses and other ports: host, or host:port",
+        "HOSTS",
+        group=Group.EVM,
+        display=display_hosts,
+    )
+    timeout_s: float = 15.0
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
+    max_redirects: int = 3
+    max_requests: int = 16
+    reindex_requests: int = 4
+    requests_per_host: int = 2
+    retry_delays_s: tuple[float, ...] = (60.0, 600.0, HOUR_S, 6 * HOUR_S, DAY_S)
+    reindex_s: float = 17.0
+    max_queued: int = 1_024
+    max_queued_per_contract: int = 256
+    idle_s: float = 5.0
+    crowded_s: float = 0.2
+    full_queue_s: float = 1.0
+    postponed_s: float = 600.0
+
+    @property
+    def gateways(self) -> Gateways:
+        """The gateways of both networks."""
+        return Gateways(self.ipfs_gateways, self.arweave_gateways)
+
+    @property
+    def exempt_hosts(self) -> frozenset[tuple[str, int | None]]:
+        """The servers that are configured: they are reached at any address."""
+        gateways = map(URL, (*self.ipfs_gateways, *self.arweave_gateways))
+        return frozenset((*self.allowed_hosts, *((base.raw_host or "", base.port) for base in gateways)))

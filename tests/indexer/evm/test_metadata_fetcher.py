@@ -1,0 +1,436 @@
+"""Documents from hostile servers, with real HTTP and DNS servers: only public addresses, bounded memory and time.
+
+The loopback address 127.0.0.2 counts as public in these tests, and 127.0.0.1 as private.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+
+import pytest
+from yarl import URL
+
+from tests.eventually import finish, until
+from tests.indexer.evm.metadata_servers import (
+    PRIVATE,
+    PUBLIC,
+    DnsServer,
+    HttpServer,
+    Serve,
+    answer_with,
+    answer_without_end,
+    dns_server,
+    http_answer,
+    http_server,
+    redirect_to,
+    twin_servers,
+)
+from warpseal.indexer.evm.fetcher import (
+    AddressPolicy,
+    DocumentFetcher,
+    FetchedDocument,
+    FetchFailed,
+    FetchFault,
+    FetchLane,
+    IpAddress,
+    is_global_address,
+    open_fetcher,
+)
+from warpseal.indexer.evm.metadata_settings import MetadataSettings, allowed_host, gateway_url
+from warpseal.runtime.settings import InvalidSetting
+
+SETTINGS = MetadataSettings(ipfs_gateways=(), arweave_gateways=())
+NAMES = {"public.test": [[PUBLIC]], "private.test": [[PRIVATE]], "mixed.test": [[PUBLIC, PRIVATE]]}
+
+
+def counts_as_public(address: IpAddress) -> bool:
+    return address == ip_address(PUBLIC)
+
+
+@dataclass
+class World:
+    """A public server and a private one at the same port, and a fetcher that may reach that port."""
+
+    public: HttpServer
+    private: HttpServer
+    dns: DnsServer
+    fetcher: DocumentFetcher
+
+    def url(self, path: str = "/1.json", name: str = "public.test") -> URL:
+        return URL(f"http://{name}:{self.public.port}{path}")
+
+    async def fetch(self, url: URL | None = None, timeout_s: float = 60.0) -> FetchedDocument:
+        return await finish(self.fetcher.fetch(url or self.url(), FetchLane.BACKGROUND, timeout_s))
+
+    async def fault(self, url: URL | None = None, timeout_s: float = 60.0) -> tuple[FetchFault, str]:
+        with pytest.raises(FetchFailed) as raised:
+            await self.fetch(url, timeout_s)
+        return raised.value.fault, str(raised.value)
+
+
+@asynccontextmanager
+async def world(
+    serve: Serve, names: Mapping[str, Sequence[list[str]]] = NAMES, settings: MetadataSettings = SETTINGS
+) -> AsyncIterator[World]:
+    async with (
+        twin_servers(serve, answer_with(http_answer(b"secret"))) as (public, private),
+        dns_server(names) as (dns, resolver),
+    ):
+        policy = AddressPolicy(settings.exempt_hosts, frozenset((public.port,)), counts_as_public)
+        async with open_fetcher(settings, policy, resolver) as fetcher:
+            yield World(public, private, dns, fetcher)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"],
+)
+def test_public_addresses_are_global(text: str) -> None:
+    assert is_global_address(ip_address(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.0.0.0",
+        "10.0.0.1",
+        "100.64.0.1",
+        "127.0.0.1",
+        "169.254.169.254",
+        "172.16.0.1",
+        "192.0.2.1",
+        "192.168.0.1",
+        "198.18.0.1",
+        "224.0.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::127.0.0.1",
+        "fc00::1",
+        "fd00::1",
+        "fe80::1",
+        "fec0::1",
+        "ff02::1",
+        "2001:db8::1",
+        "100::1",
+        "2001::1",
+        "4000::1",
+        "::ffff:127.0.0.1",
+        "::ffff:a9fe:a9fe",
+        "64:ff9b::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::808:808",
+        "2002:7f00:1::",
+        "2002:a9fe:a9fe::1",
+        "2002:c0a8:1::1",
+    ],
+)
+def test_private_mapped_6to4_and_nat64_addresses_are_not(text: str) -> None:
+    assert not is_global_address(ip_address(text))
+
+
+async def test_a_document_is_read_with_its_media_type() -> None:
+    answer = http_answer(b'{"a":1}', "200 OK", "Content-Type: Application/JSON; charset=utf-8")
+    async with world(answer_with(answer)) as its:
+        assert await its.fetch() == FetchedDocument("application/json", b'{"a":1}')
+
+
+async def test_a_name_of_a_private_address_is_refused_without_a_connection() -> None:
+    async with world(answer_with(http_answer())) as its:
+        for name in ("private.test", "mixed.test"):
+            fault, detail = await its.fault(its.url(name=name))
+            assert (fault, "refused" in detail) == (FetchFault.UNREACHABLE, True)
+        assert (its.private.connections, its.public.connections) == (0, 0)
+
+
+async def test_an_unknown_name_is_unreachable() -> None:
+    async with world(answer_with(http_answer())) as its:
+        assert (await its.fault(its.url(name="unknown.test")))[0] is FetchFault.UNREACHABLE
+        assert (await its.fault(its.url(name="localhost")))[0] is FetchFault.UNREACHABLE
+        assert its.private.connections == 0
+
+
+async def test_after_rebinding_the_checked_address_is_connected_to() -> None:
+    names = {"rebind.test": [[PUBLIC], [PRIVATE]]}
+    async with world(answer_with(http_answer(b"public")), names) as its:
+        url = its.url(name="rebind.test")
+        assert (await its.fetch(url)).content == b"public"
+        assert its.dns.queries["rebind.test", "A"] == 1
+        policy = AddressPolicy(frozenset(), frozenset((its.public.port,)), counts_as_public)
+        # Another fetcher has no name in its cache, so that the second answer counts.
+        async with dns_server({"rebind.test": [[PRIVATE], [PUBLIC]]}) as (dns, resolver):
+            async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
+                with pytest.raises(FetchFailed, match=r"refused: address 127\.0\.0\.1"):
+                    await fetcher.fetch(url, FetchLane.BACKGROUND, 60.0)
+            assert dns.queries["rebind.test", "A"] == 1
+        assert its.private.connections == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://127.0.0.1:{port}/",
+        "http://[::ffff:127.0.0.1]:{port}/",
+        "http://[::1]:{port}/",
+        "http://0.0.0.0:{port}/",
+        "http://localhost:{port}/",
+        "http://localhost.:{port}/",
+        "http://127.0.0.1.:{port}/",
+        "http://127.1:{port}/",
+        "http://2130706433:{port}/",
+        "http://0x7f.0.0.1:{port}/",
+        "http://0177.0.0.1:{port}/",
+        "http://[64:ff9b::7f00:1]:{port}/",
+        "http://[2002:7f00:1::]:{port}/",
+        "http://[fe80::1%25lo]:{port}/",
+        "http://169.254.169.254/latest/meta-data",
+    ],
+)
+async def test_private_addresses_in_the_url_are_refused(text: str) -> None:
+    async with http_server(answer_with(http_answer()), PRIVATE) as inside, dns_server({}) as (_, resolver):
+        policy = AddressPolicy(ports=frozenset((80, inside.port)))
+        async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
+            with pytest.raises(FetchFailed) as raised:
+                await finish(fetcher.fetch(URL(text.format(port=inside.port)), FetchLane.BACKGROUND, 60.0))
+        assert raised.value.fault is FetchFault.UNREACHABLE
+        assert inside.connections == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["https://8.8.8.8:8443/", "http://8.8.8.8:22/", "http://user@8.8.8.8/", "http://user:key@8.8.8.8/"]
+)
+async def test_other_ports_and_userinfo_are_refused(text: str) -> None:
+    async with dns_server({}) as (_, resolver), open_fetcher(SETTINGS, dns_resolver=resolver) as fetcher:
+        with pytest.raises(FetchFailed, match="refused"):
+            await finish(fetcher.fetch(URL(text), FetchLane.BACKGROUND, 60.0))
+
+
+async def test_three_redirects_are_followed_and_no_fourth() -> None:
+    hops = [redirect_to("/2"), redirect_to("3"), redirect_to("//public.test:{port}/4")]
+    async with world(answer_with(http_answer())) as its:
+        last = hops[-1].replace(b"{port}", str(its.public.port).encode())
+        its.public.serve = answer_with(*hops[:-1], last, http_answer(b"end"))
+        assert (await its.fetch()).content == b"end"
+        assert its.public.paths == ["/1.json", "/2", "/3", "/4"]
+    async with world(answer_with(redirect_to("/again"))) as its:
+        assert await its.fault() == (FetchFault.UNREACHABLE, "too many redirects")
+        assert its.public.connections == 4
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://private.test:{port}/",
+        "http://127.0.0.1:{port}/",
+        "http://[::ffff:127.0.0.1]:{port}/",
+        "file:///etc/passwd",
+        "http://u:p@public.test:{port}/",
+        "http://public.test:1/",
+        "gopher://public.test/",
+        "http://[",
+        "",
+    ],
+)
+async def test_each_redirect_is_checked_like_the_first_url(location: str) -> None:
+    async with world(answer_with(http_answer())) as its:
+        its.public.serve = answer_with(redirect_to(location.format(port=its.public.port)), redirect_to("http://["))
+        assert (await its.fault())[0] is FetchFault.UNREACHABLE
+        assert its.private.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [
+        ("429 Too Many Requests", FetchFault.THROTTLED),
+        ("404 Not Found", FetchFault.UNREACHABLE),
+        ("500 Oops", FetchFault.UNREACHABLE),
+        ("304 Not Modified", FetchFault.UNREACHABLE),
+    ],
+)
+async def test_statuses_are_named(status: str, fault: FetchFault) -> None:
+    async with world(answer_with(http_answer(b"{}", status))) as its:
+        assert (await its.fault())[0] is fault
+
+
+async def test_an_image_is_not_read() -> None:
+    start = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with world(answer_without_end(start, b"4\r\nabcd\r\n", 0.01)) as its:
+        assert await its.fetch() == FetchedDocument("image/png", b"")
+
+
+def zip_bomb(wbits: int) -> bytes:
+    compressor = zlib.compressobj(9, wbits=wbits)
+    return b"".join(compressor.compress(b"\0" * 1_000_000) for _ in range(100)) + compressor.flush()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
+KILOBYTE = b"400\r\n" + b"a" * 1024 + b"\r\n"
+EMPTY_BLOCKS = b"3fc\r\n" + b"\0\0\0\xff\xff" * 204 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "serve",
+    [
+        answer_with(http_answer(zip_bomb(31), "200 OK", "Content-Encoding: gzip")),
+        answer_with(http_answer(zip_bomb(15), "200 OK", "Content-Encoding: deflate")),
+        answer_with(http_answer(b"a" * (SETTINGS.max_document_bytes + 1))),
+        answer_with(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{"),
+        answer_without_end(CHUNKED + b"\r\n", KILOBYTE),
+        answer_without_end(b"HTTP/1.0 200 OK\r\n\r\n", b"a" * 1024),
+        answer_without_end(CHUNKED + b"Content-Encoding: deflate\r\n\r\n2\r\n\x78\x9c\r\n", EMPTY_BLOCKS),
+    ],
+    ids=["gzip bomb", "deflate bomb", "1 MiB + 1", "declared", "chunks", "no length", "blocks that inflate to nothing"],
+)
+async def test_a_document_over_a_mebibyte_is_too_large_in_bounded_memory(serve: Serve) -> None:
+    async with world(serve) as its:
+        tracemalloc.start()
+        try:
+            assert (await its.fault())[0] is FetchFault.TOO_LARGE
+            assert tracemalloc.get_traced_memory()[1] < 8 * SETTINGS.max_document_bytes
+        finally:
+            tracemalloc.stop()
+
+
+async def test_a_compressed_document_is_decompressed() -> None:
+    content = b"a" * SETTINGS.max_document_bytes
+    for encoding, body in (("gzip", gzip.compress(content)), ("deflate", zlib.compress(content)), ("x-gzip", b"")):
+        packed = body or gzip.compress(content)
+        async with world(answer_with(http_answer(packed, "200 OK", f"Content-Encoding: {encoding}"))) as its:
+            assert (await its.fetch()).content == content
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http_answer(gzip.compress(b"{}" * 100)[:-9], "200 OK", "Content-Encoding: gzip"),
+        http_answer(b"no gzip", "200 OK", "Content-Encoding: gzip"),
+        http_answer(b"{}", "200 OK", "Content-Encoding: br"),
+        http_answer(gzip.compress(gzip.compress(b"{}")), "200 OK", "Content-Encoding: gzip, gzip"),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nA: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"SSH-2.0-x\r\n",
+        b"",
+    ],
+    ids=["cut off", "not gzip", "br", "twice", "short body", "long header", "not HTTP", "nothing"],
+)
+async def test_a_broken_answer_is_unreachable(answer: bytes) -> None:
+    async with world(answer_with(answer)) as its:
+        assert (await its.fault())[0] is FetchFault.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    "serve",
+    [
+        answer_without_end(CHUNKED + b"\r\n", b"1\r\na\r\n", 0.005),
+        answer_without_end(b"HTTP/1.1 200 OK\r\n", b"A: a\r\n", 0.005),
+        answer_without_end(b"", b"", 0.05),
+        answer_without_end(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.005),
+    ],
+    ids=["body", "headers", "silence", "continue"],
+)
+async def test_a_server_that_drips_or_is_silent_is_unreachable_in_time(serve: Serve) -> None:
+    async with world(serve) as its:
+        assert (await its.fault(timeout_s=0.1))[0] is FetchFault.UNREACHABLE
+
+
+async def test_redirects_share_the_time_of_a_document() -> None:
+    async def serve(head: str, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.2)
+        writer.write(redirect_to("/next"))
+
+    async with world(serve, settings=replace(SETTINGS, max_redirects=1_000)) as its:
+        assert (await its.fault(timeout_s=0.5))[0] is FetchFault.UNREACHABLE
+        assert its.public.connections <= 3
+
+
+async def test_a_dns_server_that_does_not_answer_makes_a_host_unreachable_in_time() -> None:
+    async with world(answer_with(http_answer()), {"silent.test": []}) as its:
+        assert (await its.fault(its.url(name="silent.test"), timeout_s=0.1))[0] is FetchFault.UNREACHABLE
+
+
+async def test_neither_cookies_nor_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(answer_with(http_answer(b"{}", "200 OK", "Set-Cookie: a=b"))) as its:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{its.private.port}")
+        await its.fetch()
+        await its.fetch()
+        assert its.private.connections == 0
+        assert not any("cookie" in head.lower() or "referer" in head.lower() for head in its.public.heads)
+
+
+async def test_configured_gateways_and_allowed_hosts_may_be_at_any_address_and_port() -> None:
+    async with http_server(answer_with(http_answer(b"inside")), PRIVATE) as inside:
+        exempt = replace(
+            SETTINGS,
+            ipfs_gateways=(gateway_url(f"http://127.0.0.1:{inside.port}/ipfs/", "g"),),
+            allowed_hosts=(allowed_host("LocalHost", "h"),),
+        )
+        async with dns_server({}) as (dns, resolver), open_fetcher(exempt, dns_resolver=resolver) as fetcher:
+            for name in ("127.0.0.1", "localhost"):
+                url = URL(f"http://{name}:{inside.port}/x")
+                assert (await fetcher.fetch(url, FetchLane.BACKGROUND, 60.0)).content == b"inside"
+            with pytest.raises(FetchFailed, match="refused: port"):
+                await fetcher.fetch(URL(f"http://127.0.0.1:{inside.port + 1}/x"), FetchLane.BACKGROUND, 60.0)
+            assert not dns.queries
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("a.test", ("a.test", None)),
+        ("A.test:8080", ("a.test", 8080)),
+        ("10.0.0.1:80", ("10.0.0.1", 80)),
+        ("[::1]:8080", ("::1", 8080)),
+        ("::1", ("::1", None)),
+        ("[::1]", ("::1", None)),
+    ],
+)
+def test_allowed_hosts_have_a_port_or_none(text: str, parsed: tuple[str, int | None]) -> None:
+    assert allowed_host(text, "metadata-allowed-hosts[0]") == parsed
+
+
+@pytest.mark.parametrize("text", ["", "http://a.test", "a.test/x", "a.test:", "a.test:99999", "u@a.test", "[x"])
+def test_an_allowed_host_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"metadata-allowed-hosts\[0\]"):
+        allowed_host(text, "metadata-allowed-hosts[0]")
+
+
+async def test_two_requests_run_per_host_and_lane_and_sixteen_in_all() -> None:
+    running: dict[str, int] = {}
+    most: dict[str, int] = {}
+    released = asyncio.Event()
+
+    async def serve(head: str, writer: asyncio.StreamWriter) -> None:
+        name = head.split("Host: ", 1)[1].split(":", 1)[0]
+        running[name] = running.get(name, 0) + 1
+        most[name] = max(most.get(name, 0), running[name])
+        most["all"] = max(most.get("all", 0), sum(running.values()))
+        await released.wait()
+        running[name] -= 1
+        writer.write(http_answer())
+
+    names = {f"{number}.test": [[PUBLIC]] for number in range(20)}
+    async with world(serve, names) as its:
+
+        def fetch(name: str, lane: FetchLane) -> asyncio.Task[FetchedDocument]:
+            return asyncio.create_task(its.fetcher.fetch(its.url(name=name), lane, 60.0))
+
+        tasks = [fetch(name, FetchLane.BACKGROUND) for name in names for _ in range(4)]
+        await until(lambda: sum(running.values()) == 12)
+        tasks += [fetch("0.test", FetchLane.REINDEX) for _ in range(4)]
+        tasks += [fetch(f"{number}.test", FetchLane.REINDEX) for number in range(1, 8)]
+        await until(lambda: sum(running.values()) == 16)
+        assert running["0.test"] == 4
+        released.set()
+        await finish(asyncio.gather(*tasks))
+        assert len(its.public.heads) == len(tasks)
+        assert most.pop("all") == 16
+        assert max(most.values()) <= 4
