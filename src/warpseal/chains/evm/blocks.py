@@ -1,0 +1,125 @@
+"""Blocks and receipts of EVM chains, decoded from the JSON in which nodes answer.
+
+Values keep their hex text and are converted where they are needed: few logs of a chain are of NFTs.
+Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/coreth/internal/ethapi`, ACP-194.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+T = TypeVar("T")
+
+ADDRESS_BYTES: Final = 20
+HASH_BYTES: Final = 32
+_MAX_DIGITS: Final = 64
+
+
+class MalformedBlock(ValueError):
+    """A node's answer is not the JSON of a block, its receipts or its traces."""
+
+
+class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
+    """A block without its receipts. transactions: their hashes. base_fee_per_gas, block_gas_cost: not in all headers.
+
+    From Helicon on, the C-Chain's gas_used is the most that the transactions may use, and logs_bloom and receipts_root
+    are those of the ancestors that the block settles.
+    """
+
+    number: str
+    hash: str
+    parent_hash: str
+    timestamp: str
+    gas_limit: str
+    gas_used: str
+    logs_bloom: str
+    receipts_root: str
+    transactions: tuple[str, ...]
+    base_fee_per_gas: str | None = None
+    block_gas_cost: str | None = None
+
+
+class ReceiptLog(Struct, frozen=True, gc=False, rename="camel"):
+    """A log. log_index: its place in the block."""
+
+    address: str
+    topics: tuple[str, ...]
+    data: str
+    log_index: str
+
+
+class EvmReceipt(Struct, frozen=True, gc=False, rename="camel"):
+    """A transaction's receipt. contract_address: of the contract that the transaction creates, if it succeeds."""
+
+    block_hash: str
+    transaction_hash: str
+    transaction_index: str
+    status: str
+    gas_used: str
+    cumulative_gas_used: str
+    effective_gas_price: str
+    logs_bloom: str
+    logs: tuple[ReceiptLog, ...]
+    sender: str = field(name="from")
+    contract_address: str | None = None
+    type: str = "0x0"
+
+
+_BLOCK: Final = msgspec.json.Decoder(EvmHeader | None)
+_RECEIPTS: Final = msgspec.json.Decoder(tuple[EvmReceipt, ...] | None)
+_RECEIPT: Final = msgspec.json.Decoder(EvmReceipt | None)
+
+
+def decode_block(raw_result: bytes) -> EvmHeader | None:
+    """Return the block of an eth_getBlockByNumber result with transaction hashes; None for null.
+
+    Raises MalformedBlock.
+    """
+    return decode_json(_BLOCK.decode, raw_result)
+
+
+def decode_receipts(raw_result: bytes) -> tuple[EvmReceipt, ...] | None:
+    """Return the receipts of an eth_getBlockReceipts result; None for null. Raises MalformedBlock."""
+    return decode_json(_RECEIPTS.decode, raw_result)
+
+
+def decode_receipt(raw_result: bytes) -> EvmReceipt | None:
+    """Return the receipt of an eth_getTransactionReceipt result; None for null. Raises MalformedBlock."""
+    return decode_json(_RECEIPT.decode, raw_result)
+
+
+def decode_json(decode: Callable[[bytes], T], raw: bytes) -> T:
+    """Return what a msgspec decoder makes of `raw`. Raises MalformedBlock for JSON of another shape."""
+    try:
+        return decode(raw)
+    except RecursionError:
+        raise MalformedBlock("the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise MalformedBlock(str(error)) from None
+
+
+def parse_quantity(text: str, bits: int = 64) -> int:
+    """Return the number of at most `bits` bits that a node writes in hex with 0x. Raises MalformedBlock."""
+    try:
+        value = int(text, 16) if text[:2] == "0x" and len(text) <= 2 + _MAX_DIGITS else -1
+    except ValueError:
+        value = -1
+    if value < 0 or value >> bits:
+        raise MalformedBlock(f"not a quantity of {bits} bits: {text[:80]!r}")
+    return value
+
+
+def parse_bytes(text: str, length: int | None = None) -> bytes:
+    """Return the bytes that a node writes in hex with 0x, `length` of them if given. Raises MalformedBlock."""
+    try:
+        raw = bytes.fromhex(text[2:])
+    except ValueError:
+        raise MalformedBlock(f"not hex: {text[:80]!r}") from None
+    # The lengths differ if there is white space in the text.
+    if text[:2] != "0x" or len(text) != 2 + 2 * len(raw) or (length is not None and len(raw) != length):
+        raise MalformedBlock(f"not {'any' if length is None else length} bytes in hex: {text[:80]!r}")
+    return raw

@@ -1,0 +1,172 @@
+"""Acceptance of a block: it and its receipts must agree with each other, and a block with its parent.
+
+A node that serves the receipts of another block, a part of them, or none at all is found here. Whether the block is
+that of the chain is for others to say: the parents' hashes, and a second node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from warpseal.chains.evm.blocks import (
+    ADDRESS_BYTES,
+    HASH_BYTES,
+    EvmHeader,
+    EvmReceipt,
+    parse_bytes,
+    parse_quantity,
+)
+from warpseal.chains.evm.events import read_events
+from warpseal.chains.evm.facts import Creation, EvmBlockFacts
+
+_SUCCESS: Final = 1
+# The database stores numbers and times as signed integers.
+_NUMBER_BITS: Final = 63
+_WEI_BITS: Final = 256
+
+
+class BlockFault(StrEnum):
+    """How a block contradicts its receipts or its parent."""
+
+    NUMBER = "wrong_number"
+    PARENT = "wrong_parent"
+    RECEIPT_COUNT = "wrong_receipt_count"
+    RECEIPT_BLOCK = "receipt_of_another_block"
+    RECEIPT_TRANSACTION = "receipt_of_another_transaction"
+    RECEIPT_ORDER = "wrong_receipt_order"
+    LOG_INDEX = "wrong_log_index"
+    GAS = "wrong_gas"
+    BLOOM = "wrong_bloom"
+
+
+class BlockContradiction(Exception):
+    """A block contradicts its receipts or its parent."""
+
+    def __init__(self, reason: BlockFault, number: int, detail: str) -> None:
+        super().__init__(f"{reason} at block {number}: {detail}")
+        self.reason = reason
+        self.number = number
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRules:
+    """What the headers of a chain say about its receipts.
+
+    asynchronous_from: time of the first block that its chain executes after it is accepted (ACP-194): heliconTime on
+    the C-Chain, None on L1s. From it on, the header's gas and bloom are not those of the block's receipts.
+    """
+
+    asynchronous_from: int | None = None
+
+    def is_executed_first(self, time: int) -> bool:
+        """Return whether a block of this time was executed before it was accepted."""
+        return self.asynchronous_from is None or time < self.asynchronous_from
+
+
+def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockRules) -> EvmBlockFacts:
+    """Return what the index keeps of a block. receipts: of all of its transactions, in their order.
+
+    Raises BlockContradiction, and MalformedBlock for a value that is none.
+    """
+    number = parse_quantity(header.number, _NUMBER_BITS)
+    time = parse_quantity(header.timestamp, _NUMBER_BITS)
+    log_count = _check_receipts(number, header, receipts)
+    gas_used = fees_spent = 0
+    for receipt in receipts:
+        gas = parse_quantity(receipt.gas_used)
+        gas_used += gas
+        fees_spent += gas * parse_quantity(receipt.effective_gas_price, _WEI_BITS)
+    if rules.is_executed_first(time):
+        _check_execution(number, header, gas_used, log_count)
+    creations = tuple(_creations(receipts))
+    events = read_events(receipts)
+    named = {transfer.tx_index for transfer in events.transfers}
+    named.update(creation.tx_index for creation in creations)
+    return EvmBlockFacts(
+        number=number,
+        hash=parse_bytes(header.hash, HASH_BYTES),
+        parent_hash=parse_bytes(header.parent_hash, HASH_BYTES),
+        time=time,
+        tx_count=len(receipts),
+        gas_used=gas_used,
+        gas_limit=parse_quantity(header.gas_limit),
+        base_fee=_optional_wei(header.base_fee_per_gas),
+        gas_cost=_optional_wei(header.block_gas_cost),
+        fees_spent=fees_spent,
+        transfers=tuple(events.transfers),
+        creations=creations,
+        updates=tuple(dict.fromkeys(events.updates)),
+        upgraded=tuple(dict.fromkeys(events.upgraded)),
+        tx_hashes={index: parse_bytes(header.transactions[index], HASH_BYTES) for index in sorted(named)},
+        unknown_logs=events.unknown_logs,
+    )
+
+
+def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent_hash: bytes | None) -> None:
+    """Check that the blocks follow each other, the first with this number and this parent (None: any).
+
+    Raises BlockContradiction.
+    """
+    for block in blocks:
+        if block.number != number:
+            raise BlockContradiction(BlockFault.NUMBER, number, f"the node returned block {block.number}")
+        if parent_hash is not None and block.parent_hash != parent_hash:
+            detail = f"the parent is {block.parent_hash.hex()}, block {number - 1} is {parent_hash.hex()}"
+            raise BlockContradiction(BlockFault.PARENT, number, detail)
+        number += 1
+        parent_hash = block.hash
+
+
+def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceipt]) -> int:
+    """Check that the receipts are those of the block's transactions; return the number of logs."""
+    hashes, block_hash = header.transactions, header.hash
+    if len(receipts) != len(hashes):
+        detail = f"{len(hashes)} transactions, {len(receipts)} receipts"
+        raise BlockContradiction(BlockFault.RECEIPT_COUNT, number, detail)
+    log_count, last = 0, -1
+    for index, receipt in enumerate(receipts):
+        if receipt.block_hash != block_hash:
+            detail = f"receipt {index} is of block {receipt.block_hash[:66]}"
+            raise BlockContradiction(BlockFault.RECEIPT_BLOCK, number, detail)
+        if receipt.transaction_hash != hashes[index]:
+            is_of_block = receipt.transaction_hash in hashes
+            fault = BlockFault.RECEIPT_ORDER if is_of_block else BlockFault.RECEIPT_TRANSACTION
+            raise BlockContradiction(fault, number, f"receipt {index} is of {receipt.transaction_hash[:66]}")
+        if parse_quantity(receipt.transaction_index) != index:
+            detail = f"receipt {index} says that it has the index {receipt.transaction_index}"
+            raise BlockContradiction(BlockFault.RECEIPT_ORDER, number, detail)
+        for log in receipt.logs:
+            log_index = parse_quantity(log.log_index)
+            if log_index <= last:
+                detail = f"log {log_index} follows log {last}"
+                raise BlockContradiction(BlockFault.LOG_INDEX, number, detail)
+            last = log_index
+        log_count += len(receipt.logs)
+    return log_count
+
+
+def _check_execution(number: int, header: EvmHeader, gas_used: int, log_count: int) -> None:
+    """Check the gas and the bloom of a header that was made after its transactions were executed."""
+    header_gas = parse_quantity(header.gas_used)
+    if gas_used != header_gas:
+        detail = f"the receipts used {gas_used} gas, the header says {header_gas}"
+        raise BlockContradiction(BlockFault.GAS, number, detail)
+    has_bloom = bool(header.logs_bloom[2:].strip("0"))
+    if has_bloom != bool(log_count):
+        detail = f"the bloom is {'not ' * has_bloom}empty, the receipts have {log_count} logs"
+        raise BlockContradiction(BlockFault.BLOOM, number, detail)
+
+
+def _creations(receipts: Sequence[EvmReceipt]) -> Iterable[Creation]:
+    for index, receipt in enumerate(receipts):
+        if receipt.contract_address is not None and parse_quantity(receipt.status) == _SUCCESS:
+            address = parse_bytes(receipt.contract_address, ADDRESS_BYTES)
+            yield Creation(index, 0, address, parse_bytes(receipt.sender, ADDRESS_BYTES))
+
+
+def _optional_wei(text: str | None) -> int | None:
+    return None if text is None else parse_quantity(text, _WEI_BITS)

@@ -1,0 +1,214 @@
+"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies.
+
+Contracts log what they like. A log with the topic of such an event and another shape is counted, it is no error.
+Source of truth: ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from eth_hash.auto import keccak
+
+from warpseal.chains.evm.blocks import (
+    ADDRESS_BYTES,
+    HASH_BYTES,
+    EvmReceipt,
+    ReceiptLog,
+    parse_bytes,
+    parse_quantity,
+)
+from warpseal.chains.evm.facts import MetadataUpdate, NftTransfer, TokenStandard
+
+MAX_CONSECUTIVE_IDS: Final = 10_000
+"""Tokens that one ConsecutiveTransfer may move."""
+MAX_CONSECUTIVE_IDS_OF_BLOCK: Final = 50_000
+"""Tokens that all ConsecutiveTransfer of a block may move: a log that costs 2,200 gas names any number of them."""
+
+_PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
+_BATCH_TYPES: Final = ("uint256[]", "uint256[]")
+
+
+@dataclass(slots=True)
+class BlockEvents:
+    """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape."""
+
+    transfers: list[NftTransfer] = field(default_factory=list)
+    updates: list[MetadataUpdate] = field(default_factory=list)
+    upgraded: list[bytes] = field(default_factory=list)
+    unknown_logs: int = 0
+    consecutive_ids: int = 0
+
+    def add_transfers(
+        self,
+        log: _EventLog,
+        standard: TokenStandard,
+        parties: tuple[bytes, bytes],
+        amounts: Iterable[tuple[int, int]],
+        *,
+        is_candidate: bool = False,
+    ) -> None:
+        """Add a transfer for each (token id, amount). parties: sender and recipient."""
+        log_index, contract, (sender, recipient) = log.index(), log.contract(), parties
+        position = len(self.transfers)
+        for token_id, amount in amounts:
+            transfer = NftTransfer(
+                position, log.tx_index, log_index, contract, standard, token_id, sender, recipient, amount, is_candidate
+            )
+            self.transfers.append(transfer)
+            position += 1
+
+
+def read_events(receipts: Sequence[EvmReceipt]) -> BlockEvents:
+    """Return the events of a block. Raises MalformedBlock if a log of an event has values that are no hex."""
+    events = BlockEvents()
+    for tx_index, receipt in enumerate(receipts):
+        for log in receipt.logs:
+            topics = log.topics
+            if not topics:
+                continue
+            read = _READERS.get(topics[0].lower())
+            # Most logs of a chain are transfers of ERC-20, which have three topics.
+            if read is None or (read is _read_transfer and len(topics) == 3):
+                continue
+            try:
+                read(events, _EventLog(tx_index, log))
+            except _UnknownShape:
+                events.unknown_logs += 1
+    return events
+
+
+class _UnknownShape(Exception):
+    """A log has the topic of an event and another shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class _EventLog:
+    """A log with the topic of an event."""
+
+    tx_index: int
+    log: ReceiptLog
+
+    def index(self) -> int:
+        return parse_quantity(self.log.log_index)
+
+    def contract(self) -> bytes:
+        return parse_bytes(self.log.address, ADDRESS_BYTES)
+
+    def data(self) -> bytes:
+        return parse_bytes(self.log.data)
+
+    def indexed(self, count: int) -> list[bytes]:
+        """Return the topics behind the first, of which there must be `count`."""
+        topics = self.log.topics[1:]
+        if len(topics) != count:
+            raise _UnknownShape
+        return [parse_bytes(topic, HASH_BYTES) for topic in topics]
+
+    def words(self, count: int) -> list[bytes]:
+        """Return the words of the data, of which there must be `count`."""
+        data = self.data()
+        if len(data) != count * HASH_BYTES:
+            raise _UnknownShape
+        return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
+
+
+def _read_transfer(events: BlockEvents, log: _EventLog) -> None:
+    """Read Transfer(from, to, tokenId); old contracts index none of them, as do some of ERC-20."""
+    is_candidate = len(log.log.topics) == 1
+    sender, recipient, token_id = log.words(3) if is_candidate else log.indexed(3)
+    amounts = [(int.from_bytes(token_id), 1)]
+    parties = _address(sender), _address(recipient)
+    events.add_transfers(log, TokenStandard.ERC721, parties, amounts, is_candidate=is_candidate)
+
+
+def _read_consecutive_transfer(events: BlockEvents, log: _EventLog) -> None:
+    """Read ConsecutiveTransfer(indexed fromTokenId, toTokenId, indexed from, indexed to)."""
+    first_topic, sender, recipient = log.indexed(3)
+    first, last = int.from_bytes(first_topic), int.from_bytes(*log.words(1))
+    count = last - first + 1
+    if not 0 < count <= min(MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK - events.consecutive_ids):
+        raise _UnknownShape
+    amounts = [(token_id, 1) for token_id in range(first, last + 1)]
+    events.add_transfers(log, TokenStandard.ERC721, (_address(sender), _address(recipient)), amounts)
+    events.consecutive_ids += count
+
+
+def _read_transfer_single(events: BlockEvents, log: _EventLog) -> None:
+    """Read TransferSingle(indexed operator, indexed from, indexed to, id, value)."""
+    _, sender, recipient = log.indexed(3)
+    token_id, amount = map(int.from_bytes, log.words(2))
+    events.add_transfers(log, TokenStandard.ERC1155, (_address(sender), _address(recipient)), [(token_id, amount)])
+
+
+def _read_transfer_batch(events: BlockEvents, log: _EventLog) -> None:
+    """Read TransferBatch(indexed operator, indexed from, indexed to, ids, values)."""
+    _, sender, recipient = log.indexed(3)
+    amounts = _decode_batch(log.data())
+    events.add_transfers(log, TokenStandard.ERC1155, (_address(sender), _address(recipient)), amounts)
+
+
+def _read_metadata_update(events: BlockEvents, log: _EventLog) -> None:
+    """Read MetadataUpdate(tokenId)."""
+    log.indexed(0)
+    token_id = int.from_bytes(*log.words(1))
+    events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
+
+
+def _read_batch_metadata_update(events: BlockEvents, log: _EventLog) -> None:
+    """Read BatchMetadataUpdate(fromTokenId, toTokenId)."""
+    log.indexed(0)
+    first, last = map(int.from_bytes, log.words(2))
+    if last < first:
+        raise _UnknownShape
+    events.updates.append(MetadataUpdate(log.contract(), first, last))
+
+
+def _read_uri(events: BlockEvents, log: _EventLog) -> None:
+    """Read URI(value, indexed id). The value is not used: the contract says the same when it is called."""
+    token_id = int.from_bytes(*log.indexed(1))
+    events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
+
+
+def _read_upgraded(events: BlockEvents, log: _EventLog) -> None:
+    """Read Upgraded(indexed implementation)."""
+    _address(*log.indexed(1))
+    events.upgraded.append(log.contract())
+
+
+def _topic(signature: str) -> str:
+    return "0x" + keccak(signature.encode()).hex()
+
+
+_READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
+    _topic("Transfer(address,address,uint256)"): _read_transfer,
+    _topic("ConsecutiveTransfer(uint256,uint256,address,address)"): _read_consecutive_transfer,
+    _topic("TransferSingle(address,address,address,uint256,uint256)"): _read_transfer_single,
+    _topic("TransferBatch(address,address,address,uint256[],uint256[])"): _read_transfer_batch,
+    _topic("MetadataUpdate(uint256)"): _read_metadata_update,
+    _topic("BatchMetadataUpdate(uint256,uint256)"): _read_batch_metadata_update,
+    _topic("URI(string,uint256)"): _read_uri,
+    _topic("Upgraded(address)"): _read_upgraded,
+}
+
+
+def _decode_batch(data: bytes) -> list[tuple[int, int]]:
+    """Return pairs of token id and amount."""
+    # eth_utils would import pydantic, which takes long.
+    from eth_abi.abi import decode
+    from eth_abi.exceptions import DecodingError
+
+    try:
+        ids, amounts = decode(_BATCH_TYPES, data)
+        return list(zip(ids, amounts, strict=True))
+    except (DecodingError, OverflowError, ValueError):
+        raise _UnknownShape from None
+
+
+def _address(word: bytes) -> bytes:
+    """Return the address in a word."""
+    if not word.startswith(_PADDING):
+        raise _UnknownShape
+    return word[len(_PADDING) :]
