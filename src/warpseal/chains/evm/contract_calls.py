@@ -1,0 +1,127 @@
+"""Calls of token contracts: what is sent, and what the bytes that come back mean.
+
+Contracts return what they like: a function that decodes returns None for bytes that are not the ABI encoding of its
+type. Source of truth: the Solidity contract ABI; ERC-20, ERC-165, ERC-721, ERC-1155.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from eth_hash.auto import keccak
+
+MAX_NAME_BYTES: Final = 255
+
+ERC721_INTERFACE: Final = bytes.fromhex("80ac58cd")
+EARLY_ERC721_INTERFACE: Final = bytes.fromhex("9a20483d")
+"""ERC-721 before it was final."""
+ERC1155_INTERFACE: Final = bytes.fromhex("d9b67a26")
+NO_INTERFACE: Final = bytes.fromhex("ffffffff")
+"""A contract with ERC-165 says that it does not support it; one that supports everything has no ERC-165."""
+
+_WORD_BYTES: Final = 32
+
+
+def _selector(signature: str) -> bytes:
+    return keccak(signature.encode())[:4]
+
+
+NAME: Final = _selector("name()")
+SYMBOL: Final = _selector("symbol()")
+DECIMALS: Final = _selector("decimals()")
+TOTAL_SUPPLY: Final = _selector("totalSupply()")
+_SUPPORTS_INTERFACE: Final = _selector("supportsInterface(bytes4)")
+_BALANCE_OF: Final = _selector("balanceOf(address)")
+_OWNER_OF: Final = _selector("ownerOf(uint256)")
+_TOKEN_URI: Final = _selector("tokenURI(uint256)")
+_URI: Final = _selector("uri(uint256)")
+_BALANCE_OF_BATCH: Final = _selector("balanceOfBatch(address[],uint256[])")
+
+
+def supports_interface_call(interface_id: bytes) -> bytes:
+    """Return the call of supportsInterface (ERC-165) with the 4 bytes of an interface."""
+    return _SUPPORTS_INTERFACE + _encode(["bytes4"], [interface_id])
+
+
+def balance_of_call(owner: bytes) -> bytes:
+    """Return the call of balanceOf (ERC-20, ERC-721)."""
+    return _BALANCE_OF + _encode(["address"], [owner])
+
+
+def owner_of_call(token_id: int) -> bytes:
+    """Return the call of ownerOf (ERC-721)."""
+    return _OWNER_OF + _encode(["uint256"], [token_id])
+
+
+def token_uri_call(token_id: int) -> bytes:
+    """Return the call of tokenURI (ERC-721)."""
+    return _TOKEN_URI + _encode(["uint256"], [token_id])
+
+
+def uri_call(token_id: int) -> bytes:
+    """Return the call of uri (ERC-1155)."""
+    return _URI + _encode(["uint256"], [token_id])
+
+
+def balance_of_batch_call(owners: Sequence[bytes], token_ids: Sequence[int]) -> bytes:
+    """Return the call of balanceOfBatch (ERC-1155): the balance of each owner in the token at the same place."""
+    return _BALANCE_OF_BATCH + _encode(["address[]", "uint256[]"], [owners, token_ids])
+
+
+def decode_flag(result: bytes) -> bool | None:
+    """Return the bool that supportsInterface returned."""
+    return _decode("bool", result)
+
+
+def decode_number(result: bytes, bits: int = 256) -> int | None:
+    """Return the number that decimals (8 bits), totalSupply or balanceOf returned."""
+    return _decode(f"uint{bits}", result)
+
+
+def decode_account(result: bytes) -> bytes | None:
+    """Return the address that ownerOf returned."""
+    text = _decode("address", result)
+    return None if text is None else bytes.fromhex(text[2:])
+
+
+def decode_numbers(result: bytes, count: int) -> tuple[int, ...] | None:
+    """Return the `count` numbers that balanceOfBatch returned."""
+    numbers = _decode("uint256[]", result)
+    return tuple(numbers) if numbers is not None and len(numbers) == count else None
+
+
+def decode_name(result: bytes) -> str | None:
+    """Return what name or symbol returned, a string or a bytes32, cut to MAX_NAME_BYTES bytes of UTF-8.
+
+    A bytes32 ends at its first zero. In a string, zeros are left out, since PostgreSQL does not store them. Bytes that
+    are no UTF-8 are replaced.
+    """
+    raw = result.partition(b"\0")[0] if len(result) == _WORD_BYTES else _decode("bytes", result)
+    if raw is None:
+        return None
+    text = raw.decode(errors="replace").replace("\0", "")
+    return text.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
+
+
+def decode_uri(result: bytes) -> str | None:
+    """Return the string that tokenURI or uri returned; None also if it is no UTF-8."""
+    return _decode("string", result)
+
+
+def _encode(types: Sequence[str], values: Sequence[Any]) -> bytes:
+    # eth_utils would import pydantic, which takes long.
+    from eth_abi.abi import encode
+
+    return encode(types, values)
+
+
+def _decode(abi: str, result: bytes) -> Any:
+    from eth_abi.abi import decode
+    from eth_abi.exceptions import DecodingError
+
+    try:
+        # Old compilers do not pad the bytes of a string.
+        return decode([abi], result, strict=False)[0]
+    except (DecodingError, OverflowError, ValueError):
+        return None
