@@ -16,6 +16,7 @@ from warpseal.chains.evm.blocks import (
     HASH_BYTES,
     EvmHeader,
     EvmReceipt,
+    MalformedBlock,
     parse_bytes,
     parse_quantity,
 )
@@ -23,7 +24,7 @@ from warpseal.chains.evm.events import read_events
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 
 _SUCCESS: Final = 1
-# The database stores numbers and times as signed integers.
+# The database stores them as signed integers; consensus allows no more gas in a block.
 _NUMBER_BITS: Final = 63
 _WEI_BITS: Final = 256
 
@@ -77,9 +78,11 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     log_count = _check_receipts(number, header, receipts)
     gas_used = fees_spent = 0
     for receipt in receipts:
-        gas = parse_quantity(receipt.gas_used)
+        gas = parse_quantity(receipt.gas_used, _NUMBER_BITS)
         gas_used += gas
         fees_spent += gas * parse_quantity(receipt.effective_gas_price, _WEI_BITS)
+    if gas_used >> _NUMBER_BITS or fees_spent >> _WEI_BITS:
+        raise MalformedBlock("the sums of gas and fees are out of range")
     if rules.is_executed_first(time):
         _check_execution(number, header, gas_used, log_count)
     creations = tuple(_creations(receipts))
@@ -93,7 +96,7 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         time=time,
         tx_count=len(receipts),
         gas_used=gas_used,
-        gas_limit=parse_quantity(header.gas_limit),
+        gas_limit=parse_quantity(header.gas_limit, _NUMBER_BITS),
         base_fee=_optional_wei(header.base_fee_per_gas),
         gas_cost=_optional_wei(header.block_gas_cost),
         fees_spent=fees_spent,
@@ -130,12 +133,12 @@ def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceip
     log_count, last = 0, -1
     for index, receipt in enumerate(receipts):
         if receipt.block_hash != block_hash:
-            detail = f"receipt {index} is of block {receipt.block_hash[:66]}"
+            detail = f"receipt {index} is of block {receipt.block_hash[:66]!r}"
             raise BlockContradiction(BlockFault.RECEIPT_BLOCK, number, detail)
         if receipt.transaction_hash != hashes[index]:
             is_of_block = receipt.transaction_hash in hashes
             fault = BlockFault.RECEIPT_ORDER if is_of_block else BlockFault.RECEIPT_TRANSACTION
-            raise BlockContradiction(fault, number, f"receipt {index} is of {receipt.transaction_hash[:66]}")
+            raise BlockContradiction(fault, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}")
         if parse_quantity(receipt.transaction_index) != index:
             detail = f"receipt {index} says that it has the index {receipt.transaction_index}"
             raise BlockContradiction(BlockFault.RECEIPT_ORDER, number, detail)

@@ -97,7 +97,7 @@ def decode_name(result: bytes) -> str | None:
     A bytes32 ends at its first zero. In a string, zeros are left out, since PostgreSQL does not store them. Bytes that
     are no UTF-8 are replaced.
     """
-    raw = result.partition(b"\0")[0] if len(result) == _WORD_BYTES else _decode("bytes", result)
+    raw = result.partition(b"\0")[0] if len(result) == _WORD_BYTES else _decode("bytes", _padded(result))
     if raw is None:
         return None
     text = raw.decode(errors="replace").replace("\0", "")
@@ -106,7 +106,12 @@ def decode_name(result: bytes) -> str | None:
 
 def decode_uri(result: bytes) -> str | None:
     """Return the string that tokenURI or uri returned; None also if it is no UTF-8."""
-    return _decode("string", result)
+    return _decode("string", _padded(result))
+
+
+def _padded(result: bytes) -> bytes:
+    """Return whole words: old compilers leave out the zeros behind a string."""
+    return result + bytes(-len(result) % _WORD_BYTES)
 
 
 def _encode(types: Sequence[str], values: Sequence[Any]) -> bytes:
@@ -121,7 +126,6 @@ def _decode(abi: str, result: bytes) -> Any:
     from eth_abi.exceptions import DecodingError
 
     try:
-        # Old compilers do not pad the bytes of a string.
-        return decode([abi], result, strict=False)[0]
+        return decode([abi], result)[0]
     except (DecodingError, OverflowError, ValueError):
         return None
