@@ -1,4 +1,4 @@
-"""(f) P-Chain blocks decoded by one core: bytes in, dataclasses and ids out."""
+"""(f) Blocks decoded by one core: P-Chain bytes to dataclasses and ids, JSON of EVM nodes to checked facts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 import zstandard
 
 from benchmarks.report import Aim, Figure, Report
+from tests.indexer.evm_chains import ServedChain, dense_blocks, nft_blocks, transfer_blocks
+from warpseal.chains.evm.blocks import decode_block, decode_receipts
+from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import parse_p_tx
@@ -19,19 +22,29 @@ ROUNDS = 7
 BLOCKS_A_ROUND = 20_000
 QUICK_BLOCKS_A_ROUND = 200
 RATE_AIM = Aim(10_000, at_least=True)
+# Three and two and a half times the rates of indexing them: downloading and writing share the core.
+EVM_BLOCK_AIM = Aim(15_000, at_least=True)
+EVM_LOG_AIM = Aim(150_000, at_least=True)
+EVM_LOGS = 1_000
+EVM_NFTS = 50
 CHECKSUM_BYTES = 4
 
 
 def run(quick: bool) -> Report:
-    """Decode mainnet's blocks, those of the recorded network, and one with each type of transaction."""
+    """Decode blocks of mainnet, of the recorded network, with each type of transaction; and made-up EVM blocks."""
     count = QUICK_BLOCKS_A_ROUND if quick else BLOCKS_A_ROUND
     mainnet, recorded, every_type = mainnet_blocks(), _recorded_blocks(), _block_of_each_type()
     genesis = _unpacked(VECTORS / "genesis" / "mainnet.bin.zst")
+    one_transaction = transfer_blocks(max(20, count // 10), has_roots=False)
+    dense, nfts = dense_blocks(max(1, count // 1_000)), nft_blocks(max(2, count // 200))
     figures = (
         _rate("blocks of mainnet", mainnet, count, RATE_AIM),
         _rate("blocks of a recorded network", recorded, count, RATE_AIM),
         _rate("blocks with one transaction, each type as often", every_type, count, RATE_AIM),
         Figure("mainnet's genesis, 15,344 outputs", _best_s(lambda: parse_p_genesis(genesis)) * 1000, "ms"),
+        _evm_rate("EVM blocks of one transaction", one_transaction, 1, EVM_BLOCK_AIM),
+        _evm_rate("logs in dense EVM blocks, 2 % of NFTs", dense, EVM_LOGS, EVM_LOG_AIM),
+        _evm_rate("NFT transfers in EVM blocks", nfts, EVM_NFTS, None),
     )
     sizes = ", ".join(f"{sum(map(len, blocks)) / len(blocks):.0f}" for blocks in (mainnet, recorded, every_type))
     return Report("decode", quick, figures, (f"bytes of a block on average: {sizes}",))
@@ -47,6 +60,19 @@ def _rate(what: str, blocks: Sequence[bytes], count: int, aim: Aim) -> Figure:
                 parse_p_block(raw)
 
     return Figure(what, repeats * len(blocks) / _best_s(decode), "/s", aim)
+
+
+def _evm_rate(what: str, chain: ServedChain, items: int, aim: Aim | None) -> Figure:
+    """Return items a second of CPU time. items: what a block has of them."""
+    pairs, rules = list(zip(chain.headers, chain.receipts, strict=True))[1:], BlockRules()
+
+    def decode() -> None:
+        for header, receipts in pairs:
+            block = decode_block(header)
+            assert block is not None
+            block_facts(block, decode_receipts(receipts) or (), rules)
+
+    return Figure(what, items * len(pairs) / _best_s(decode), "/s", aim)
 
 
 def _best_s(work: Callable[[], object]) -> float:
