@@ -2,18 +2,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from eth_abi.abi import encode
 from eth_hash.auto import keccak
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.chains.evm.evm_values import account, facts_of, facts_of_logs
+from tests.chains.evm.evm_values import account, decoded, facts_of, facts_of_logs
 from tests.indexer.evm_chains import (
     TRANSFER,
     TRANSFER_BATCH,
     TRANSFER_SINGLE,
     Log,
+    MadeUpChain,
     Tx,
     erc20_transfer,
     erc721_transfer,
@@ -21,6 +23,7 @@ from tests.indexer.evm_chains import (
     erc1155_transfer,
     word,
 )
+from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.events import MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK
 from warpseal.chains.evm.facts import EvmBlockFacts, MetadataUpdate, NftTransfer, TokenStandard
 
@@ -200,6 +203,19 @@ def test_another_shape_of_an_event_is_counted(log: Log) -> None:
 def test_other_logs_are_ignored() -> None:
     facts = facts_of_logs(Log(NFT, ()), Log(NFT, (), bytes(96)), Log(NFT, (keccak(b"Other()"),), bytes(96)))
     assert (facts.transfers, facts.unknown_logs) == ((), 0)
+
+
+def test_hex_in_capitals_is_the_same() -> None:
+    made = MadeUpChain()
+    made.add([Tx(SENDER, NFT, [erc721_transfer(NFT, SENDER, RECIPIENT, 0xABCDEF)])])
+    header, receipts = decoded(made.chain.headers[1], made.chain.receipts[1])
+    log = receipts[0].logs[0]
+    capitals = tuple("0x" + topic[2:].upper() for topic in log.topics)
+    capital_log = msgspec.structs.replace(log, topics=capitals, address="0x" + log.address[2:].upper())
+    capital = msgspec.structs.replace(receipts[0], logs=(capital_log,))
+    facts = block_facts(header, [capital], BlockRules())
+    assert facts.transfers == block_facts(header, receipts, BlockRules()).transfers
+    assert moves(facts) == [(0xABCDEF, 1)]
 
 
 def test_transfers_are_numbered_over_all_transactions_of_a_block() -> None:
