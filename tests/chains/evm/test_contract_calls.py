@@ -29,7 +29,7 @@ from warpseal.chains.evm.contract_calls import (
 )
 
 numbers = st.integers(0, 2**256 - 1)
-texts = st.text(st.characters(exclude_categories=("Cs",)))
+texts = st.text(st.characters(codec="utf-8"))
 LARGEST = 2**256 - 1
 
 

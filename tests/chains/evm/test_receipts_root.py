@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from rlp import encode
-from trie import HexaryTrie
+from trie.hexary import HexaryTrie
 
 from tests.chains.evm.evm_values import RECORDED, account, decoded, recorded_blocks, rules
 from tests.indexer.evm_chains import MadeUpChain, Tx, erc721_transfer

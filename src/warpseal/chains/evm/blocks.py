@@ -69,9 +69,11 @@ class EvmReceipt(Struct, frozen=True, gc=False, rename="camel"):
     type: str = "0x0"
 
 
-_BLOCK: Final = msgspec.json.Decoder(EvmHeader | None)
-_RECEIPTS: Final = msgspec.json.Decoder(tuple[EvmReceipt, ...] | None)
-_RECEIPT: Final = msgspec.json.Decoder(EvmReceipt | None)
+_BLOCK: Final[msgspec.json.Decoder[EvmHeader | None]] = msgspec.json.Decoder(EvmHeader | None)
+_RECEIPTS: Final[msgspec.json.Decoder[tuple[EvmReceipt, ...] | None]] = msgspec.json.Decoder(
+    tuple[EvmReceipt, ...] | None
+)
+_RECEIPT: Final[msgspec.json.Decoder[EvmReceipt | None]] = msgspec.json.Decoder(EvmReceipt | None)
 
 
 def decode_block(raw_result: bytes) -> EvmHeader | None:

@@ -71,12 +71,14 @@ def balance_of_batch_call(owners: Sequence[bytes], token_ids: Sequence[int]) -> 
 
 def decode_flag(result: bytes) -> bool | None:
     """Return the bool that supportsInterface returned."""
-    return _decode("bool", result)
+    flag: bool | None = _decode("bool", result)
+    return flag
 
 
 def decode_number(result: bytes, bits: int = 256) -> int | None:
     """Return the number that decimals (8 bits), totalSupply or balanceOf returned."""
-    return _decode(f"uint{bits}", result)
+    number: int | None = _decode(f"uint{bits}", result)
+    return number
 
 
 def decode_account(result: bytes) -> bytes | None:
@@ -106,7 +108,8 @@ def decode_name(result: bytes) -> str | None:
 
 def decode_uri(result: bytes) -> str | None:
     """Return the string that tokenURI or uri returned; None also if it is no UTF-8."""
-    return _decode("string", _padded(result))
+    text: str | None = _decode("string", _padded(result))
+    return text
 
 
 def _padded(result: bytes) -> bytes:

@@ -127,7 +127,8 @@ def _read_transfer(events: BlockEvents, log: _EventLog) -> None:
 def _read_consecutive_transfer(events: BlockEvents, log: _EventLog) -> None:
     """Read ConsecutiveTransfer(indexed fromTokenId, toTokenId, indexed from, indexed to)."""
     first_topic, sender, recipient = log.indexed(3)
-    first, last = int.from_bytes(first_topic), int.from_bytes(*log.words(1))
+    (last_word,) = log.words(1)
+    first, last = int.from_bytes(first_topic), int.from_bytes(last_word)
     count = last - first + 1
     if not 0 < count <= min(MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK - events.consecutive_ids):
         raise _UnknownShape
@@ -153,7 +154,8 @@ def _read_transfer_batch(events: BlockEvents, log: _EventLog) -> None:
 def _read_metadata_update(events: BlockEvents, log: _EventLog) -> None:
     """Read MetadataUpdate(tokenId)."""
     log.indexed(0)
-    token_id = int.from_bytes(*log.words(1))
+    (word,) = log.words(1)
+    token_id = int.from_bytes(word)
     events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
 
 
@@ -168,7 +170,8 @@ def _read_batch_metadata_update(events: BlockEvents, log: _EventLog) -> None:
 
 def _read_uri(events: BlockEvents, log: _EventLog) -> None:
     """Read URI(value, indexed id). The value is not used: the contract says the same when it is called."""
-    token_id = int.from_bytes(*log.indexed(1))
+    (word,) = log.indexed(1)
+    token_id = int.from_bytes(word)
     events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
 
 

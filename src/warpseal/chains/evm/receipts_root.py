@@ -25,7 +25,7 @@ def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
     """Return the 32 bytes that the header of a block with these receipts has. Raises MalformedBlock."""
     # Both import eth_utils, and it pydantic, which takes long.
     from rlp import encode
-    from trie import HexaryTrie
+    from trie.hexary import HexaryTrie
 
     trie = HexaryTrie({})
     for index, receipt in enumerate(receipts):
@@ -40,7 +40,7 @@ def _encode_receipt(receipt: EvmReceipt) -> bytes:
     status = parse_quantity(receipt.status, bits=1)
     gas = parse_quantity(receipt.cumulative_gas_used)
     bloom = parse_bytes(receipt.logs_bloom, _BLOOM_BYTES)
-    body = encode([status, gas, bloom, [_log_fields(log) for log in receipt.logs]])
+    body: bytes = encode([status, gas, bloom, [_log_fields(log) for log in receipt.logs]])
     tx_type = parse_quantity(receipt.type, _TYPE_BITS)
     return bytes([tx_type]) + body if tx_type else body
 
