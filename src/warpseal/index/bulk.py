@@ -12,12 +12,14 @@ from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table
+from sqlalchemy.dialects import postgresql
 
 from warpseal.index.keys import prefix_of
 
 Row = tuple[Any, ...]
 POSTGRESQL: Final = "postgresql"
 _BATCH_ROWS: Final = 2_000
+_PAIRS: Final = "unnest(%s::bigint[], %s::bigint[]) AS p(a, b)"
 
 
 def insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
@@ -69,6 +71,43 @@ def delete_ids(connection: Connection, table: Table, ids: Sequence[tuple[int, by
         connection.exec_driver_sql(f"DELETE FROM {table.name} WHERE prefix = ? AND rest = ?", list(ids))
 
 
+def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Add rows, or replace those with an equal key."""
+    if not rows:
+        return
+    if connection.dialect.name == POSTGRESQL:
+        connection.exec_driver_sql(_upsert_text(table), tuple(map(list, zip(*rows, strict=True))))
+    else:
+        connection.exec_driver_sql(_insert_text(table).replace("INSERT", "INSERT OR REPLACE", 1), list(rows))
+
+
+def delete_pairs(connection: Connection, table: Table, pairs: Sequence[tuple[int, int]]) -> None:
+    """Remove the rows whose first two columns are one of these pairs."""
+    if not pairs:
+        return
+    first, second = (column.name for column in list(table.c)[:2])
+    if connection.dialect.name == POSTGRESQL:
+        text = (
+            f"DELETE FROM {table.name} AS t USING unnest(%s::bigint[], %s::bigint[]) AS gone(a, b)"
+            f" WHERE t.{first} = gone.a AND t.{second} = gone.b"
+        )
+        connection.exec_driver_sql(text, tuple(map(list, zip(*pairs, strict=True))))
+    else:
+        connection.exec_driver_sql(f"DELETE FROM {table.name} WHERE {first} = ? AND {second} = ?", list(pairs))
+
+
+def fetch_by_pairs(connection: Connection, text: str, pairs: Iterable[tuple[int, int]]) -> Iterator[Any]:
+    """Yield the rows of a statement that joins `{pairs}`, numbers p.a and p.b; some thousand at a time."""
+    listed = sorted(pairs)
+    for start in range(0, len(listed), _BATCH_ROWS):
+        part = listed[start : start + _BATCH_ROWS]
+        if connection.dialect.name == POSTGRESQL:
+            columns = tuple(map(list, zip(*part, strict=True)))
+            yield from connection.exec_driver_sql(text.replace("{pairs}", _PAIRS), columns).fetchall()
+        else:
+            yield from connection.exec_driver_sql(sqlite_pairs_text(text), (json.dumps(part),)).fetchall()
+
+
 def fetch_by_prefix(connection: Connection, text: str, ids: Iterable[bytes]) -> Iterator[Any]:
     """Yield the rows whose prefixes, `{keys}` in the statement, are those of ids; some thousand at a time."""
     prefixes = sorted({prefix_of(raw) for raw in ids})
@@ -101,6 +140,13 @@ def sqlite_text(text: str) -> str:
 
 
 @cache
+def sqlite_pairs_text(text: str) -> str:
+    """Return a statement whose `{pairs}` are a JSON array of arrays; SQLite reads them first."""
+    listed = "(SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(?)) AS p"
+    return text.replace("{pairs} JOIN", f"{listed} CROSS JOIN")
+
+
+@cache
 def marked(text: str) -> str:
     """Return a statement with psycopg's marks for its values."""
     return text.replace("%", "%%").replace("?", "%s")
@@ -109,6 +155,16 @@ def marked(text: str) -> str:
 @cache
 def _insert_text(table: Table) -> str:
     return f"INSERT INTO {table.name} ({_names(table)}) VALUES ({', '.join('?' for _ in table.c)})"
+
+
+@cache
+def _upsert_text(table: Table) -> str:
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    arrays = ", ".join(f"%s::{column.type.compile(dialect)}[]" for column in table.c)
+    keys = ", ".join(f'"{column.name}"' for column in table.primary_key)
+    values = ", ".join(f'"{column.name}" = excluded."{column.name}"' for column in table.c if not column.primary_key)
+    action = f"UPDATE SET {values}" if values else "NOTHING"
+    return f"INSERT INTO {table.name} ({_names(table)}) SELECT * FROM unnest({arrays}) ON CONFLICT ({keys}) DO {action}"
 
 
 def _names(table: Table) -> str:

@@ -47,10 +47,17 @@ def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
         raise StartupError("index-url is not set, and there is no folder for the index")
     if url.kind is StoreKind.OFF:
         raise StartupError("index-url is off: name no chain in index-chains instead")
-    return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _in_schema(url.text))
+    return in_schema(url, SCHEMA)
 
 
-def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
+def in_schema(url: StoreUrl, schema: str) -> StoreUrl:
+    """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL."""
+    return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _with_search_path(url.text, schema))
+
+
+def writing_index(
+    url: StoreUrl, settings: IndexSettings, migrations: Migrations = MIGRATIONS, schema: str = SCHEMA
+) -> Engine:
     """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown."""
     if url.path is not None:
         try:
@@ -72,8 +79,8 @@ def writing_index(url: StoreUrl, settings: IndexSettings) -> Engine:
         with translate_errors(engine):
             if url.kind is not StoreKind.SQLITE:
                 with engine.begin() as connection:
-                    connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-            upgrade_at_start(engine, url.redacted, MIGRATIONS)
+                    connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {schema}"))
+            upgrade_at_start(engine, url.redacted, migrations)
     except BaseException:
         engine.dispose()
         raise
@@ -120,11 +127,10 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
-def _in_schema(address: str) -> str:
-    """Return a URL whose sessions use the schema's tables only."""
+def _with_search_path(address: str, schema: str) -> str:
     parts = urlsplit(address)
     parameters = parse_qsl(parts.query, keep_blank_values=True)
-    options = " ".join([value for name, value in parameters if name == "options"] + [f"-c search_path={SCHEMA}"])
+    options = " ".join([value for name, value in parameters if name == "options"] + [f"-c search_path={schema}"])
     others = [(name, value) for name, value in parameters if name != "options"]
     query = urlencode([*others, ("options", options)], quote_via=quote, safe="/")
     return urlunsplit(parts._replace(query=query))

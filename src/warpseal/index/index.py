@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, TypeVar
-
-import psycopg
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from typing import Final
 
 from warpseal.chains.ids import Address
 from warpseal.errors import IndexDamaged, StoreDown
@@ -27,24 +22,17 @@ from warpseal.history.text import NetworkText
 from warpseal.history.transactions import Transaction
 from warpseal.index import block_reader, staking_reader, tx_reader
 from warpseal.index.checkpoint import ChainStatus, decode_status
-from warpseal.index.database import MIGRATIONS, is_damage, reading_index, rebuild_hint, run_pragmas
+from warpseal.index.database import MIGRATIONS
+from warpseal.index.index_reader import IndexReader
 from warpseal.index.keys import CHAINS
-from warpseal.index.read_session import MAX_CACHED, ReadCache, ReadSession
+from warpseal.index.read_session import ReadSession
 from warpseal.index.settings import IndexSettings
-from warpseal.runtime.settings import MEBIBYTE
-from warpseal.store.access import read_snapshot
-from warpseal.store.engine import redacted_reason
-from warpseal.store.migrate import read_version
-from warpseal.store.reader import StoreReader
-from warpseal.store.settings import StoreSettings
-from warpseal.store.url import StoreKind, StoreUrl
+from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 _FAILURES_UNTIL_WARNING: Final = 2
-_READ_CACHE_BYTES: Final = 64 * MEBIBYTE
 
 
 class Index:
@@ -56,24 +44,13 @@ class Index:
     def __init__(
         self, url: StoreUrl, text: NetworkText, settings: IndexSettings, now: Callable[[], float] = time.time
     ) -> None:
-        self._url = url
         self._text = text
         self._settings = settings
         self._now = now
-        self._engine: Engine = reading_index(url, settings)
-        if url.kind is StoreKind.SQLITE:
-            most_bytes = min(_READ_CACHE_BYTES, settings.cache_bytes // settings.readers)
-            run_pragmas(self._engine, [f"cache_size = -{most_bytes // 1024}"])
-        bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
-        self._reader = StoreReader(self._engine, bounds, self._translate)
-        self._cache = ReadCache()
+        self._reader = IndexReader(url, settings, MIGRATIONS)
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._statuses: dict[PrimaryChain, ChainStatus] = {}
         self._page_counts: dict[PrimaryChain, Counter[str]] = {}
-        self._is_checked = False
-        self._is_empty = False
-        # The reason, and the number of the file.
-        self._damage: tuple[str, int] | None = None
 
     async def __aenter__(self) -> Index:
         with suppress(StoreDown):
@@ -90,13 +67,13 @@ class Index:
         failures = 0
         while True:
             # Until the indexer has created the index, a failure to read it is no news; nor is one while it is created.
-            exists = self._url.path is None or self._url.path.exists()
+            exists = self._reader.exists
             try:
                 await self.refresh()
             except IndexDamaged:
                 pass  # It is logged already.
             except StoreDown as error:
-                failures = failures + 1 if exists and not self._is_empty else 0
+                failures = failures + 1 if exists and not self._reader.is_empty else 0
                 if failures == _FAILURES_UNTIL_WARNING:
                     log.warning("the index cannot be read", extra={"reason": error.reason})
             else:
@@ -105,9 +82,8 @@ class Index:
 
     async def refresh(self) -> None:
         """Load the freshness of the chains. Raises StoreDown."""
-        before, (chains, statuses) = self._freshness, await self._read(_read_chains)
-        if self._damage is not None and self._damage[1] != self._file_number():
-            self._damage = None
+        before, (chains, statuses) = self._freshness, await self._reader.read(_read_chains)
+        self._reader.forget_damage()
         self._statuses = {status.chain: status for status in statuses}
         # An old status means that the indexer is stopped, or reaches no node.
         oldest = self._now() - self._settings.node_height_ttl_s
@@ -118,7 +94,7 @@ class Index:
         heights = {chain.chain: chain.height for chain in self._freshness}
         if any(heights.get(chain.chain, -1) < chain.height for chain in before):
             # The indexer rebuilds the rows: keys have another meaning now.
-            self._cache.clear()
+            self._reader.cache.clear()
 
     def freshness(self) -> Sequence[ChainFreshness]:
         """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
@@ -126,7 +102,7 @@ class Index:
 
     def damage(self) -> str | None:
         """Return why the index is damaged; None if it is not, as far as is known."""
-        return None if self._damage is None else self._damage[0]
+        return self._reader.damage()
 
     def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
         """Return the status of each chain that the indexer wrote last."""
@@ -139,77 +115,35 @@ class Index:
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         """Return transactions in order; a page ends early when its outputs reach 1,000. Raises StoreDown."""
         self._count(query.chain, "transactions")
-        return await self._read(lambda session: tx_reader.transactions(session, self._text, query, page))
+        return await self._reader.read(lambda session: tx_reader.transactions(session, self._text, query, page))
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         """Return blocks, newest first. Raises StoreDown."""
         self._count(query.chain, "blocks")
-        return await self._read(lambda session: block_reader.blocks(session, query, page))
+        return await self._reader.read(lambda session: block_reader.blocks(session, query, page))
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain of any subnet, None if the P-Chain has none with this id. Raises StoreDown."""
-        return await self._read(lambda session: block_reader.blockchain(session, chain_id))
+        return await self._reader.read(lambda session: block_reader.blockchain(session, chain_id))
 
     async def chains_of(
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
         """Return the indexed chains that addresses and accounts have touched; none: left out. Raises StoreDown."""
-        return await self._read(lambda session: block_reader.chains_of(session, addresses, evm_addresses))
+        return await self._reader.read(lambda session: block_reader.chains_of(session, addresses, evm_addresses))
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         """Return rewards that were paid, in order. Raises StoreDown."""
         self._count(PrimaryChain.P, "rewards")
-        return await self._read(lambda session: staking_reader.rewards(session, query, page))
+        return await self._reader.read(lambda session: staking_reader.rewards(session, query, page))
 
     async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         """Return the validations of a node, in order. Raises StoreDown."""
         self._count(PrimaryChain.P, "validations")
-        return await self._read(lambda session: staking_reader.validations(session, query, page))
+        return await self._reader.read(lambda session: staking_reader.validations(session, query, page))
 
     def _count(self, chain: PrimaryChain, kind: str) -> None:
         self._page_counts.setdefault(chain, Counter())[kind] += 1
-
-    async def _read(self, query: Callable[[ReadSession], T]) -> T:
-        return await self._reader.read(lambda connection: self._query(connection, query), self._settings.read_timeout_s)
-
-    def _query(self, connection: Connection, query: Callable[[ReadSession], T]) -> T:
-        """Run a query in one snapshot."""
-        try:
-            if not self._is_checked:
-                self._check(connection)
-            self._cache.clear(MAX_CACHED)
-            with read_snapshot(connection):
-                return query(ReadSession(connection, self._cache))
-        except (sqlite3.Error, psycopg.Error, SQLAlchemyError) as error:
-            self._is_checked = False
-            raise self._translate(error) from None
-
-    def _translate(self, error: BaseException) -> StoreDown:
-        """Return the error for a caller, and remember damage. Later reads open the file again: it may be a new one."""
-        reason = redacted_reason(self._url, error)
-        if not is_damage(error):
-            return StoreDown(reason)
-        if self._damage is None:
-            log.error("index is damaged", extra={"reason": reason, "hint": rebuild_hint(self._url)})
-        self._damage = reason, self._file_number()
-        self._engine.dispose()
-        return IndexDamaged(reason)
-
-    def _file_number(self) -> int:
-        try:
-            return self._url.path.stat().st_ino if self._url.path is not None else 0
-        except OSError:
-            return 0
-
-    def _check(self, connection: Connection) -> None:
-        version = read_version(connection)
-        self._is_empty = version is None
-        if self._is_empty:
-            raise StoreDown("the indexer has not created the index yet")
-        if version != MIGRATIONS.head:
-            raise StoreDown(f"the index has schema version {version}, and this program reads {MIGRATIONS.head}")
-        self._cache.clear()
-        self._is_checked = True
 
 
 def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], list[ChainStatus]]:

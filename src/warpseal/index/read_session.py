@@ -35,6 +35,7 @@ class ReadCache:
         self.ids: dict[int, bytes] = {}
         self.keys: dict[bytes, int] = {}
         self.assets: dict[int, Asset] = {}
+        self.epoch = 0
 
     def clear(self, most: int = 0) -> None:
         """Clear the dictionaries with more than `most` entries."""
@@ -52,6 +53,12 @@ class ReadSession:
         self._cache = cache
         self._ids: dict[int, bytes] = {}
         self._assets: dict[int, Asset] = {}
+
+    def keep_epoch(self, epoch: int) -> None:
+        """Clear the cache if its keys are of another epoch: the database was made again."""
+        if epoch != self._cache.epoch:
+            self._cache.clear()
+            self._cache.epoch = epoch
 
     def rows(self, text: str, *values: Any) -> Sequence[Any]:
         """Return all rows of a statement."""

@@ -31,46 +31,51 @@ DERIVED: Final = MetaData()
 _Key = BigInteger().with_variant(Integer(), "sqlite")
 
 
-def _key(name: str = "key") -> Column[Any]:
+def key_column(name: str = "key") -> Column[Any]:
+    """Return a column that is the whole key."""
     return Column(name, _Key, primary_key=True, autoincrement=False)
 
 
-def _number(name: str, *, nullable: bool = False, primary_key: bool = False) -> Column[Any]:
+def number_column(name: str, *, nullable: bool = False, primary_key: bool = False) -> Column[Any]:
+    """Return a column of 64 bits."""
     return Column(name, BigInteger, nullable=nullable, primary_key=primary_key, autoincrement=False)
 
 
 def _numbers(*names: str) -> Iterator[Column[Any]]:
-    return map(_number, names)
+    return map(number_column, names)
 
 
-def _integer(name: str, *, nullable: bool = False) -> Column[Any]:
+def integer_column(name: str, *, nullable: bool = False) -> Column[Any]:
+    """Return a column of 32 bits."""
     return Column(name, Integer, nullable=nullable)
 
 
-def _small(name: str) -> Column[Any]:
-    return Column(name, SmallInteger, nullable=False)
+def small_column(name: str, *, nullable: bool = False) -> Column[Any]:
+    """Return a column of 16 bits."""
+    return Column(name, SmallInteger, nullable=nullable)
 
 
-def _bytes(name: str, *, nullable: bool = False, primary_key: bool = False) -> Column[Any]:
+def bytes_column(name: str, *, nullable: bool = False, primary_key: bool = False) -> Column[Any]:
+    """Return a column of bytes."""
     return Column(name, LargeBinary, nullable=nullable, primary_key=primary_key)
 
 
 def _pairs(name: str, *columns: str, rest: Iterable[Column[Any]] = ()) -> Table:
     """Return a table whose columns are all in its key, save for the rest."""
-    keys = (_number(column, primary_key=True) for column in columns)
+    keys = (number_column(column, primary_key=True) for column in columns)
     return Table(name, DERIVED, *keys, *rest, sqlite_with_rowid=False)
 
 
 def _by_id(name: str, *columns: Column[Any]) -> Table:
     """Return a table of outputs whose key is the id: its first 8 bytes, and the rest."""
-    key = (_number("prefix", primary_key=True), _bytes("rest", primary_key=True))
+    key = (number_column("prefix", primary_key=True), bytes_column("rest", primary_key=True))
     return Table(name, DERIVED, *key, *columns, sqlite_with_rowid=False)
 
 
 def _unspent_columns() -> tuple[Column[Any], ...]:
     """Return the columns of an unspent output behind its key and its id."""
-    owners = (_number("owner", nullable=True), _bytes("owners", nullable=True))
-    return (_number("asset"), _number("amount"), _small("held_on"), *owners)
+    owners = (number_column("owner", nullable=True), bytes_column("owners", nullable=True))
+    return (number_column("asset"), number_column("amount"), small_column("held_on"), *owners)
 
 
 def _index_where(name: str, where: str, *columns: str) -> Index:
@@ -81,58 +86,63 @@ def _index_where(name: str, where: str, *columns: str) -> Index:
 RAW_BLOCKS: Final = Table(
     "raw_blocks",
     STORED,
-    _key("number"),
-    _small("chain"),
-    _small("kind"),
-    _number("first"),
-    _number("last"),
-    _bytes("body"),
+    key_column("number"),
+    small_column("chain"),
+    small_column("kind"),
+    number_column("first"),
+    number_column("last"),
+    bytes_column("body"),
     Index("raw_blocks_of_chain", "chain", "kind", "first"),
 )
 
 # Whether everything before a chain's first block is known.
-CHAIN_ORIGIN: Final = Table("chain_origin", STORED, _key("chain"), _small("is_complete"))
+CHAIN_ORIGIN: Final = Table("chain_origin", STORED, key_column("chain"), small_column("is_complete"))
 
 # One row a chain. height, block_id, time: of the last block written; first_parent: parent of block first_height.
 # containers: how many pre-linearization containers of the X-Chain are written.
 CHAINS: Final = Table(
     "chains",
     DERIVED,
-    _key("chain"),
-    _bytes("chain_id"),
-    _number("first_height"),
-    _bytes("first_parent"),
-    _number("height"),
-    _bytes("block_id"),
+    key_column("chain"),
+    bytes_column("chain_id"),
+    number_column("first_height"),
+    bytes_column("first_parent"),
+    number_column("height"),
+    bytes_column("block_id"),
     *_numbers("time", "next_tx", "containers"),
-    _small("is_complete"),
+    small_column("is_complete"),
 )
 # The status of a chain that the indexer reported last.
 CHAIN_STATUS: Final = Table(
-    "chain_status", DERIVED, _key("chain"), _number("node_height"), _small("is_node_behind"), _bytes("body")
+    "chain_status",
+    DERIVED,
+    key_column("chain"),
+    number_column("node_height"),
+    small_column("is_node_behind"),
+    bytes_column("body"),
 )
 
 # The P-Chain's ledger state after a block, one row at most.
-LEDGERS: Final = Table("ledgers", DERIVED, _key("chain"), _number("height"), _bytes("body"))
+LEDGERS: Final = Table("ledgers", DERIVED, key_column("chain"), number_column("height"), bytes_column("body"))
 
 # first_tx: the key of its first transaction, or of the next one behind it. repeated: ids of transactions that it holds
 # and that were accepted before.
 BLOCKS: Final = Table(
     "blocks",
     DERIVED,
-    _key(),
-    _bytes("block_id"),
-    _number("time"),
-    _small("kind"),
-    _integer("size"),
-    _number("first_tx"),
-    _integer("txs"),
-    _number("supply", nullable=True),
-    _number("fees", nullable=True),
-    _integer("active", nullable=True),
-    _bytes("proposer", nullable=True),
-    _bytes("repeated", nullable=True),
-    _small("chain"),
+    key_column(),
+    bytes_column("block_id"),
+    number_column("time"),
+    small_column("kind"),
+    integer_column("size"),
+    number_column("first_tx"),
+    integer_column("txs"),
+    number_column("supply", nullable=True),
+    number_column("fees", nullable=True),
+    integer_column("active", nullable=True),
+    bytes_column("proposer", nullable=True),
+    bytes_column("repeated", nullable=True),
+    small_column("chain"),
     Index("blocks_by_time", "chain", "time", "key"),
 )
 
@@ -140,16 +150,16 @@ BLOCKS: Final = Table(
 TXS: Final = Table(
     "txs",
     DERIVED,
-    _key(),
-    _bytes("tx_id"),
-    _number("height", nullable=True),
-    _number("time"),
-    _small("kind"),
-    _small("outcome"),
-    _number("first_out"),
-    _integer("outs"),
-    _integer("moved"),
-    _bytes("detail"),
+    key_column(),
+    bytes_column("tx_id"),
+    number_column("height", nullable=True),
+    number_column("time"),
+    small_column("kind"),
+    small_column("outcome"),
+    number_column("first_out"),
+    integer_column("outs"),
+    integer_column("moved"),
+    bytes_column("detail"),
 )
 # Written at random places of the newest partition only.
 TX_IDS: Final = _pairs("tx_ids", "partition", "prefix", "tx")
@@ -159,22 +169,22 @@ TX_IDS: Final = _pairs("tx_ids", "partition", "prefix", "tx")
 OUTPUTS: Final = Table(
     "outputs",
     DERIVED,
-    _key(),
-    _number("tx", nullable=True),
-    _number("origin", nullable=True),
+    key_column(),
+    number_column("tx", nullable=True),
+    number_column("origin", nullable=True),
     *_numbers("position", "asset", "amount"),
-    _small("flags"),
-    _number("owner", nullable=True),
-    _bytes("owners", nullable=True),
-    _bytes("detail", nullable=True),
+    small_column("flags"),
+    number_column("owner", nullable=True),
+    bytes_column("owners", nullable=True),
+    bytes_column("detail", nullable=True),
 )
 
 # Unspent outputs, in two tables: recent ones in the order in which they were made, since most of them are spent soon;
 # older ones by id. rest: the last 24 bytes of the id. held_on: the chain.
 RECENT_UNSPENT: Final = Table(
-    "recent_unspent", DERIVED, _key("output"), _number("prefix"), _bytes("rest"), *_unspent_columns()
+    "recent_unspent", DERIVED, key_column("output"), number_column("prefix"), bytes_column("rest"), *_unspent_columns()
 )
-UNSPENT: Final = _by_id("unspent", _number("output"), *_unspent_columns())
+UNSPENT: Final = _by_id("unspent", number_column("output"), *_unspent_columns())
 _UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
 ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM recent_unspent)"
 # Outputs that were spent before the index had read the chain that made them that far.
@@ -186,7 +196,9 @@ SPENDS: Final = _pairs("spends", "output", rest=_numbers("tx"))
 ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM recent_spends)"
 
 # Ids of 20 or 32 bytes that many rows name: addresses, accounts (a zero byte in front), nodes, subnets, assets.
-IDS: Final = Table("ids", DERIVED, _key(), _number("prefix"), _bytes("id"), Index("ids_by_prefix", "prefix"))
+IDS: Final = Table(
+    "ids", DERIVED, key_column(), number_column("prefix"), bytes_column("id"), Index("ids_by_prefix", "prefix")
+)
 
 # By partition, as tx_ids. address_partitions: the partitions in which an address has transactions, for each type
 # (ANY_KIND for all types).
@@ -198,32 +210,32 @@ ANY_KIND: Final = -1
 ASSETS: Final = Table(
     "assets",
     DERIVED,
-    _key("asset"),
+    key_column("asset"),
     Column("name", Text, nullable=False),
     Column("symbol", Text, nullable=False),
-    _small("denomination"),
-    _small("is_nft"),
-    _small("is_fixed"),
-    _number("made_at"),
+    small_column("denomination"),
+    small_column("is_nft"),
+    small_column("is_fixed"),
+    number_column("made_at"),
 )
 # total_stake: of all active stakings. max_stake, factor: bounds of a validator's weight, None without delegations.
 SUBNETS: Final = Table(
     "subnets",
     DERIVED,
-    _key("subnet"),
-    _number("total_stake"),
-    _number("max_stake", nullable=True),
-    _integer("factor", nullable=True),
+    key_column("subnet"),
+    number_column("total_stake"),
+    number_column("max_stake", nullable=True),
+    integer_column("factor", nullable=True),
 )
 BLOCKCHAINS: Final = Table(
     "blockchains",
     DERIVED,
-    _key("chain"),
-    _number("subnet"),
-    _bytes("vm_id"),
+    key_column("chain"),
+    number_column("subnet"),
+    bytes_column("vm_id"),
     Column("name", Text, nullable=False),
-    _number("tx"),
-    _bytes("genesis"),
+    number_column("tx"),
+    bytes_column("genesis"),
 )
 
 # state: see stakings.py. validator: of a delegation, the staking that it delegates to. closed_by: the transaction that
@@ -232,30 +244,32 @@ BLOCKCHAINS: Final = Table(
 STAKINGS: Final = Table(
     "stakings",
     DERIVED,
-    _key("tx"),
+    key_column("tx"),
     *_numbers("node", "subnet", "start_s", "end_s", "weight"),
-    _integer("shares", nullable=True),
-    _small("state"),
-    _small("is_delegation"),
-    _number("validator", nullable=True),
-    _number("potential", nullable=True),
-    _number("first_out"),
-    _number("closed_by", nullable=True),
-    _number("closed_at", nullable=True),
+    integer_column("shares", nullable=True),
+    small_column("state"),
+    small_column("is_delegation"),
+    number_column("validator", nullable=True),
+    number_column("potential", nullable=True),
+    number_column("first_out"),
+    number_column("closed_by", nullable=True),
+    number_column("closed_at", nullable=True),
     *_numbers("earned", "fees", "fees_due", "active_count", "active_weight", "total_count", "total_weight"),
-    _bytes("detail"),
+    bytes_column("detail"),
     _index_where("validations_of_node", "is_delegation = 0", "node", "start_s", "tx"),
     _index_where("stakings_open", "state < 2", "tx"),
 )
 
 # One row a reward, in the order of payment.
-REWARDS: Final = Table("rewards", DERIVED, _key(), *_numbers("output", "staking", "tx", "time"))
+REWARDS: Final = Table("rewards", DERIVED, key_column(), *_numbers("output", "staking", "tx", "time"))
 REWARD_ADDRESSES: Final = _pairs("reward_addresses", "address", "reward")
 REWARD_NODES: Final = _pairs("reward_nodes", "node", "reward")
 
 # bls: public key and proof of possession.
-VALIDATIONS: Final = Table("validations", DERIVED, _key("validation"), *_numbers("node", "subnet"), _bytes("bls"))
-VALIDATION_TXS: Final = _pairs("validation_txs", "validation", "tx", rest=[_small("kind")])
+VALIDATIONS: Final = Table(
+    "validations", DERIVED, key_column("validation"), *_numbers("node", "subnet"), bytes_column("bls")
+)
+VALIDATION_TXS: Final = _pairs("validation_txs", "validation", "tx", rest=[small_column("kind")])
 # A block in which an L1 validator's balance ran out; is_behind: after the block's transactions, else before them.
 VALIDATION_STOPS: Final = _pairs("validation_stops", "validation", "block", "is_behind")
 
