@@ -32,6 +32,7 @@ from warpseal.history.queries import PageRequest, TransactionQuery
 from warpseal.history.resources import SortOrder
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import index_url, reading_index
+from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.records import PRecord, Record
 from warpseal.index.writer import IndexWriter
@@ -56,7 +57,7 @@ def complete_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def failing_statements(writer: IndexWriter, after: int) -> Iterator[None]:
+def failing_statements(writer: IndexWriter | EvmIndexWriter, after: int) -> Iterator[None]:
     """Let the database fail after so many statements, or at the end of the transaction."""
     left = after
 

@@ -66,12 +66,16 @@ class EvmFreshness:
 
 @dataclass(frozen=True, slots=True)
 class Erc1155Query:
-    """ERC-1155 transfers to or from an address. start included, end excluded; None: open."""
+    """ERC-1155 transfers to or from an address. start included, end excluded; None: open.
+
+    hidden: contracts that are left out.
+    """
 
     address: bytes
     start: int | None = None
     end: int | None = None
     order: SortOrder = SortOrder.DESC
+    hidden: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,10 @@ class Erc1155Transfer(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class NftToken(Resource, frozen=True, gc=False, kw_only=True):
-    """A token of a collection. ownerAddress: of ERC-721 only."""
+    """A token of a collection. ownerAddress: of ERC-721 only.
+
+    eventsInconsistent: true if the contract's events gave a token twice, or took more than there was.
+    """
 
     address: str
     name: str
@@ -162,6 +169,7 @@ class NftToken(Resource, frozen=True, gc=False, kw_only=True):
     token_uri: str
     metadata: NftMetadata
     owner_address: str | UnsetType = UNSET
+    events_inconsistent: bool | UnsetType = UNSET
 
 
 class CollectibleBalance(NftToken, frozen=True, gc=False, kw_only=True):

@@ -62,7 +62,8 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
 
     base_fee, gas_cost: None if the header has none. tx_hashes: by index, of the transactions that the other fields
     name. creations: those that receipts show. upgraded: contracts whose ERC-1967 implementation changed. unknown_logs:
-    number of logs with the topic of an NFT event and another shape.
+    number of logs with the topic of an NFT event and another shape. needs_trace: whether a transaction used at least
+    26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20.
     """
 
     number: int
@@ -81,3 +82,4 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
     upgraded: tuple[bytes, ...] = ()
     tx_hashes: dict[int, bytes] = {}
     unknown_logs: int = 0
+    needs_trace: bool = True

@@ -1,0 +1,79 @@
+"""The checkpoint row of an EVM chain."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from secrets import randbits
+
+from sqlalchemy import Connection
+
+from warpseal.errors import IndexMoved
+from warpseal.index import bulk
+from warpseal.index.evm.keys import pack, unpack
+from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint
+from warpseal.index.evm.schema import CHAIN
+from warpseal.warp.ids import ChainID, id_text
+
+_EPOCH_BITS = 62
+
+
+@dataclass(slots=True)
+class EvmChainRow:
+    """The row of `chain`; see schema.py for its columns, in their order."""
+
+    epoch: int
+    chain_id: bytes
+    evm_chain_id: bytes
+    genesis_hash: bytes
+    asked_first: int
+    first_height: int = -1
+    first_parent: bytes = b""
+    height: int = -1
+    hash: bytes = b""
+    time: int = 0
+    txs: int = 0
+    counted_to: int = 0
+    counted_txs: int = 0
+    traced: int = -1
+    unknown_logs: int = 0
+
+    @classmethod
+    def new(cls, identity: EvmChainIdentity) -> EvmChainRow:
+        """Return the row of an index without blocks."""
+        chain_id = pack(identity.evm_chain_id)
+        return cls(randbits(_EPOCH_BITS), identity.chain_id, chain_id, identity.genesis_hash, identity.first)
+
+    @property
+    def identity(self) -> EvmChainIdentity:
+        """What the index was made for."""
+        return EvmChainIdentity(ChainID(self.chain_id), unpack(self.evm_chain_id), self.genesis_hash, self.asked_first)
+
+    @property
+    def checkpoint(self) -> EvmCheckpoint | None:
+        """The checkpoint; None without blocks."""
+        if not self.hash:
+            return None
+        return EvmCheckpoint(self.height, self.hash, self.time, self.first_height, self.first_parent)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the index begins at block 0."""
+        return self.first_height == 0
+
+    def write(self, connection: Connection) -> None:
+        """Write the row."""
+        bulk.upsert(connection, CHAIN, [(0, *astuple(self))])
+
+
+def read_chain_row(connection: Connection) -> EvmChainRow | None:
+    """Return the row; None of an empty index."""
+    rows = bulk.fetch(connection, "SELECT * FROM chain")
+    return EvmChainRow(*rows[0][1:]) if rows else None
+
+
+def lock_chain(connection: Connection, known: EvmChainRow) -> None:
+    """Lock the row. Raises IndexMoved if another process wrote it."""
+    lock = " FOR UPDATE" if connection.dialect.name == bulk.POSTGRESQL else ""
+    rows = bulk.fetch(connection, "SELECT epoch, height, traced FROM chain" + lock)
+    if [tuple(row) for row in rows] != [(known.epoch, known.height, known.traced)]:
+        raise IndexMoved(f"EVM chain {id_text(ChainID(known.chain_id))}")

@@ -1,0 +1,111 @@
+"""Contracts whose kind, name and symbol are called, and the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from warpseal.chains.evm.facts import TokenStandard
+from warpseal.index import bulk
+from warpseal.index.evm.codes import ERC_TYPES, RequestKind, encode_text
+from warpseal.index.evm.records import ContractFacts, ContractToCall
+from warpseal.index.evm.schema import CONTRACTS, REQUESTS
+
+_STANDARDS: Final = (
+    frozenset[TokenStandard](),
+    frozenset({TokenStandard.ERC721}),
+    frozenset({TokenStandard.ERC1155}),
+    frozenset(TokenStandard),
+)
+_MAX_DECIMALS: Final = 255
+_MAX_KEY: Final = 2**63 - 1
+_DUE: Final = (
+    "SELECT contract FROM contracts WHERE due_from IS NOT NULL AND contract > ? AND contract <= ?"
+    " ORDER BY contract LIMIT ?"
+)
+_REQUESTED: Final = (
+    "SELECT r.subject FROM requests r JOIN contracts c ON c.contract = r.subject WHERE r.kind = ?"
+    " ORDER BY r.requested_at, r.subject LIMIT ?"
+)
+_TO_CALL: Final = (
+    "SELECT i.key, i.id, coalesce((SELECT c.standards FROM collections c WHERE c.contract = i.key), 0)"
+    " FROM ids i WHERE i.key IN {keys}"
+)
+_KNOWN: Final = (
+    "SELECT i.id, i.key, c.due_from FROM ids i JOIN contracts c ON c.contract = i.key WHERE i.prefix IN {keys}"
+)
+
+
+class CallQueue:
+    """Contracts in turn, so that one that cannot be called does not hold up the others."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def take(self, connection: Connection, limit: int) -> Sequence[ContractToCall]:
+        """Return contracts: requested ones first."""
+        requested = [row[0] for row in bulk.fetch(connection, _REQUESTED, int(RequestKind.CONTRACT), limit)]
+        keys = dict.fromkeys(requested)
+        for row in self._due(connection, limit - len(requested)):
+            keys[row[0]] = None
+            self._last = row[0]
+        found = {key: (bytes(raw), standards) for key, raw, standards in bulk.run(connection, _TO_CALL, keys)}
+        return [
+            ContractToCall(found[key][0], _STANDARDS[found[key][1]], key in requested) for key in keys if key in found
+        ]
+
+    def _due(self, connection: Connection, limit: int) -> Sequence[Any]:
+        """Return the next contracts behind the last one, and then from the first one on."""
+        if limit <= 0:
+            return ()
+        rows = list(bulk.fetch(connection, _DUE, self._last, _MAX_KEY, limit))
+        if len(rows) < limit:
+            rows += bulk.fetch(connection, _DUE, 0, self._last, limit - len(rows))
+        return rows
+
+
+def add_new(connection: Connection, contracts: Iterable[int]) -> None:
+    """Add contracts that are to be called; existing rows stay."""
+    rows = [(contract, 0, None, None, None, None, None) for contract in sorted(set(contracts))]
+    bulk.insert_new(connection, CONTRACTS, rows)
+
+
+def add_due(connection: Connection, contracts: Sequence[int]) -> None:
+    """Add contracts, or have existing ones called again: they have emitted the first event of a standard."""
+    if contracts:
+        add_new(connection, contracts)
+        bulk.run(
+            connection, "UPDATE contracts SET due_from = 0 WHERE due_from IS NULL AND contract IN {keys}", contracts
+        )
+
+
+def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
+    """Have contracts called again at the height of their upgrade or above."""
+    for raw, key, due_from in list(bulk.fetch_by_prefix(connection, _KNOWN, upgraded)):
+        height = upgraded.get(bytes(raw), -1)
+        if height > (-1 if due_from is None else due_from):
+            bulk.fetch(connection, "UPDATE contracts SET due_from = ? WHERE contract = ?", height, key)
+
+
+def write_results(connection: Connection, results: Sequence[ContractFacts]) -> None:
+    """Write the results of calls; the requests for these contracts are done then. Unknown contracts are skipped."""
+    by_address = {result.address: result for result in results}
+    rows, done = [], []
+    for raw, key, due_from in list(bulk.fetch_by_prefix(connection, _KNOWN, by_address)):
+        result = by_address.get(bytes(raw))
+        if result is not None:
+            is_current = due_from is None or result.height >= due_from
+            rows.append((key, None if is_current else due_from, *_result_columns(result)))
+            done.append((int(RequestKind.CONTRACT), key))
+    bulk.upsert(connection, CONTRACTS, sorted(rows))
+    bulk.delete_pairs(connection, REQUESTS, done)
+
+
+def _result_columns(result: ContractFacts) -> tuple[int, bytes | None, bytes | None, int | None, int]:
+    name = None if result.name is None else encode_text(result.name)
+    symbol = None if result.symbol is None else encode_text(result.symbol)
+    decimals = result.decimals
+    is_known = decimals is not None and 0 <= decimals <= _MAX_DECIMALS
+    return ERC_TYPES.index(result.erc_type), name, symbol, decimals if is_known else None, result.height

@@ -1,0 +1,56 @@
+"""The database of an EVM chain's index: a SQLite file of its own, or a schema of its own in a PostgreSQL database.
+
+Source of truth for the versions: migrations/, run as those of the store are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Engine
+
+from warpseal.errors import StartupError
+from warpseal.index.database import in_schema, writing_index
+from warpseal.index.settings import IndexSettings
+from warpseal.store.engine import reading_engine
+from warpseal.store.migrate import Migrations
+from warpseal.store.url import StoreKind, StoreUrl, resolve_url
+from warpseal.warp.ids import ChainID, id_text
+
+FOLDER: Final = "evm"
+# A test holds this to the newest module of versions/.
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0001")
+
+_SCHEMA_DIGITS: Final = 16
+
+
+def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainID) -> StoreUrl:
+    """Return the URL of a chain's index: a file in the folder, or beside the file that `index-url` names.
+
+    folder: the network's folder of a daemon. Raises StartupError if there is no place for it.
+    """
+    name = f"{id_text(chain_id)}.db"
+    url = resolve_url(settings.url, None if folder is None else folder / FOLDER, name)
+    if url is None:
+        raise StartupError("index-url is not set, and there is no folder for the indexes of EVM chains")
+    if url.kind is StoreKind.OFF:
+        raise StartupError("index-url is off: set index of no chain in evm-chains instead")
+    if settings.url and url.path is not None:
+        return StoreUrl.for_file(url.path.parent / FOLDER / name)
+    return in_schema(url, schema_name(chain_id))
+
+
+def schema_name(chain_id: ChainID) -> str:
+    """Return the PostgreSQL schema of a chain's index."""
+    return f"warpseal_evm_{chain_id.hex()[:_SCHEMA_DIGITS]}"
+
+
+def writing_evm_index(url: StoreUrl, settings: IndexSettings, chain_id: ChainID) -> Engine:
+    """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown."""
+    return writing_index(url, settings, MIGRATIONS, schema_name(chain_id))
+
+
+def reading_evm_index(url: StoreUrl, settings: IndexSettings) -> Engine:
+    """Return an engine that reads; the first statement fails if the database does not exist yet."""
+    return reading_engine(url, settings.readers)

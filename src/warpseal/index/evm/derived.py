@@ -1,0 +1,114 @@
+"""The derived rows of blocks, transfers and creations, as they are written, or later from the stored facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from warpseal.index import bulk
+from warpseal.index.evm.keys import PARTITION_BITS, block_key, height_of
+from warpseal.index.evm.ownership import TransferRow, apply_transfers
+from warpseal.index.evm.schema import (
+    ADDRESS_CREATIONS,
+    ADDRESS_PARTITIONS,
+    ADDRESS_TRANSFERS,
+    BLOCK_HASHES,
+    DERIVED_STATE,
+    TRANSFER_PARTITIONS,
+)
+from warpseal.index.keys import prefix_of
+
+CreationRow = tuple[int, int, int, int, int | None]
+"""A row of `creations`: tx, position, contract, sender, factory."""
+
+_REBUILT_TRANSFERS: Final = 20_000
+_REBUILT_BLOCKS: Final = 50_000
+_MAX_SEEN: Final = 200_000
+
+
+class DerivedRows:
+    """Derives rows from facts, block by block."""
+
+    def __init__(self) -> None:
+        self.height = -1
+        self._erc1155 = 0
+        # The addresses with transfers in the newest partition.
+        self._partition = -1
+        self._seen: set[int] = set()
+
+    def open(self, connection: Connection) -> None:
+        """Continue behind the rows of the database."""
+        rows = bulk.fetch(connection, "SELECT height, erc1155 FROM derived_state")
+        self.height, self._erc1155 = rows[0] if rows else (-1, 0)
+        self._partition = -1
+        self._seen = set()
+
+    def add(
+        self,
+        connection: Connection,
+        height: int,
+        hashes: Sequence[Any],
+        transfers: Sequence[Any],
+        creations: Sequence[Any],
+        new_tokens: set[int],
+        *,
+        is_complete: bool,
+    ) -> None:
+        """Add the rows of the next blocks, up to a height. hashes: number and hash of each. See apply_transfers."""
+        prefixes = [(number >> PARTITION_BITS, prefix_of(raw), number) for number, raw in hashes]
+        bulk.insert(connection, BLOCK_HASHES, sorted(prefixes))
+        apply_transfers(connection, transfers, new_tokens, is_complete=is_complete)
+        self._add_address_transfers(connection, [row for row in transfers if row[3] & 1])
+        add_address_creations(connection, creations)
+        self.height = height
+        bulk.upsert(connection, DERIVED_STATE, [(0, height, self._erc1155)])
+
+    def rebuild(self, connection: Connection, first: int, last: int, *, is_complete: bool) -> None:
+        """Derive the rows of some more stored blocks of those from `first` to `last`."""
+        begin = max(first, self.height + 1)
+        end = min(last, begin + _REBUILT_BLOCKS - 1)
+        # The blocks with the next transfers: at least one block, completely.
+        text = "SELECT key FROM transfers WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
+        beyond = bulk.fetch(connection, text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS)
+        if beyond:
+            end = max(begin, height_of(beyond[0][0]) - 1)
+        bounds = (block_key(begin), block_key(end + 1))
+        hashes = bulk.fetch(connection, "SELECT number, hash FROM blocks WHERE number BETWEEN ? AND ?", begin, end)
+        transfers = bulk.fetch(connection, "SELECT * FROM transfers WHERE key >= ? AND key < ? ORDER BY key", *bounds)
+        text = "SELECT * FROM creations WHERE tx >= ? AND tx < ? ORDER BY tx, position"
+        creations = bulk.fetch(connection, text, *bounds)
+        self.add(connection, end, hashes, transfers, creations, set(), is_complete=is_complete)
+
+    def _add_address_transfers(self, connection: Connection, transfers: Sequence[TransferRow]) -> None:
+        rows: list[tuple[int, int, int]] = []
+        directory: set[tuple[int, int]] = set()
+        partitions = []
+        count, seen = self._erc1155, self._seen
+        for key, _, _, _, sender, recipient, _ in transfers:
+            partition = count >> PARTITION_BITS
+            count += 1
+            if partition != self._partition:
+                if count == (partition << PARTITION_BITS) + 1:
+                    partitions.append((partition, key))
+                self._partition = partition
+                seen.clear()
+            for address in (sender, recipient) if sender != recipient else (sender,):
+                rows.append((partition, address, key))
+                if address not in seen:
+                    seen.add(address)
+                    directory.add((address, partition))
+        if len(seen) > _MAX_SEEN:
+            seen.clear()
+        self._erc1155 = count
+        bulk.insert(connection, ADDRESS_TRANSFERS, sorted(rows))
+        bulk.insert_new(connection, ADDRESS_PARTITIONS, sorted(directory))
+        bulk.insert(connection, TRANSFER_PARTITIONS, partitions)
+
+
+def add_address_creations(connection: Connection, creations: Sequence[CreationRow]) -> None:
+    """Add the creations to the pages of their senders and factories; existing rows stay."""
+    rows = {(sender, tx, position) for tx, position, _, sender, _ in creations}
+    rows |= {(factory, tx, position) for tx, position, _, _, factory in creations if factory is not None}
+    bulk.insert_new(connection, ADDRESS_CREATIONS, sorted(rows))

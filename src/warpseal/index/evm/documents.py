@@ -1,0 +1,236 @@
+"""Metadata documents of tokens: what is fetched next, and the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import asdict, replace
+from sqlalchemy import Connection
+
+from warpseal.chains.evm.facts import MetadataUpdate, TokenStandard
+from warpseal.history.evm import MetadataStatus
+from warpseal.index import bulk
+from warpseal.index.evm.codes import STATUSES, RequestKind, encode_text
+from warpseal.index.evm.keys import collection_of, first_token, is_erc1155, pack, unpack
+from warpseal.index.evm.records import FetchReason, NftFields, TokenDocument, TokenToFetch
+from warpseal.index.evm.schema import DOCUMENTS, MINTED, REQUESTS, UPDATES
+from warpseal.index.evm.tokens import find_tokens, id_of_row
+
+RECENT_S: Final = 86_400
+"""The age of a block whose new tokens are fetched before older ones."""
+UPDATE_INTERVAL_S: Final = 600
+"""Events about changed metadata count once per contract in it."""
+
+_MAX_ID: Final = 2**256 - 1
+_MAX_MINTED: Final = 100_000
+_SCANNED: Final = 5_000
+
+_COLLECTIONS: Final = (
+    "SELECT i.id, c.number FROM ids i JOIN collections c ON c.contract = i.key WHERE i.prefix IN {keys}"
+)
+_UPDATES: Final = "SELECT collection, first_id, last_id, due_at, is_pending FROM updates WHERE collection IN {keys}"
+_TOKENS: Final = "SELECT key, short, id FROM tokens WHERE key IN {keys}"
+_ADDRESSES: Final = "SELECT c.number, i.id FROM collections c JOIN ids i ON i.key = c.contract WHERE c.number IN {keys}"
+_OLD_DOCUMENTS: Final = "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
+_REQUESTED: Final = "SELECT subject, requested_at FROM requests WHERE kind = ? ORDER BY requested_at, subject LIMIT ?"
+_DUE: Final = "SELECT token FROM documents WHERE next_attempt_at <= ? ORDER BY next_attempt_at LIMIT ?"
+_MINTED: Final = "SELECT token FROM minted ORDER BY minted_at DESC, token DESC LIMIT ?"
+_REST: Final = (
+    "SELECT o.token, EXISTS (SELECT 1 FROM documents d WHERE d.token = o.token)"
+    " FROM owners o WHERE o.token > ? ORDER BY o.token LIMIT ?"
+)
+_OLDEST_MINTED: Final = "SELECT minted_at FROM minted ORDER BY minted_at DESC LIMIT 1 OFFSET ?"
+_DUE_UPDATE: Final = (
+    "SELECT collection, first_id, last_id FROM updates WHERE is_pending = 1 AND due_at <= ? ORDER BY due_at LIMIT 1"
+)
+_UPDATED: Final = (
+    "SELECT d.token, t.short, t.id FROM documents d JOIN tokens t ON t.key = d.token"
+    " WHERE d.token >= ? AND d.token < ? ORDER BY d.token LIMIT ?"
+)
+
+encode_fields: Final = msgspec.msgpack.Encoder().encode
+decode_fields: Final = msgspec.msgpack.Decoder(NftFields).decode
+
+
+class FetchQueue:
+    """The tokens that are fetched next, for each reason. A token is returned once until it is forgotten.
+
+    A reindex request is returned even if the token waits for another reason.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._taken_reindexes: set[int] = set()
+        # The last token that was read for REST.
+        self._last = 0
+        self._update_last = -1
+
+    def forget(self, tokens: Iterable[int]) -> None:
+        """Return tokens again if there is a reason."""
+        self._taken.difference_update(tokens)
+        self._taken_reindexes.difference_update(tokens)
+
+    def take(
+        self, connection: Connection, reason: FetchReason, limit: int, now: int, skipped: frozenset[bytes]
+    ) -> Sequence[TokenToFetch]:
+        """Return tokens to fetch, none of the skipped contracts."""
+        taken = self._taken_reindexes if reason is FetchReason.REINDEX else self._taken
+        most = limit + len(taken) + (_SCANNED if skipped else 0)
+        hidden = {row[1] for row in bulk.fetch_by_prefix(connection, _COLLECTIONS, skipped) if bytes(row[0]) in skipped}
+        requested_at: Mapping[int, int] = {}
+        match reason:
+            case FetchReason.REINDEX:
+                requested_at = dict(bulk.fetch(connection, _REQUESTED, int(RequestKind.REINDEX), most))
+                tokens: Iterable[int] = requested_at
+            case FetchReason.SHOWN:
+                tokens = [row[0] for row in bulk.fetch(connection, _REQUESTED, int(RequestKind.SHOWN_TOKEN), most)]
+            case FetchReason.DUE:
+                self._expand_update(connection, now)
+                tokens = [row[0] for row in bulk.fetch(connection, _DUE, now, most)]
+            case FetchReason.MINTED:
+                tokens = [row[0] for row in bulk.fetch(connection, _MINTED, most)]
+            case FetchReason.REST:
+                tokens = self._rest(connection, limit, hidden)
+        chosen = [token for token in tokens if token not in taken and collection_of(token) not in hidden][:limit]
+        taken.update(chosen)
+        return _tokens_to_fetch(connection, chosen, requested_at)
+
+    def _rest(self, connection: Connection, limit: int, hidden: set[int]) -> Sequence[int]:
+        """Return tokens without a document among the next few thousand that are held."""
+        rows = bulk.fetch(connection, _REST, self._last, _SCANNED)
+        if not rows:
+            self._last = 0
+            return ()
+        tokens: list[int] = []
+        for token, is_fetched in rows:
+            if len(tokens) == limit:
+                break
+            self._last = token
+            if not is_fetched and token not in self._taken and collection_of(token) not in hidden:
+                tokens.append(token)
+        return tokens
+
+    def _expand_update(self, connection: Connection, now: int) -> None:
+        """Mark some documents as due for the update that has waited longest."""
+        for number, first_id, last_id in bulk.fetch(connection, _DUE_UPDATE, now):
+            first, last = unpack(first_id), unpack(last_id)
+            low, end = max(first_token(number), self._update_last + 1), first_token(number + 1)
+            rows = bulk.fetch(connection, _UPDATED, low if low < end else first_token(number), end, _SCANNED)
+            tokens = [token for token, short, raw in rows if first <= id_of_row(short, raw) <= last]
+            self._update_last = rows[-1][0] if rows else -1
+            if tokens:
+                text = "UPDATE documents SET next_attempt_at = 0, attempts = 0 WHERE token IN {keys}"
+                bulk.run(connection, text, tokens)
+            if len(rows) < _SCANNED:
+                self._update_last = -1
+                text = "UPDATE updates SET is_pending = 0, due_at = ? WHERE collection = ?"
+                bulk.fetch(connection, text, now + UPDATE_INTERVAL_S, number)
+
+
+def add_minted(connection: Connection, tokens: Sequence[int], now: int) -> None:
+    """Add tokens of recent blocks; the oldest beyond a bound are dropped."""
+    if tokens:
+        bulk.insert_new(connection, MINTED, [(token, now) for token in tokens[-_MAX_MINTED:]])
+        for row in bulk.fetch(connection, _OLDEST_MINTED, _MAX_MINTED):
+            bulk.fetch(connection, "DELETE FROM minted WHERE minted_at <= ?", row[0])
+
+
+def all_updates(upgraded: Iterable[bytes]) -> list[MetadataUpdate]:
+    """Return updates of all tokens of contracts."""
+    return [MetadataUpdate(contract, 0, _MAX_ID) for contract in upgraded]
+
+
+def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, int]]) -> None:
+    """Add ranges of tokens whose metadata changed, each with the time of its block; unknown contracts are skipped."""
+    ranges: dict[bytes, tuple[int, int, int]] = {}
+    for update, time in updates:
+        first, last, at = ranges.get(update.contract, (_MAX_ID, 0, time))
+        ranges[update.contract] = (min(first, update.first_id), max(last, update.last_id), at)
+    found = bulk.fetch_by_prefix(connection, _COLLECTIONS, ranges)
+    numbers = {number: ranges[bytes(raw)] for raw, number in found if bytes(raw) in ranges}
+    rows = []
+    before = {row[0]: tuple(row[1:]) for row in bulk.run(connection, _UPDATES, numbers)}
+    for number, (first, last, time) in numbers.items():
+        due_at = time
+        if number in before:
+            first_id, last_id, next_at, is_pending = before[number]
+            due_at = max(time, next_at)
+            if is_pending:
+                first, last, due_at = min(first, unpack(first_id)), max(last, unpack(last_id)), next_at
+        rows.append((number, pack(first), pack(last), due_at, 1))
+    bulk.upsert(connection, UPDATES, sorted(rows))
+
+
+def write_documents(connection: Connection, documents: Sequence[TokenDocument]) -> Sequence[int]:
+    """Write the outcomes of attempts; return the keys of their tokens. Their requests and retries are done."""
+    written = _by_key(connection, documents)
+    before = {row[0]: row for row in bulk.run(connection, _OLD_DOCUMENTS, written)}
+    rows = []
+    for key, document in sorted(written.items()):
+        nothing = (key, STATUSES.index(document.status), document.updated_at, b"", None)
+        _, status, updated_at, uri, fields = before.get(key, nothing)
+        if document.status is not MetadataStatus.UNINDEXED:
+            status, updated_at = STATUSES.index(document.status), document.updated_at
+        uri = encode_text(document.uri) or bytes(uri)
+        if document.fields is not None:
+            fields = encode_fields(_encodable(document.fields))
+        size = len(uri) + (0 if fields is None else len(fields))
+        rows.append((key, status, updated_at, document.attempts, document.next_attempt_at, size, uri, fields))
+    bulk.upsert(connection, DOCUMENTS, rows)
+    bulk.delete(connection, MINTED, list(written))
+    bulk.delete_pairs(connection, REQUESTS, [(int(RequestKind.SHOWN_TOKEN), key) for key in written])
+    # A request that came meanwhile wants a later outcome.
+    text = "SELECT subject, requested_at FROM requests WHERE subject IN {keys} AND kind = ?"
+    waiting = bulk.run(connection, text, written, int(RequestKind.REINDEX))
+    done = [(int(RequestKind.REINDEX), key) for key, at in waiting if at <= written[key].updated_at]
+    bulk.delete_pairs(connection, REQUESTS, done)
+    return list(written)
+
+
+def _by_key(connection: Connection, documents: Sequence[TokenDocument]) -> dict[int, TokenDocument]:
+    contracts = {document.contract for document in documents}
+    numbers = {bytes(raw): number for raw, number in bulk.fetch_by_prefix(connection, _COLLECTIONS, contracts)}
+    named = [(document, numbers[document.contract]) for document in documents if document.contract in numbers]
+    keys = find_tokens(connection, {(number, document.token_id) for document, number in named})
+    return {
+        key: document
+        for document, number in named
+        for key in keys.get((number, document.token_id), ())
+        if document.standard in (None, _standard(key))
+    }
+
+
+def _tokens_to_fetch(
+    connection: Connection, tokens: Sequence[int], requested_at: Mapping[int, int]
+) -> Sequence[TokenToFetch]:
+    if not tokens:
+        return ()
+    ids = {key: id_of_row(short, raw) for key, short, raw in bulk.run(connection, _TOKENS, tokens)}
+    numbers = {collection_of(token) for token in tokens}
+    addresses = {number: bytes(raw) for number, raw in bulk.run(connection, _ADDRESSES, numbers)}
+    text = "SELECT token, attempts FROM documents WHERE token IN {keys}"
+    attempts = dict(bulk.run(connection, text, tokens))
+    return [
+        TokenToFetch(
+            addresses[collection_of(token)],
+            ids[token],
+            _standard(token),
+            attempts.get(token, 0),
+            requested_at.get(token),
+            token,
+        )
+        for token in tokens
+        if token in ids
+    ]
+
+
+def _standard(token: int) -> TokenStandard:
+    return TokenStandard.ERC1155 if is_erc1155(token) else TokenStandard.ERC721
+
+
+def _encodable(fields: NftFields) -> NftFields:
+    """Return fields without lone surrogates, which no encoding has."""
+    texts = {name: text for name, text in asdict(fields).items() if isinstance(text, str)}
+    return replace(fields, **{name: text.encode("utf-8", "replace").decode() for name, text in texts.items()})

@@ -1,0 +1,79 @@
+"""The numeric keys of an EVM chain's rows, and numbers of 256 bits in columns. Source of truth: this module.
+
+A transfer's key is its block and its position among the NFT transfers of the block; a transaction's key is its block
+and index. A token's key is the number of its contract by first appearance, the number of the token in its contract,
+and its standard, so that sorting by keys is sorting by first appearance.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+MAX_PLACES: Final = 1 << 20
+"""The positions of transfers and the indexes of transactions of a block are below it."""
+MAX_HEIGHT: Final = (1 << 43) - 1
+
+# Rows at random places are stored by partitions, so that the newest partition stays in memory.
+PARTITION_BITS = 18
+
+_BLOCK_BITS: Final = 20
+_COLLECTION_BITS: Final = 32
+_SHORT_LIMIT: Final = 1 << 63
+
+
+def block_key(number: int, place: int = 0) -> int:
+    """Return the key of a transfer or transaction of a block, by its position or index."""
+    return number << _BLOCK_BITS | place
+
+
+def height_of(key: int) -> int:
+    """Return the block of a transfer or transaction."""
+    return key >> _BLOCK_BITS
+
+
+def tx_key_of(transfer: int, tx_index: int) -> int:
+    """Return the key of a transfer's transaction."""
+    return transfer >> _BLOCK_BITS << _BLOCK_BITS | tx_index
+
+
+def token_key(collection: int, number: int, is_erc1155: bool) -> int:
+    """Return the key of the token that appeared as `number` in its contract, from 0 on."""
+    return collection << _COLLECTION_BITS | number << 1 | is_erc1155
+
+
+def collection_of(token: int) -> int:
+    """Return the number of a token's contract."""
+    return token >> _COLLECTION_BITS
+
+
+def number_of(token: int) -> int:
+    """Return the number of a token in its contract."""
+    return (token & ((1 << _COLLECTION_BITS) - 1)) >> 1
+
+
+def first_token(collection: int) -> int:
+    """Return a key that is not behind the first token of a contract; that of the next contract is behind its last."""
+    return collection << _COLLECTION_BITS
+
+
+def is_erc1155(token: int) -> bool:
+    """Return whether a token is one of ERC-1155."""
+    return bool(token & 1)
+
+
+def short_id(token_id: int) -> int:
+    """Return 64 bits by which a token is found: the id itself below 2^63, else a negative number from its hash."""
+    if token_id < _SHORT_LIMIT:
+        return token_id
+    return -1 - (int.from_bytes(blake2b(pack(token_id), digest_size=8).digest(), "big") >> 1)
+
+
+def pack(number: int) -> bytes:
+    """Return a number of any size as its big-endian bytes without leading zeros."""
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def unpack(raw: bytes) -> int:
+    """Return the number that `pack` wrote."""
+    return int.from_bytes(raw, "big")

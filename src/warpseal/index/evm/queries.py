@@ -1,0 +1,302 @@
+"""The queries of an EVM chain's index: keys in order from the position of a page on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from warpseal.history.evm import (
+    CollectibleBalance,
+    CollectibleQuery,
+    DeployedContract,
+    Erc1155Query,
+    Erc1155Transfer,
+    EvmBlock,
+    EvmFreshness,
+    NftToken,
+)
+from warpseal.history.queries import Page, PageRequest, Position
+from warpseal.history.resources import SortOrder
+from warpseal.index.checkpoint import ChainStatus, decode_status
+from warpseal.index.evm.chain_row import EvmChainRow
+from warpseal.index.evm.keys import (
+    MAX_HEIGHT,
+    PARTITION_BITS,
+    block_key,
+    collection_of,
+    first_token,
+    short_id,
+    unpack,
+)
+from warpseal.index.evm.records import NOTHING_LACKING, Lacking
+from warpseal.index.evm.resources import ResourceReader, block_resource
+from warpseal.index.keys import prefix_of
+from warpseal.index.read_session import ReadSession
+
+T_co = TypeVar("T_co", covariant=True)
+
+MAX_SCANNED: Final = 2_000
+"""Candidates that are read for one page if transfers of hidden contracts are among them."""
+
+_ZERO_ADDRESS: Final = bytes(20)
+_LAST_KEY: Final = (1 << 63) - 1
+_TRANSFERS: Final = (
+    "SELECT key, tx_index, log_index, token, sender, recipient, amount FROM transfers WHERE key IN {keys}"
+)
+_BY_HASH: Final = (
+    "WITH RECURSIVE p(n) AS (SELECT CAST(? AS BIGINT) UNION ALL SELECT n - 1 FROM p WHERE n > ?) SELECT b.* FROM p"
+    " JOIN block_hashes h ON h.partition = p.n AND h.prefix = ? JOIN blocks b ON b.number = h.block WHERE b.hash = ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EvmPage(Page[T_co]):
+    """A page, and what its items lack. Read it again once the indexer has it."""
+
+    lacking: Lacking = NOTHING_LACKING
+
+
+@dataclass(frozen=True, slots=True)
+class ChainState:
+    """How far the chain is written and derived. traced: creations are complete up to it, None: no node traces."""
+
+    chain: EvmChainRow
+    height: int
+    time: int
+    traced: int | None
+
+    @property
+    def chain_id_text(self) -> str:
+        """The chain's `chainId` in answers."""
+        return str(unpack(self.chain.evm_chain_id))
+
+
+def read_state(session: ReadSession) -> ChainState | None:
+    """Return the state; None without blocks."""
+    rows = session.rows("SELECT * FROM chain")
+    chain = EvmChainRow(*rows[0][1:]) if rows else None
+    derived = session.rows("SELECT height FROM derived_state")
+    if chain is None or not chain.hash or not derived:
+        return None
+    height, time = chain.height, chain.time
+    if derived[0][0] < height:
+        # Rows are derived again.
+        height = derived[0][0]
+        time = session.rows("SELECT time FROM blocks WHERE number = ?", height)[0][0]
+    gaps = session.rows("SELECT first FROM trace_gaps ORDER BY first LIMIT 1")
+    traced = min(height, gaps[0][0] - 1 if gaps else chain.traced)
+    return ChainState(chain, height, time, traced if traced >= chain.first_height else None)
+
+
+def read_status(session: ReadSession) -> ChainStatus | None:
+    """Return the status that the indexer wrote last."""
+    rows = session.rows("SELECT body FROM chain_status")
+    return decode_status(rows[0][0]) if rows else None
+
+
+def freshness(session: ReadSession, oldest: float) -> EvmFreshness | None:
+    """Return how far the chain is indexed; None without blocks. oldest: a node must have reported its height since."""
+    state, status = read_state(session), read_status(session)
+    if state is None:
+        return None
+    return EvmFreshness(
+        unpack(state.chain.evm_chain_id),
+        state.height,
+        state.height if status is None else max(state.height, status.node_height),
+        state.time,
+        status is None or status.is_node_behind or status.reported_at < oldest,
+        state.chain.first_height,
+        state.traced,
+        "" if status is None else status.stopped,
+    )
+
+
+def block(session: ReadSession, number_or_hash: int | bytes) -> EvmBlock | None:
+    """Return a block."""
+    state = read_state(session)
+    if state is None:
+        return None
+    chain = state.chain
+    if isinstance(number_or_hash, bytes):
+        partitions = (state.height >> PARTITION_BITS, chain.first_height >> PARTITION_BITS)
+        rows = session.rows(_BY_HASH, *partitions, prefix_of(number_or_hash), number_or_hash)
+    else:
+        number = number_or_hash if 0 <= number_or_hash <= min(state.height, MAX_HEIGHT) else -1
+        rows = session.rows("SELECT * FROM blocks WHERE number = ?", number)
+    if not rows or rows[0][0] > state.height:
+        return None
+    row = rows[0]
+    parent_hash = chain.first_parent
+    if row[0] > chain.first_height:
+        parent_hash = session.rows("SELECT hash FROM blocks WHERE number = ?", row[0] - 1)[0][0]
+    earlier = chain.counted_txs if chain.counted_to >= chain.first_height else None
+    return block_resource(row, parent_hash, state.chain_id_text, earlier)
+
+
+def erc1155_transfers(
+    session: ReadSession, now: float, query: Erc1155Query, page: PageRequest
+) -> EvmPage[Erc1155Transfer]:
+    """Return transfers of an address in order."""
+    address = _address_key(session, query.address)
+    low = 0 if query.start is None else block_key(min(max(query.start, 0), MAX_HEIGHT))
+    high = _LAST_KEY if query.end is None else block_key(min(max(query.end, 0), MAX_HEIGHT)) - 1
+    is_newest_first = query.order is SortOrder.DESC
+    if page.after_key is not None:
+        low, high = (low, page.after_key - 1) if is_newest_first else (page.after_key + 1, high)
+    if address is None or low > high:
+        return EvmPage(())
+    hidden = _collections(session, query.hidden)
+    found: list[Any] = []
+    scanned = 0
+    last: int | None = None
+    while len(found) <= page.size and scanned < MAX_SCANNED:
+        limit = page.size + 1
+        keys = _transfer_keys(session, address, (low, high), is_newest_first, limit)
+        rows = {row[0]: row for row in session.by_keys(_TRANSFERS, keys)}
+        found += [rows[key] for key in keys if collection_of(rows[key][3]) not in hidden]
+        scanned += len(keys)
+        if len(keys) < limit:
+            last = None
+            break
+        last = keys[-1]
+        low, high = (low, last - 1) if is_newest_first else (last + 1, high)
+    reader = ResourceReader(session, now)
+    shown = found[: reader.count_within_bytes([row[3] for row in found[: page.size]])]
+    more = shown[-1][0] if len(shown) < len(found) else last
+    return EvmPage(reader.transfers(shown), _position(more), reader.lacking)
+
+
+def collectibles(
+    session: ReadSession, now: float, query: CollectibleQuery, page: PageRequest
+) -> EvmPage[CollectibleBalance]:
+    """Return what an address holds, in order."""
+    state, owner = read_state(session), _address_key(session, query.owner)
+    low, end = page.after_key or 0, _LAST_KEY
+    if query.contract is not None:
+        low, end = _range_of(session, query.contract, low)
+    # The zero address holds nothing.
+    if state is None or not owner or low >= end:
+        return EvmPage(())
+    hidden = _collections(session, query.hidden)
+    text = "SELECT token, balance FROM holdings WHERE owner = ? AND token > ? AND token < ? ORDER BY token LIMIT ?"
+    found: list[Any] = []
+    while len(found) <= page.size:
+        limit = page.size + 1
+        rows = session.rows(text, owner, low, end, limit)
+        first_hidden = next((place for place, row in enumerate(rows) if collection_of(row[0]) in hidden), None)
+        found += rows[:first_hidden]
+        if first_hidden is not None:
+            low = first_token(collection_of(rows[first_hidden][0]) + 1) - 1
+        elif len(rows) < limit:
+            break
+        else:
+            low = rows[-1][0]
+    reader = ResourceReader(session, now)
+    shown = found[: reader.count_within_bytes([row[0] for row in found[: page.size]])]
+    more = shown[-1][0] if len(shown) < len(found) else None
+    return EvmPage(reader.collectibles(state.chain_id_text, query.owner, shown), _position(more), reader.lacking)
+
+
+def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest) -> EvmPage[NftToken]:
+    """Return the tokens of a collection that are held, in order."""
+    low, end = _range_of(session, contract, page.after_key or 0)
+    text = "SELECT token, holder FROM owners WHERE token > ? AND token < ? ORDER BY token LIMIT ?"
+    found = session.rows(text, low, end, page.size + 1) if low < end else ()
+    reader = ResourceReader(session, now)
+    shown = found[: reader.count_within_bytes([row[0] for row in found[: page.size]])]
+    more = shown[-1][0] if len(shown) < len(found) else None
+    return EvmPage(reader.tokens(shown), _position(more), reader.lacking)
+
+
+def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> EvmPage[NftToken]:
+    """Return a token; of two with this id, the one that is held."""
+    keys = token_keys(session, now, contract, token_id)
+    holders = dict(session.by_keys("SELECT token, holder FROM owners WHERE token IN {keys}", keys))
+    rows = [(key, holders.get(key, 0)) for key in sorted(keys, key=lambda key: (key not in holders, key))][:1]
+    reader = ResourceReader(session, now)
+    return EvmPage(reader.tokens(rows), None, reader.lacking)
+
+
+def deployments(session: ReadSession, now: float, address: bytes, page: PageRequest) -> EvmPage[DeployedContract]:
+    """Return creations by an address, newest first."""
+    key = _address_key(session, address)
+    if key is None:
+        return EvmPage(())
+    before = (_LAST_KEY, 0) if page.after is None else page.after
+    text = (
+        "SELECT c.tx, c.position, c.contract, c.sender, c.factory FROM address_creations a"
+        " JOIN creations c ON c.tx = a.tx AND c.position = a.position"
+        " WHERE a.address = ? AND (a.tx, a.position) < (?, ?) ORDER BY a.tx DESC, a.position DESC LIMIT ?"
+    )
+    found = session.rows(text, key, *before, page.size + 1)
+    shown = found[: page.size]
+    reader = ResourceReader(session, now)
+    more = tuple(shown[-1][:2]) if len(shown) < len(found) else None
+    return EvmPage(reader.deployments(shown), more, reader.lacking)
+
+
+def token_keys(session: ReadSession, _: float, contract: bytes, token_id: int) -> Sequence[int]:
+    """Return the keys of the tokens with an id: at most one of each standard."""
+    text = (
+        "SELECT i.token, t.id FROM token_ids i JOIN tokens t ON t.key = i.token WHERE i.collection = ? AND i.short = ?"
+    )
+    number = _collection(session, contract)
+    rows = () if number is None else session.rows(text, number, short_id(token_id))
+    return [key for key, raw in rows if raw is None or unpack(raw) == token_id]
+
+
+def keep_epoch(session: ReadSession) -> None:
+    """Forget the cached keys if the index was made again."""
+    for row in session.rows("SELECT epoch FROM chain"):
+        session.keep_epoch(row[0])
+
+
+def _transfer_keys(
+    session: ReadSession, address: int, bounds: tuple[int, int], is_newest_first: bool, limit: int
+) -> Sequence[int]:
+    """Return the first keys of ERC-1155 transfers of an address within bounds, both included."""
+    order = "DESC" if is_newest_first else "ASC"
+    text = "SELECT coalesce(max(number), 0) FROM transfer_partitions WHERE first <= ?"
+    low, high = (session.rows(text, bound)[0][0] for bound in bounds)
+    text = (
+        f"SELECT partition FROM address_partitions WHERE address = ? AND partition BETWEEN ? AND ? ORDER BY 1 {order}"
+    )
+    partitions = session.rows(text, address, low, high)
+    text = (
+        "SELECT transfer FROM address_transfers WHERE partition = ? AND address = ? AND transfer BETWEEN ? AND ?"
+        f" ORDER BY transfer {order} LIMIT ?"
+    )
+    keys: list[int] = []
+    for (partition,) in partitions:
+        keys += [row[0] for row in session.rows(text, partition, address, *bounds, limit - len(keys))]
+        if len(keys) == limit:
+            break
+    return keys
+
+
+def _range_of(session: ReadSession, contract: bytes, after: int) -> tuple[int, int]:
+    """Return the keys between which the tokens of a contract are; an empty range for an unknown contract."""
+    number = _collection(session, contract)
+    return (0, 0) if number is None else (max(after, first_token(number) - 1), first_token(number + 1))
+
+
+def _collection(session: ReadSession, contract: bytes) -> int | None:
+    return next(iter(_collections(session, [contract])), None)
+
+
+def _collections(session: ReadSession, contracts: Iterable[bytes]) -> frozenset[int]:
+    """Return the numbers of contracts with NFTs."""
+    keys = session.keys_of(contracts).values()
+    return frozenset(row[0] for row in session.by_keys("SELECT number FROM collections WHERE contract IN {keys}", keys))
+
+
+def _address_key(session: ReadSession, address: bytes) -> int | None:
+    """Return the key of an address, 0 of the zero address; None if no row names it."""
+    if address == _ZERO_ADDRESS:
+        return 0
+    return session.keys_of([address]).get(address)
+
+
+def _position(key: int | None) -> Position | None:
+    return None if key is None else (key,)

@@ -1,0 +1,131 @@
+"""The reader of an EVM chain's index: each query runs in one snapshot in a reading thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Concatenate, ParamSpec, TypeVar
+
+from warpseal.errors import StoreDown
+from warpseal.history.evm import (
+    CollectibleBalance,
+    CollectibleQuery,
+    DeployedContract,
+    Erc1155Query,
+    Erc1155Transfer,
+    EvmBlock,
+    EvmFreshness,
+    NftToken,
+)
+from warpseal.history.queries import PageRequest
+from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.evm import queries
+from warpseal.index.evm.database import MIGRATIONS
+from warpseal.index.evm.queries import EvmPage as EvmPage
+from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.requests import RequestWriter
+from warpseal.index.index_reader import IndexReader
+from warpseal.index.read_session import ReadSession
+from warpseal.index.settings import IndexSettings
+from warpseal.store.url import StoreUrl
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class EvmIndex:
+    """Reads an index that another process writes; `async with` opens and closes it. It writes requests only.
+
+    now: unix seconds. Every method raises StoreDown, queries also while the index does not exist.
+    """
+
+    def __init__(self, url: StoreUrl, settings: IndexSettings, now: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._now = now
+        self._reader = IndexReader(url, settings, MIGRATIONS)
+        self._requests = RequestWriter(url, settings)
+
+    async def __aenter__(self) -> EvmIndex:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._requests.close()
+        self._reader.close()
+
+    def damage(self) -> str | None:
+        """Return why the index is damaged; None if it is not, as far as is known."""
+        return self._reader.damage()
+
+    async def freshness(self) -> EvmFreshness | None:
+        """Return how far the chain is indexed; None before its first block, or while there is no index."""
+        oldest = self._now() - self._settings.node_height_ttl_s
+        return await self._read_or_none(lambda session: queries.freshness(session, oldest))
+
+    async def status(self) -> ChainStatus | None:
+        """Return the status that the indexer wrote last; None if it wrote none."""
+        return await self._read_or_none(queries.read_status)
+
+    async def block(self, number_or_hash: int | bytes) -> EvmBlock | None:
+        """Return a block; None if it is not indexed."""
+        return await self._reader.read(lambda session: queries.block(session, number_or_hash))
+
+    async def erc1155_transfers(self, query: Erc1155Query, page: PageRequest) -> EvmPage[Erc1155Transfer]:
+        """Return transfers by block, log index and position; one to oneself once."""
+        return await self._query(queries.erc1155_transfers, query, page)
+
+    async def collectibles(self, query: CollectibleQuery, page: PageRequest) -> EvmPage[CollectibleBalance]:
+        """Return what an address holds, by first appearance of the contract, then of the token.
+
+        If the index begins above block 0, ERC-1155 tokens whose balance may be 0 are among them: only a node knows.
+        """
+        return await self._query(queries.collectibles, query, page)
+
+    async def tokens(self, contract: bytes, page: PageRequest) -> EvmPage[NftToken]:
+        """Return the tokens of a collection that are held, by first appearance; none for an unknown contract."""
+        return await self._query(queries.tokens, contract, page)
+
+    async def token(self, contract: bytes, token_id: int) -> EvmPage[NftToken]:
+        """Return one token, held or not, as a page of one; an empty page if it is unknown."""
+        return await self._query(queries.token, contract, token_id)
+
+    async def deployments(self, address: bytes, page: PageRequest) -> EvmPage[DeployedContract]:
+        """Return the creations by an address, as sender or as creating contract, newest first."""
+        return await self._query(queries.deployments, address, page)
+
+    async def request(self, lacking: Lacking) -> None:
+        """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""
+        await self._requests.request(lacking, int(self._now()))
+
+    async def reindex(self, contract: bytes, token_id: int) -> ReindexAnswer:
+        """Ask the indexer to fetch a token's metadata now; once per hour and token over all daemons.
+
+        A request is stored before this returns.
+        """
+        keys = await self._query(queries.token_keys, contract, token_id)
+        if not keys:
+            return ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
+        return await self._requests.reindex(keys, int(self._now()))
+
+    async def _query(
+        self, query: Callable[Concatenate[ReadSession, float, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a query on keys of the current epoch."""
+        now = self._now()
+
+        def run(session: ReadSession) -> T:
+            queries.keep_epoch(session)
+            return query(session, now, *args, **kwargs)
+
+        return await self._reader.read(run)
+
+    async def _read_or_none(self, query: Callable[[ReadSession], T]) -> T | None:
+        """Return the result of a query; None while there is no index."""
+        try:
+            return await self._reader.read(query)
+        except StoreDown:
+            if self._reader.exists and not self._reader.is_empty:
+                raise
+            return None

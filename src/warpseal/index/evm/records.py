@@ -1,0 +1,177 @@
+"""Values that the parts of an EVM indexer exchange with its database.
+
+Addresses have 20 bytes and hashes 32. Token ids are 0..2^256-1. Times are unix seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from warpseal.chains.evm.facts import Creation, TokenStandard
+from warpseal.history.evm import ErcType, MetadataStatus
+from warpseal.warp.ids import ChainID
+
+
+@dataclass(frozen=True, slots=True)
+class EvmCheckpoint:
+    """The written blocks of a chain. hash, time: of the block at `height`, the last one.
+
+    first_height: no block below it is written. first_parent: the parent of that block.
+    """
+
+    height: int
+    hash: bytes
+    time: int
+    first_height: int
+    first_parent: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EvmChainIdentity:
+    """What a database was made for. first: the height that the operator asked to begin at, `from`."""
+
+    chain_id: ChainID
+    evm_chain_id: int
+    genesis_hash: bytes
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TracedBlock:
+    """The creations of one block that traces show. tx_hashes: by index, of the transactions that they name."""
+
+    number: int
+    creations: tuple[Creation, ...]
+    tx_hashes: dict[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ContractToCall:
+    """A contract whose kind, name and symbol are to be called. standards: of the NFT events that it has emitted.
+
+    is_requested: a page waits for it.
+    """
+
+    address: bytes
+    standards: frozenset[TokenStandard]
+    is_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContractFacts:
+    """The results of the calls to a contract at a height. decimals: 0..255 of ERC-20, else None."""
+
+    address: bytes
+    erc_type: ErcType
+    name: str | None
+    symbol: str | None
+    decimals: int | None
+    height: int
+
+
+class FetchReason(StrEnum):
+    """Why the metadata of a token is to be fetched, most urgent first."""
+
+    REINDEX = "reindex"
+    """A client asked for it, by endpoint 15."""
+    SHOWN = "shown"
+    """A page showed the token, and its metadata is unfetched or old."""
+    DUE = "due"
+    """The time of a retry has come, or an event said that the metadata changed."""
+    MINTED = "minted"
+    """The token appeared in a recent block."""
+    REST = "rest"
+    """It was never fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenToFetch:
+    """A token whose metadata is to be fetched. attempts: failed ones since the last success.
+
+    requested_at: of a reindex request. key: opaque, of the database.
+    """
+
+    contract: bytes
+    token_id: int
+    standard: TokenStandard
+    attempts: int
+    requested_at: int | None
+    key: int
+
+
+class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """The known fields of a metadata document; None: absent. attributes, properties: JSON texts."""
+
+    name: str | None = None
+    symbol: str | None = None
+    image_uri: str | None = None
+    description: str | None = None
+    animation_uri: str | None = None
+    external_url: str | None = None
+    background: str | None = None
+    attributes: str | None = None
+    properties: str | None = None
+    decimals: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDocument:
+    """The outcome of an attempt to fetch the metadata of a token.
+
+    status: UNINDEXED if the attempt was postponed, which leaves status and time of the last one. uri: "" if the
+    contract gave none. fields: None after a failure. Then the last good fields stay, and without a URI the last one.
+    next_attempt_at: of the retry, None for none. attempts: failed ones since the last success. standard: None for
+    the token that has this id, whichever its standard.
+    """
+
+    contract: bytes
+    token_id: int
+    status: MetadataStatus
+    updated_at: int
+    uri: str = ""
+    fields: NftFields | None = None
+    next_attempt_at: int | None = None
+    attempts: int = 0
+    standard: TokenStandard | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """What a page shows without the results of calls, or with metadata that is unfetched or older than 24 hours.
+
+    The keys are opaque, of the database. old_tokens: have metadata, so that no client waits for them.
+    """
+
+    contracts: frozenset[int] = frozenset()
+    tokens: frozenset[int] = frozenset()
+    old_tokens: frozenset[int] = frozenset()
+
+    def __bool__(self) -> bool:
+        """Return whether a page need be completed."""
+        return bool(self.contracts or self.tokens or self.old_tokens)
+
+
+NOTHING_LACKING: Final = Lacking()
+
+
+class ReindexOutcome(StrEnum):
+    """What became of a reindex request."""
+
+    ACCEPTED = "accepted"
+    TOO_EARLY = "too early"
+    """Less than an hour after the last accepted one."""
+    UNKNOWN_TOKEN = "unknown token"
+    BUSY = "busy"
+    """Too many accepted requests wait already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexAnswer:
+    """The outcome of a reindex request. retry_after_s: of TOO_EARLY, 1..3600, else 0."""
+
+    outcome: ReindexOutcome
+    retry_after_s: int = 0

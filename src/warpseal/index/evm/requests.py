@@ -1,0 +1,109 @@
+"""What a daemon asks the indexer for, written into the chain's index beside the indexer's own transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
+
+from warpseal.errors import StoreDown
+from warpseal.index import bulk
+from warpseal.index.evm.codes import RequestKind
+from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.schema import REQUESTS
+from warpseal.index.settings import IndexSettings
+from warpseal.store.engine import redacted_reason, writing_engine
+from warpseal.store.reader import StoreReader
+from warpseal.store.settings import StoreSettings
+from warpseal.store.url import StoreUrl
+
+T = TypeVar("T")
+
+REINDEX_INTERVAL_S: Final = 3_600
+"""An accepted reindex request of a token excludes others for so long."""
+MAX_WAITING: Final = 10_000
+"""Requests of one kind that wait for the indexer."""
+MAX_WAITING_REINDEXES: Final = 256
+
+# The indexer's transactions take the file for up to a few seconds.
+_WAIT_S: Final = 8.0
+_PAUSE_S: Final = 0.02
+_WAITING: Final = "SELECT count(*) FROM (SELECT 1 FROM requests WHERE kind = ? LIMIT ?) AS waiting"
+# Atomic on both databases, whichever other daemon does the same.
+_ACCEPT: Final = (
+    "INSERT INTO reindexes (token, accepted_at) VALUES (?, ?) ON CONFLICT (token) DO UPDATE"
+    " SET accepted_at = excluded.accepted_at WHERE reindexes.accepted_at <= ? RETURNING token"
+)
+
+
+class RequestWriter:
+    """Writes requests of one daemon, one at a time in a thread of its own."""
+
+    def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
+        self._url = url
+        self._engine = writing_engine(url)
+        bounds = StoreSettings(readers=1, max_queued_reads=settings.max_queued_reads)
+        self._thread = StoreReader(self._engine, bounds, lambda error: StoreDown(redacted_reason(url, error)))
+
+    def close(self) -> None:
+        """Cancel the waiting requests, and close the connection."""
+        self._thread.close()
+
+    async def request(self, lacking: Lacking, now: int) -> None:
+        """Add requests for what a page lacks, but for those that wait already. Raises StoreDown."""
+        tokens = lacking.tokens | lacking.old_tokens
+        wanted = ((RequestKind.CONTRACT, lacking.contracts), (RequestKind.SHOWN_TOKEN, tokens))
+
+        def write(connection: Connection) -> None:
+            for kind, subjects in wanted:
+                if subjects and _count_waiting(connection, kind, MAX_WAITING) < MAX_WAITING:
+                    bulk.insert_new(connection, REQUESTS, [(int(kind), subject, now) for subject in sorted(subjects)])
+
+        if lacking:
+            await self._write(write)
+
+    async def reindex(self, tokens: Sequence[int], now: int) -> ReindexAnswer:
+        """Add reindex requests for the tokens with one id, at least one. Raises StoreDown."""
+        return await self._write(lambda connection: _reindex(connection, tokens, now))
+
+    async def _write(self, change: Callable[[Connection], T]) -> T:
+        def run(connection: Connection) -> T:
+            until = time.monotonic() + _WAIT_S
+            while True:
+                try:
+                    with connection.begin():
+                        return change(connection)
+                except OperationalError as error:
+                    if not _is_busy(error) or time.monotonic() >= until:
+                        raise
+                    time.sleep(_PAUSE_S)
+
+        if self._url.path is not None and not self._url.path.exists():
+            raise StoreDown("the indexer has not created the index yet")
+        return await self._thread.read(run, _WAIT_S + 1.0)
+
+
+def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> ReindexAnswer:
+    bulk.fetch(connection, "DELETE FROM reindexes WHERE accepted_at <= ?", now - REINDEX_INTERVAL_S)
+    if _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES) >= MAX_WAITING_REINDEXES:
+        return ReindexAnswer(ReindexOutcome.BUSY)
+    if not bulk.fetch(connection, _ACCEPT, tokens[0], now, now - REINDEX_INTERVAL_S):
+        accepted_at = bulk.fetch(connection, "SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0])[0][0]
+        wait_s = accepted_at + REINDEX_INTERVAL_S - now
+        return ReindexAnswer(ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S))
+    bulk.upsert(connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens])
+    return ReindexAnswer(ReindexOutcome.ACCEPTED)
+
+
+def _count_waiting(connection: Connection, kind: RequestKind, most: int) -> int:
+    count: int = bulk.fetch(connection, _WAITING, int(kind), most)[0][0]
+    return count
+
+
+def _is_busy(error: OperationalError) -> bool:
+    code = getattr(error.orig, "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

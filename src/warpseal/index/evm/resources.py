@@ -1,0 +1,306 @@
+"""Rows of an EVM chain's index as resources: a page of them in a few statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from warpseal.history.evm import (
+    CollectibleBalance,
+    DeployedContract,
+    DeploymentDetails,
+    Erc1155Token,
+    Erc1155Transfer,
+    ErcType,
+    EvmBlock,
+    MetadataStatus,
+    NftMetadata,
+    NftToken,
+    TokenHolder,
+)
+from warpseal.history.resources import UNSET, UnsetType, or_unset
+from warpseal.history.text import account_text, hex_text
+from warpseal.index.evm.codes import ERC_TYPES, STATUSES, decode_text
+from warpseal.index.evm.derived import CreationRow
+from warpseal.index.evm.documents import RECENT_S, decode_fields
+from warpseal.index.evm.keys import collection_of, height_of, is_erc1155, tx_key_of, unpack
+from warpseal.index.evm.ownership import TransferRow
+from warpseal.index.evm.records import Lacking, NftFields
+from warpseal.index.evm.tokens import id_of_row
+from warpseal.index.read_session import ReadSession
+
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+"""About the bytes of the URIs and documents of a page; a single item may have more."""
+
+_ZERO_ADDRESS: Final = bytes(20)
+_NO_FIELDS: Final = NftFields()
+_SIZES: Final = "SELECT token, size FROM documents WHERE token IN {keys}"
+_DOCUMENTS: Final = "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
+_COLLECTIONS: Final = "SELECT number, contract, standards FROM collections WHERE number IN {keys}"
+_CONTRACTS: Final = (
+    "SELECT contract, due_from IS NOT NULL, erc_type, name, symbol, decimals FROM contracts WHERE contract IN {keys}"
+)
+_BLOCKS: Final = "SELECT number, hash, time FROM blocks WHERE number IN {keys}"
+_STANDARD_TYPES: Final = (ErcType.UNKNOWN, ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN)
+
+
+class _ContractRow(NamedTuple):
+    is_due: bool
+    erc_type: ErcType | None
+    name: str | None
+    symbol: str | None
+    decimals: int | None
+
+
+_UNKNOWN_CONTRACT: Final = _ContractRow(False, None, None, None, None)
+
+
+class _DocumentRow(NamedTuple):
+    status: MetadataStatus
+    updated_at: int
+    uri: str
+    fields: NftFields
+
+
+class ResourceReader:
+    """The resources of one page, and what they lack. now: unix seconds."""
+
+    def __init__(self, session: ReadSession, now: float) -> None:
+        self._session = session
+        self._now = now
+        self._token_ids: dict[int, int] = {}
+        self._collections: dict[int, tuple[int, int]] = {}
+        self._contracts: dict[int, _ContractRow] = {}
+        self._documents: dict[int, _DocumentRow] = {}
+        self._inconsistent: frozenset[int] = frozenset()
+        self._lacking_contracts: set[int] = set()
+        self._lacking_tokens: set[int] = set()
+        self._old_tokens: set[int] = set()
+
+    @property
+    def lacking(self) -> Lacking:
+        """What the resources lack."""
+        return Lacking(frozenset(self._lacking_contracts), frozenset(self._lacking_tokens), frozenset(self._old_tokens))
+
+    def count_within_bytes(self, tokens: Sequence[int]) -> int:
+        """Return how many items, each with a token, a page has; at least one."""
+        sizes = dict(self._session.by_keys(_SIZES, set(tokens)))
+        total = 0
+        for count, token in enumerate(tokens):
+            total += sizes.get(token, 0)
+            if total > MAX_PAGE_BYTES and count:
+                return count
+        return len(tokens)
+
+    def collectibles(self, chain_id: str, owner: bytes, rows: Sequence[Any]) -> tuple[CollectibleBalance, ...]:
+        """Return what an address holds. rows: token and balance."""
+        self._load_tokens([row[0] for row in rows])
+        owner_text = account_text(owner)
+        return tuple(
+            [
+                CollectibleBalance(
+                    chain_id=chain_id,
+                    balance=UNSET if balance is None else str(unpack(balance)),
+                    owner_address=owner_text,
+                    **self._token_fields(token),
+                )
+                for token, balance in rows
+            ]
+        )
+
+    def tokens(self, rows: Sequence[Any]) -> tuple[NftToken, ...]:
+        """Return tokens. rows: token, and its owner or the number of its holders, 0 for none."""
+        self._load_tokens([row[0] for row in rows])
+        self._session.load_ids(holder for token, holder in rows if holder and not is_erc1155(token))
+        return tuple(
+            [
+                NftToken(
+                    owner_address=UNSET if is_erc1155(token) or not holder else self._address_text(holder),
+                    **self._token_fields(token),
+                )
+                for token, holder in rows
+            ]
+        )
+
+    def transfers(self, rows: Sequence[TransferRow]) -> tuple[Erc1155Transfer, ...]:
+        """Return ERC-1155 transfers."""
+        session = self._session
+        self._load_tokens([row[3] for row in rows])
+        holders = {key for row in rows for key in row[4:6] if key}
+        session.load_ids(holders)
+        self._load_contracts(holders)
+        blocks = {row[0]: row for row in session.by_keys(_BLOCKS, {height_of(row[0]) for row in rows})}
+        hashes = _tx_hashes(session, {tx_key_of(row[0], row[1]) for row in rows})
+        made = []
+        for key, tx_index, log_index, token, sender, recipient, amount in rows:
+            number, block_hash, time = blocks[height_of(key)]
+            made.append(
+                Erc1155Transfer(
+                    block_number=str(number),
+                    block_timestamp=time,
+                    block_hash=hex_text(block_hash),
+                    tx_hash=hashes[tx_key_of(key, tx_index)],
+                    sender=self._holder(sender),
+                    to=self._holder(recipient),
+                    log_index=log_index,
+                    value="1" if amount is None else str(unpack(amount)),
+                    erc1155_token=self._transferred(token),
+                )
+            )
+        return tuple(made)
+
+    def deployments(self, rows: Sequence[CreationRow]) -> tuple[DeployedContract, ...]:
+        """Return created contracts."""
+        session = self._session
+        session.load_ids({key for row in rows for key in row[2:] if key})
+        contracts = {row[2] for row in rows}
+        self._load_contracts(contracts)
+        text = "SELECT contract, standards FROM collections WHERE contract IN {keys}"
+        standards = dict(session.by_keys(text, contracts))
+        hashes = _tx_hashes(session, {row[0] for row in rows})
+        made = []
+        for tx, _, contract, sender, factory in rows:
+            found = self._shown_contract(contract)
+            erc_type = found.erc_type or _STANDARD_TYPES[standards.get(contract, 0)]
+            details = DeploymentDetails(
+                tx_hash=hashes[tx],
+                deployer_address=self._address_text(sender),
+                deployer_contract_address=UNSET if factory is None else self._address_text(factory),
+            )
+            made.append(
+                DeployedContract(
+                    address=self._address_text(contract),
+                    erc_type=erc_type,
+                    name=_text_or_unset(found.name),
+                    symbol=_text_or_unset(found.symbol),
+                    decimals=or_unset(found.decimals),
+                    deployment_details=details,
+                )
+            )
+        return tuple(made)
+
+    def _load_tokens(self, tokens: Iterable[int]) -> None:
+        """Load tokens with their contracts and documents."""
+        session, wanted = self._session, set(tokens)
+        for key, short, raw in session.by_keys("SELECT key, short, id FROM tokens WHERE key IN {keys}", wanted):
+            self._token_ids[key] = id_of_row(short, raw)
+        numbers = {collection_of(token) for token in wanted}
+        for number, contract, standards in session.by_keys(_COLLECTIONS, numbers):
+            self._collections[number] = (contract, standards)
+        contracts = {contract for contract, _ in self._collections.values()}
+        session.load_ids(contracts - {0})
+        self._load_contracts(contracts)
+        for key, status, updated_at, uri, fields in session.by_keys(_DOCUMENTS, wanted):
+            decoded = _NO_FIELDS if fields is None else decode_fields(bytes(fields))
+            self._documents[key] = _DocumentRow(STATUSES[status], updated_at, decode_text(uri), decoded)
+            if updated_at < self._now - RECENT_S:
+                self._old_tokens.add(key)
+        fetched = {key for key, row in self._documents.items() if row.status is not MetadataStatus.UNINDEXED}
+        self._lacking_tokens = wanted - fetched
+        text = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
+        self._inconsistent = frozenset(row[0] for row in session.by_keys(text, numbers))
+
+    def _load_contracts(self, contracts: Iterable[int]) -> None:
+        for contract, is_due, erc_type, name, symbol, decimals in self._session.by_keys(_CONTRACTS, contracts):
+            self._contracts[contract] = _ContractRow(
+                bool(is_due),
+                None if erc_type is None else ERC_TYPES[erc_type],
+                None if name is None else decode_text(name),
+                None if symbol is None else decode_text(symbol),
+                decimals,
+            )
+
+    def _shown_contract(self, contract: int) -> _ContractRow:
+        row = self._contracts.get(contract, _UNKNOWN_CONTRACT)
+        if row.is_due:
+            self._lacking_contracts.add(contract)
+        return row
+
+    def _token_fields(self, token: int) -> dict[str, Any]:
+        """Return the fields of NftToken but the owner."""
+        number, is_1155 = collection_of(token), is_erc1155(token)
+        contract, _ = self._collections[number]
+        row = self._shown_contract(contract)
+        document = self._documents.get(token)
+        return {
+            "address": self._address_text(contract),
+            "name": row.name or "",
+            "symbol": row.symbol or "",
+            "erc_type": ErcType.ERC1155 if is_1155 else ErcType.ERC721,
+            "token_id": str(self._token_ids[token]),
+            "token_uri": "" if document is None else document.uri,
+            "metadata": _metadata(document, has_attributes=True, is_1155=is_1155),
+            "events_inconsistent": True if number in self._inconsistent else UNSET,
+        }
+
+    def _transferred(self, token: int) -> Erc1155Token:
+        contract, _ = self._collections[collection_of(token)]
+        document = self._documents.get(token)
+        return Erc1155Token(
+            address=self._address_text(contract),
+            erc_type=ErcType.ERC1155,
+            token_id=str(self._token_ids[token]),
+            token_uri="" if document is None else document.uri,
+            metadata=_metadata(document, has_attributes=False, is_1155=True),
+        )
+
+    def _holder(self, key: int) -> TokenHolder:
+        row = self._contracts.get(key, _UNKNOWN_CONTRACT)
+        if row.erc_type in (None, ErcType.UNKNOWN):
+            return TokenHolder(address=self._address_text(key))
+        return TokenHolder(
+            address=self._address_text(key),
+            name=_text_or_unset(row.name),
+            symbol=_text_or_unset(row.symbol),
+            decimals=or_unset(row.decimals),
+        )
+
+    def _address_text(self, key: int) -> str:
+        return account_text(self._session.id_of(key) if key else _ZERO_ADDRESS)
+
+
+def block_resource(row: Any, parent_hash: bytes, chain_id: str, earlier_txs: int | None) -> EvmBlock:
+    """Return a block. row: of `blocks`; earlier_txs: before the first indexed block, None if they are not counted."""
+    number, block_hash, time, tx_count, txs, gas_used, gas_limit, base_fee, gas_cost, fees_spent, _ = row
+    return EvmBlock(
+        chain_id=chain_id,
+        block_number=str(number),
+        block_hash=hex_text(block_hash),
+        parent_hash=hex_text(parent_hash),
+        block_timestamp=time,
+        tx_count=tx_count,
+        gas_used=str(unpack(gas_used)),
+        gas_limit=str(unpack(gas_limit)),
+        base_fee="0" if base_fee is None else str(unpack(base_fee)),
+        gas_cost="0" if gas_cost is None else str(unpack(gas_cost)),
+        fees_spent=str(unpack(fees_spent)),
+        cumulative_transactions=UNSET if earlier_txs is None else str(earlier_txs + txs),
+    )
+
+
+def _tx_hashes(session: ReadSession, keys: Iterable[int]) -> dict[int, str]:
+    return {key: hex_text(raw) for key, raw in session.by_keys("SELECT key, hash FROM txs WHERE key IN {keys}", keys)}
+
+
+def _metadata(document: _DocumentRow | None, *, has_attributes: bool, is_1155: bool) -> NftMetadata:
+    if document is None:
+        return NftMetadata(index_status=MetadataStatus.UNINDEXED)
+    fields = document.fields
+    return NftMetadata(
+        index_status=document.status,
+        metadata_last_updated_timestamp=document.updated_at,
+        name=_text_or_unset(fields.name),
+        symbol=_text_or_unset(fields.symbol),
+        image_uri=_text_or_unset(fields.image_uri),
+        description=_text_or_unset(fields.description),
+        animation_uri=_text_or_unset(fields.animation_uri),
+        external_url=_text_or_unset(fields.external_url),
+        background=_text_or_unset(fields.background),
+        attributes=_text_or_unset(fields.attributes) if has_attributes else UNSET,
+        decimals=or_unset(fields.decimals) if is_1155 else UNSET,
+        properties=_text_or_unset(fields.properties) if is_1155 else UNSET,
+    )
+
+
+def _text_or_unset(text: str | None) -> str | UnsetType:
+    return UNSET if text is None else text

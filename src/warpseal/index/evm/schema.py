@@ -1,0 +1,193 @@
+"""The tables of an EVM chain's index: facts that nodes and contracts gave, and rows that are derived from them.
+
+Numbers of 256 bits are bytes, see keys.py; times are unix seconds. An address is named by its key in `ids`, the zero
+address by 0. Tables that are written at random places have no rowid: they are narrow, so that more of them stays in
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sqlalchemy import Column, Connection, Index, MetaData, Table, text
+
+from warpseal.index import schema as primary
+from warpseal.index.schema import bytes_column, integer_column, key_column, number_column, small_column
+
+STORED: Final = MetaData()
+DERIVED: Final = MetaData()
+
+
+def _rows(metadata: MetaData, name: str, keys: Iterable[str], *columns: Column[Any]) -> Table:
+    """Return a table that is sorted by its first columns."""
+    key_columns = (number_column(key, primary_key=True) for key in keys)
+    return Table(name, metadata, *key_columns, *columns, sqlite_with_rowid=False)
+
+
+def _index_where(name: str, where: str, *columns: str) -> Index:
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+# The checkpoint, one row at most. epoch: a random number; another one means that the keys have another meaning.
+# asked_first: `from`. first_height: -1 until it is known. height: first_height - 1 without blocks. txs: the number of
+# transactions of all written blocks. counted_to, counted_txs: of the blocks before first_height. traced: the last
+# height that was traced or skipped. unknown_logs: see EvmBlockFacts.
+CHAIN: Final = Table(
+    "chain",
+    STORED,
+    key_column(),
+    number_column("epoch"),
+    bytes_column("chain_id"),
+    bytes_column("evm_chain_id"),
+    bytes_column("genesis_hash"),
+    number_column("asked_first"),
+    number_column("first_height"),
+    bytes_column("first_parent"),
+    number_column("height"),
+    bytes_column("hash"),
+    number_column("time"),
+    number_column("txs"),
+    number_column("counted_to"),
+    number_column("counted_txs"),
+    number_column("traced"),
+    number_column("unknown_logs"),
+)
+CHAIN_STATUS: Final = Table("chain_status", STORED, key_column(), bytes_column("body"))
+
+# txs: of all blocks from the first one to this one.
+BLOCKS: Final = Table(
+    "blocks",
+    STORED,
+    key_column("number"),
+    bytes_column("hash"),
+    number_column("time"),
+    integer_column("tx_count"),
+    number_column("txs"),
+    bytes_column("gas_used"),
+    bytes_column("gas_limit"),
+    bytes_column("base_fee", nullable=True),
+    bytes_column("gas_cost", nullable=True),
+    bytes_column("fees_spent"),
+    small_column("needs_trace"),
+)
+# Transactions of transfers and creations only.
+TXS: Final = Table("txs", STORED, key_column(), bytes_column("hash"))
+# amount: None for 1.
+TRANSFERS: Final = Table(
+    "transfers",
+    STORED,
+    key_column(),
+    integer_column("tx_index"),
+    integer_column("log_index"),
+    number_column("token"),
+    number_column("sender"),
+    number_column("recipient"),
+    bytes_column("amount", nullable=True),
+)
+CREATIONS: Final = _rows(
+    STORED,
+    "creations",
+    ("tx", "position"),
+    number_column("contract"),
+    number_column("sender"),
+    number_column("factory", nullable=True),
+)
+# Ranges of heights below `traced` that no node could trace.
+TRACE_GAPS: Final = Table("trace_gaps", STORED, key_column("first"), number_column("last"))
+
+# Addresses.
+IDS: Final = primary.IDS.to_metadata(STORED)
+# Contracts with NFT transfers, numbered by first appearance. standards: 1 ERC-721, 2 ERC-1155, 3 both.
+COLLECTIONS: Final = Table(
+    "collections",
+    STORED,
+    key_column("number"),
+    number_column("contract"),
+    small_column("standards"),
+    Index("collections_by_contract", "contract"),
+)
+# short: see keys.short_id; id: None if it is the short one.
+TOKENS: Final = Table("tokens", STORED, key_column(), number_column("short"), bytes_column("id", nullable=True))
+TOKEN_IDS: Final = _rows(STORED, "token_ids", ("collection", "short", "token"))
+
+# What ERC-165 says about contracts of candidate transfers.
+INTERFACES: Final = Table("interfaces", STORED, key_column("contract"), small_column("is_erc721"))
+# Contracts that were created here, or have NFT transfers. due_from: to be called at this height or above; None if
+# not. erc_type, name, symbol, decimals, height: results of calls.
+CONTRACTS: Final = Table(
+    "contracts",
+    STORED,
+    key_column("contract"),
+    number_column("due_from", nullable=True),
+    small_column("erc_type", nullable=True),
+    bytes_column("name", nullable=True),
+    bytes_column("symbol", nullable=True),
+    small_column("decimals", nullable=True),
+    number_column("height", nullable=True),
+    _index_where("contracts_due", "due_from IS NOT NULL", "contract"),
+)
+
+# size: bytes of uri and fields. fields: MessagePack of NftFields.
+DOCUMENTS: Final = Table(
+    "documents",
+    STORED,
+    key_column("token"),
+    small_column("status"),
+    number_column("updated_at"),
+    integer_column("attempts"),
+    number_column("next_attempt_at", nullable=True),
+    integer_column("size"),
+    bytes_column("uri"),
+    bytes_column("fields", nullable=True),
+    _index_where("documents_due", "next_attempt_at IS NOT NULL", "next_attempt_at"),
+)
+# Tokens that appeared in recent blocks; a bounded number.
+MINTED: Final = Table(
+    "minted", STORED, key_column("token"), number_column("minted_at"), Index("minted_by_time", "minted_at")
+)
+# Tokens whose metadata changed, a range of ids for each contract. due_at: when they may be fetched; of a row that is
+# not pending, when the next ones may.
+UPDATES: Final = Table(
+    "updates",
+    STORED,
+    key_column("collection"),
+    bytes_column("first_id"),
+    bytes_column("last_id"),
+    number_column("due_at"),
+    small_column("is_pending"),
+)
+# What daemons ask the indexer for. kind: see codes.py; subject: a contract's or token's key.
+REQUESTS: Final = _rows(STORED, "requests", ("kind", "subject"), number_column("requested_at"))
+# The last accepted reindex request of a token.
+REINDEXES: Final = Table("reindexes", STORED, key_column("token"), number_column("accepted_at"))
+
+# The height up to which rows are derived, one row. erc1155: the number of ERC-1155 transfers.
+DERIVED_STATE: Final = Table("derived_state", DERIVED, key_column(), number_column("height"), number_column("erc1155"))
+# Written at random places of the newest partition only.
+BLOCK_HASHES: Final = _rows(DERIVED, "block_hashes", ("partition", "prefix", "block"))
+# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders.
+OWNERS: Final = Table("owners", DERIVED, key_column("token"), number_column("holder"))
+# balance: None for ERC-721.
+HOLDINGS: Final = _rows(DERIVED, "holdings", ("owner", "token"), bytes_column("balance", nullable=True))
+# ERC-1155 transfers by sender and recipient, by partition. transfer_partitions: the first transfer of each.
+ADDRESS_TRANSFERS: Final = _rows(DERIVED, "address_transfers", ("partition", "address", "transfer"))
+ADDRESS_PARTITIONS: Final = _rows(DERIVED, "address_partitions", ("address", "partition"))
+TRANSFER_PARTITIONS: Final = Table("transfer_partitions", DERIVED, key_column("number"), number_column("first"))
+# By sender and by factory.
+ADDRESS_CREATIONS: Final = _rows(DERIVED, "address_creations", ("address", "tx", "position"))
+# Contracts whose events contradict each other.
+INCONSISTENT: Final = Table("inconsistent", DERIVED, key_column("collection"))
+
+
+def create_derived_tables(connection: Connection) -> None:
+    """Create all derived tables, empty; existing ones are dropped."""
+    DERIVED.drop_all(connection)
+    DERIVED.create_all(connection)
+
+
+def create_all_tables(connection: Connection) -> None:
+    """Create all tables, empty; existing ones are dropped."""
+    STORED.drop_all(connection)
+    STORED.create_all(connection)
+    create_derived_tables(connection)
