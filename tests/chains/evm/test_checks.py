@@ -189,6 +189,14 @@ def test_facts_are_the_sums_of_the_receipts_and_name_only_needed_transactions() 
     assert facts.tx_hashes == {0: parse_bytes(header.transactions[0])}
 
 
+@pytest.mark.parametrize(("gas", "needs_trace"), [(26_499, False), (26_500, True)])
+def test_a_block_needs_a_trace_if_a_transaction_used_the_gas_of_a_creation(gas: int, needs_trace: bool) -> None:
+    made = MadeUpChain()
+    made.add([Tx(account(1), account(9), gas_used=21_000), Tx(account(3), account(9), gas_used=gas)])
+    block = decoded(made.chain.headers[1], made.chain.receipts[1])
+    assert block_facts(*block, BlockRules()).needs_trace is needs_trace
+
+
 def test_a_header_without_fees_has_none() -> None:
     header, receipts = made_up_block()
     header = msgspec.structs.replace(header, base_fee_per_gas=None, block_gas_cost=None)

@@ -23,6 +23,9 @@ from warpseal.chains.evm.blocks import (
 from warpseal.chains.evm.events import read_events
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 
+LEAST_GAS_OF_CREATION: Final = 26_500
+"""A transaction that used less created no contract inside: 21,000 and 32,000 for a CREATE, less the largest refund."""
+
 _SUCCESS: Final = 1
 # The database stores them as signed integers; consensus allows no more gas in a block.
 _NUMBER_BITS: Final = 63
@@ -76,9 +79,10 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     number = parse_quantity(header.number, _NUMBER_BITS)
     time = parse_quantity(header.timestamp, _NUMBER_BITS)
     log_count = _check_receipts(number, header, receipts)
-    gas_used = fees_spent = 0
+    gas_used = fees_spent = most_gas = 0
     for receipt in receipts:
         gas = parse_quantity(receipt.gas_used, _NUMBER_BITS)
+        most_gas = max(most_gas, gas)
         gas_used += gas
         fees_spent += gas * parse_quantity(receipt.effective_gas_price, _WEI_BITS)
     if gas_used >> _NUMBER_BITS or fees_spent >> _WEI_BITS:
@@ -106,6 +110,7 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         upgraded=tuple(dict.fromkeys(events.upgraded)),
         tx_hashes={index: parse_bytes(header.transactions[index], HASH_BYTES) for index in sorted(named)},
         unknown_logs=events.unknown_logs,
+        needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
     )
 
 
