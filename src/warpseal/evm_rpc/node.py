@@ -120,15 +120,20 @@ class EvmNode:
             self.head_rate.add(now, height - self.head)
         self.head = height
 
-    async def post(self, body: bytes, timeout_s: float, *, is_write: bool = False) -> EvmNodeReply:
-        """Send a body and return the response. is_write: it must not be sent twice. Raises EvmNodeError."""
+    async def post(
+        self, body: bytes, timeout_s: float, max_bytes: int | None = None, *, is_write: bool = False
+    ) -> EvmNodeReply:
+        """Send a body and return the response. is_write: it must not be sent twice. Raises EvmNodeError.
+
+        max_bytes: of the response; None: as the settings say.
+        """
         session = self._sessions.single_use if is_write else self._sessions.pooled
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._settings.connect_timeout_s)
         try:
             async with session.post(
                 self._url, data=body, headers=self._headers, timeout=limits, allow_redirects=False
             ) as response:
-                content = await read_body(response, self._settings.max_answer_bytes)
+                content = await read_body(response, max_bytes or self._settings.max_answer_bytes)
                 if content is None:
                     raise EvmNodeError(EvmErrorKind.TOO_LARGE)
                 return EvmNodeReply(response.status, content, response.headers.get("Content-Type", JSON)[:256])

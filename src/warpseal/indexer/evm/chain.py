@@ -1,0 +1,88 @@
+"""One indexed EVM chain, as its background tasks see it: its nodes, its height, and the thread that has its index open.
+
+A background task is a class that is built with an `EvmChainContext` and has `async run()`. It ends only if there is
+nothing left to do for it; an error that it does not handle is logged, and it is run again after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.node.endpoint import EvmChain, EvmIndexing
+from warpseal.warp.ids import ChainID, id_text
+
+if TYPE_CHECKING:
+    from warpseal.index.evm.writer import EvmIndexWriter
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class EvmChainContext:
+    """nodes: of the chain, within their rates. evm_chain_id: 0 before a node reported it.
+
+    height: the last indexed block, None before there is one; is_caught_up: every block of the nodes is indexed.
+    contracts_requested, tokens_requested: set when pages requested contracts, or tokens; the task that serves them
+    clears the event before it reads the index. now: unix seconds.
+    """
+
+    def __init__(
+        self,
+        chain: EvmChain,
+        nodes: ChainNodes,
+        writer: EvmIndexWriter,
+        executor: Executor,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        assert chain.index is not None
+        self.chain = chain
+        self.settings: EvmIndexing = chain.index
+        self.nodes = nodes
+        self.now = now
+        self.height: int | None = None
+        self.is_caught_up = False
+        self.contracts_requested = asyncio.Event()
+        self.tokens_requested = asyncio.Event()
+        self._writer = writer
+        self._executor = executor
+        self._written = asyncio.Event()
+
+    @property
+    def chain_id(self) -> ChainID:
+        """The blockchain id."""
+        return self.chain.blockchain_id
+
+    @property
+    def name(self) -> str:
+        """The blockchain id as text, for log lines."""
+        return id_text(self.chain.blockchain_id)
+
+    @property
+    def evm_chain_id(self) -> int:
+        """The chain id of the EVM."""
+        identity = self.nodes.identity
+        return 0 if identity is None else identity.chain_id
+
+    async def write(self, method: Callable[Concatenate[EvmIndexWriter, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a method of the chain's writer, such as `EvmIndexWriter.write_traces`, returns on its thread.
+
+        Methods that read run there as well. Raises StoreDown, IndexDamaged.
+        """
+        call = partial(method, self._writer, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def wait_for_blocks(self) -> None:
+        """Wait until more blocks have been written."""
+        await self._written.wait()
+
+    def note_written(self, height: int, *, is_caught_up: bool) -> None:
+        """Wake the tasks that wait for blocks."""
+        self.height, self.is_caught_up = height, is_caught_up
+        self._written.set()
+        self._written = asyncio.Event()

@@ -1,0 +1,305 @@
+"""The nodes of one indexed EVM chain: calls in batches that adapt to the answers, within the rate of each node.
+
+Source of truth: the JSON-RPC 2.0 specification; geth's `rpc/handler.go` and `rpc/http.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+from cachetools import TTLCache
+
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.methods import BLOCK_NUMBER
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply, Sessions
+from warpseal.evm_rpc.pool import ChainIdentity, EvmPool
+from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
+from warpseal.node.json_values import quantity_or_none
+from warpseal.node.jsonrpc import (
+    LIMIT_EXCEEDED,
+    REQUEST_TIMED_OUT,
+    RESPONSE_TOO_LARGE,
+    RpcCall,
+    RpcResponse,
+    decode_responses,
+    encode_numbered_calls,
+)
+from warpseal.runtime.settings import MEBIBYTE
+
+DEFAULT_CALLS_PER_S: Final = 200
+MAX_BATCH: Final = 1_000
+TARGET_BYTES: Final = 4 * MEBIBYTE
+TARGET_S: Final = 1.0
+_MAX_BATCH_BYTES: Final = 16 * MEBIBYTE
+_MAX_SINGLE_BYTES: Final = 64 * MEBIBYTE
+_FIRST_BATCH: Final = 32
+_MAX_GROWTH: Final = 2.0
+# A node may accept larger batches after its next start, and may have blocks that it did not have.
+_RELEARN_S: Final = 600.0
+_CHECK_S: Final = 2.0
+# Other nodes are not waited for longer if one has reported its head.
+_HEAD_TIMEOUT_S: Final = 0.5
+_HEAD_CALL_TIMEOUT_S: Final = 5.0
+_BATCH_TIMEOUT_S: Final = 10.0
+_TOO_MUCH: Final = (RESPONSE_TOO_LARGE, REQUEST_TIMED_OUT)
+_PAYLOAD_TOO_LARGE: Final = 413
+
+
+class Resource(StrEnum):
+    """What a node may lack at a height."""
+
+    BLOCKS = "blocks"
+    RECEIPTS = "receipts"
+    TRACES = "traces"
+    STATE = "state"
+
+
+class CallRate:
+    """Spreads the calls to one node over time. per_s: None: no limit. Used from one event loop."""
+
+    def __init__(self, per_s: int | None) -> None:
+        self.per_s = per_s
+        self._free_at = 0.0
+        self._waiting = 0
+
+    async def take(self, count: int, *, is_background: bool = False) -> None:
+        """Wait until `count` calls may start. Calls in the background wait until no other call waits."""
+        if self.per_s is None:
+            return
+        clock = asyncio.get_running_loop().time
+        while is_background and (self._waiting or self._free_at > clock()):  # noqa: ASYNC110 - a moment is awaited
+            await asyncio.sleep(max(count / self.per_s, self._free_at - clock()))
+        starts_at = max(clock(), self._free_at)
+        self._free_at = starts_at + count / self.per_s
+        self._waiting += 1
+        try:
+            await asyncio.sleep(starts_at - clock())
+        finally:
+            self._waiting -= 1
+
+
+class BatchSize:
+    """The number of calls of one kind that go into one batch; it follows the size and the time of the answers."""
+
+    def __init__(self) -> None:
+        self.value = _FIRST_BATCH
+        self._refused: TTLCache[str, int] = TTLCache(1, _RELEARN_S)
+
+    def learn(self, count: int, size_bytes: int, seconds: float) -> None:
+        """Note the answer to `count` calls."""
+        factor = min(_MAX_GROWTH, TARGET_BYTES / max(1, size_bytes), TARGET_S / max(1e-6, seconds))
+        if factor < 1 or count >= self.value:
+            self._set(int(count * factor))
+
+    def halve(self, count: int) -> None:
+        """Note that `count` calls were too many for this answer."""
+        self._set(count // 2)
+
+    def refuse(self, count: int) -> None:
+        """Note that the node accepts no batch of `count` calls, whatever the answer."""
+        self._refused["size"] = count
+        self._set(count // 2)
+
+    def _set(self, value: int) -> None:
+        self.value = max(1, min(value, MAX_BATCH, self._refused.get("size", MAX_BATCH + 1) - 1))
+
+
+class ChainNode:
+    """One node. node: its state in the pool, which says whether it is usable."""
+
+    def __init__(self, node: EvmNode, pool: EvmPool, endpoint: NodeEndpoint, calls_per_s: int | None) -> None:
+        self.node = node
+        self.lacks_methods: TTLCache[str, bool] = TTLCache(100, _RELEARN_S)
+        self._pool = pool
+        self._endpoint = endpoint
+        self._calls_per_s = calls_per_s
+        self._rate: CallRate | None = None
+        self._sizes: dict[str, BatchSize] = {}
+        self._lacks: TTLCache[Resource, int] = TTLCache(len(Resource), _RELEARN_S)
+
+    @property
+    def position(self) -> int:
+        """Its place in the list of its chain."""
+        return self.node.position
+
+    @property
+    def head(self) -> int | None:
+        """The highest block that it is known to have."""
+        return self.node.head
+
+    def batch_size(self, method: str) -> int:
+        """Return how many calls of a method go into one batch now."""
+        size = self._sizes.setdefault(method, BatchSize()).value
+        return size if self._calls_per_s is None else min(size, self._calls_per_s)
+
+    def note_missing(self, resource: Resource, height: int) -> None:
+        """Note that the node lacks something at a height that is not above its head, and so below that height."""
+        self._lacks[resource] = max(height, self._lacks.get(resource, 0))
+
+    def lacks(self, resource: Resource, height: int) -> bool:
+        """Return whether the node is known to lack something at a height."""
+        return height <= self._lacks.get(resource, -1)
+
+    async def call(
+        self, calls: Sequence[RpcCall], *, timeout_s: float = 30.0, is_background: bool = False
+    ) -> list[RpcResponse]:
+        """Return the responses to calls of one method, in their order, from one batch or several. Raises EvmNodeError.
+
+        A batch that the node refuses, or that takes too long, is repeated in parts. is_background: other calls to the
+        node go first.
+        """
+        responses: list[RpcResponse] = []
+        while len(responses) < len(calls):
+            size = self._sizes.setdefault(calls[0].method, BatchSize())
+            batch = calls[len(responses) : len(responses) + self.batch_size(calls[0].method)]
+            responses += await self._call_batch(batch, size, timeout_s, is_background=is_background)
+        return responses
+
+    async def _call_batch(
+        self, calls: Sequence[RpcCall], size: BatchSize, timeout_s: float, *, is_background: bool
+    ) -> list[RpcResponse]:
+        """Return the responses to the first of these calls; none if the batch has to be smaller."""
+        if self._rate is None:
+            self._rate = CallRate(await self._allowed_per_s())
+        await self._rate.take(len(calls), is_background=is_background)
+        is_batch, clock = len(calls) > 1, asyncio.get_running_loop().time
+        limit, started_at = _MAX_BATCH_BYTES if is_batch else _MAX_SINGLE_BYTES, clock()
+        try:
+            body = encode_numbered_calls(dict(enumerate(calls)))
+            reply = await self.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S) if is_batch else timeout_s, limit)
+        except EvmNodeError as error:
+            if is_batch and error.kind in (EvmErrorKind.TIMEOUT, EvmErrorKind.TOO_LARGE):
+                size.halve(len(calls))
+                return []
+            raise self._failed(error.kind) from None
+        if is_batch and self._is_refused(reply, len(calls), size):
+            return []
+        if not reply.is_ok:
+            raise self._failed(EvmErrorKind.BUSY)
+        self._pool.note_success(self.node)
+        size.learn(len(calls), len(reply.body), clock() - started_at)
+        return self._complete(calls, reply, size)
+
+    def _is_refused(self, reply: EvmNodeReply, count: int, size: BatchSize) -> bool:
+        """Return whether the node answered a batch as a whole with an error, and make the next batches smaller."""
+        if reply.is_busy or reply.body.lstrip()[:1] == b"[":
+            return False
+        error = decode_responses(reply.body, [0])[0].error
+        if reply.status == _PAYLOAD_TOO_LARGE or (error is not None and error.code in _TOO_MUCH):
+            size.halve(count)
+        elif error is not None and error.code == LIMIT_EXCEEDED:
+            raise self._failed(EvmErrorKind.BUSY)
+        else:
+            size.refuse(count)
+        return True
+
+    def _complete(self, calls: Sequence[RpcCall], reply: EvmNodeReply, size: BatchSize) -> list[RpcResponse]:
+        """Return the responses before the first that says that the batch is too large."""
+        decoded = decode_responses(reply.body, range(len(calls)))
+        responses: list[RpcResponse] = []
+        for number, response in decoded.items():
+            code = None if response.error is None else response.error.code
+            if code == LIMIT_EXCEEDED:
+                raise self._failed(EvmErrorKind.BUSY)
+            if code in _TOO_MUCH and len(calls) > 1:
+                size.halve(max(2, 2 * number) if number else len(calls))
+                break
+            responses.append(response)
+        return responses
+
+    def _failed(self, kind: EvmErrorKind) -> EvmNodeError:
+        error = EvmNodeError(kind)
+        self._pool.note_error(self.node, error)
+        return error
+
+    async def _allowed_per_s(self) -> int | None:
+        """Return the calls per second of this node; None: no limit, since it is at a private address."""
+        if self._calls_per_s is None and not await _is_private(self._endpoint):
+            self._calls_per_s = DEFAULT_CALLS_PER_S
+        return self._calls_per_s
+
+
+class ChainNodes:
+    """The nodes of one chain. Deny lists do not bind it."""
+
+    def __init__(self, chain: EvmChain, sessions: Sessions, settings: EvmRpcSettings) -> None:
+        assert chain.index is not None
+        nodes = [EvmNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
+        self.pool = EvmPool(nodes, settings)
+        per_s = chain.index.calls_per_s
+        self.nodes = tuple(ChainNode(node, self.pool, chain.rpc[node.position], per_s) for node in nodes)
+
+    @property
+    def identity(self) -> ChainIdentity | None:
+        """The identity of the chain, as soon as a node has reported it."""
+        return self.pool.identity
+
+    async def candidates(self, resource: Resource | None = None, height: int = 0) -> list[ChainNode]:
+        """Return the nodes that may be called, best first. Raises NodeUnavailable if there is none.
+
+        resource: nodes that are known to lack it at this height come last.
+        """
+        found = [self.nodes[node.position] for node in await self.pool.candidates()]
+        if not found:
+            raise NodeUnavailable("eth_chainId")
+        return found if resource is None else sorted(found, key=lambda node: node.lacks(resource, height))
+
+    async def heads(self) -> tuple[int, ...]:
+        """Return the heads of the nodes, the highest first. Raises NodeUnavailable if no node reports its head."""
+        tasks = {asyncio.create_task(self._read_head(node)) for node in await self.candidates()}
+        try:
+            done, _ = await asyncio.wait(tasks, timeout=_HEAD_TIMEOUT_S)
+            while not any(task.result() for task in done) and (waiting := tasks - done):
+                done |= (await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))[0]
+        finally:
+            for task in tasks:
+                task.cancel()
+        heads = [head for task in done if (head := task.result()) is not None]
+        if not heads:
+            raise NodeUnavailable(BLOCK_NUMBER)
+        return tuple(sorted(heads, reverse=True))
+
+    async def run(self) -> None:
+        """Verify nodes again and again until cancelled: a node that was down may be up."""
+        while True:
+            await self.pool.check()
+            await asyncio.sleep(_CHECK_S)
+
+    async def _read_head(self, node: ChainNode) -> int | None:
+        with suppress(EvmNodeError):
+            (response,) = await node.call([rpc_call(BLOCK_NUMBER)], timeout_s=_HEAD_CALL_TIMEOUT_S)
+            head = None if response.result is None else _json_value(response.result)
+            if (height := quantity_or_none(head)) is not None:
+                node.node.set_head(height, asyncio.get_running_loop().time())
+                return height
+        return None
+
+
+def rpc_call(method: str, *params: Any) -> RpcCall:
+    """Return a call with these params, JSON-ready."""
+    return RpcCall(method, msgspec.Raw(msgspec.json.encode(params)))
+
+
+def _json_value(result: msgspec.Raw) -> object:
+    try:
+        return msgspec.json.decode(result)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+async def _is_private(endpoint: NodeEndpoint) -> bool:
+    """Return whether every address of a node is private. A name that cannot be resolved counts as public."""
+    url = endpoint.url("")
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(address[4][0]).is_private for address in found)
