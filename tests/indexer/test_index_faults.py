@@ -185,7 +185,7 @@ def test_a_genesis_file_may_be_compressed(tmp_path: Path) -> None:
 class DamagedSync:
     """A chain whose index is damaged. attempts: when it was read, on the loop's clock."""
 
-    chain = PrimaryChain.P
+    name = "p-chain"
 
     def __init__(self) -> None:
         self.attempts: list[float] = []

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from warpseal.history.blocks import Proposer
-from warpseal.history.chains import PrimaryChain
 
 MAX_STATUS_AGE_S: Final = 60
 """The indexer writes a status every 15 seconds, and later if a long transaction keeps its worker busy."""
@@ -30,7 +29,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class ChainStatus:
-    """The status of indexing a chain.
+    """The status of indexing a chain. chain: the name of a primary chain, or the blockchain id of an EVM chain.
 
     node_height: the highest that a node reported; is_node_behind: the node is not bootstrapped, or behind another one.
     reported_at: unix seconds of that report. The indexer writes it periodically, so an old one means that it is
@@ -39,7 +38,7 @@ class ChainStatus:
     seconds of this status.
     """
 
-    chain: PrimaryChain
+    chain: str
     node_height: int
     is_node_behind: bool
     stopped: str = ""

@@ -84,7 +84,7 @@ class Index:
         """Load the freshness of the chains. Raises StoreDown."""
         before, (chains, statuses) = self._freshness, await self._reader.read(_read_chains)
         self._reader.forget_damage()
-        self._statuses = {status.chain: status for status in statuses}
+        self._statuses = {PrimaryChain(status.chain): status for status in statuses}
         # An old status means that the indexer is stopped, or reaches no node.
         oldest = self._now() - self._settings.node_height_ttl_s
         recent = {status.chain for status in statuses if status.reported_at >= oldest}

@@ -138,7 +138,7 @@ class IndexWriter:
 
     def write_status(self, status: ChainStatus) -> None:
         """Write the status of a chain."""
-        row = (NUMBERS[status.chain], status.node_height, int(status.is_node_behind), encode(status))
+        row = (NUMBERS[PrimaryChain(status.chain)], status.node_height, int(status.is_node_behind), encode(status))
         with translate_errors(self._engine), self._engine.begin() as connection:
             bulk.replace(connection, CHAIN_STATUS, [row])
 

@@ -60,7 +60,10 @@ class BlockSource(ABC, Generic[T]):
 
     @abstractmethod
     async def read(self, first: int, count: int) -> tuple[T, ...]:
-        """Return the blocks from height `first` on."""
+        """Return the blocks from height `first` on: all of them, or those before the first that cannot be read now.
+
+        Raises IndexingStopped.
+        """
 
     @abstractmethod
     async def has(self, height: int) -> bool:

@@ -28,6 +28,17 @@ class StopReason(StrEnum):
     WRONG_GENESIS = "wrong_genesis"
     INTERNAL_ERROR = "internal_error"
     INDEX_DAMAGED = "index_damaged"
+    # Of EVM chains, also those of chains/evm/checks.py
+    ANOTHER_HASH = "another_hash"
+    NODES_DISAGREE = "nodes_disagree"
+    ANSWER_TOO_LARGE = "answer_too_large"
+    WRONG_RECEIPT_COUNT = "wrong_receipt_count"
+    RECEIPT_OF_ANOTHER_BLOCK = "receipt_of_another_block"
+    RECEIPT_OF_ANOTHER_TRANSACTION = "receipt_of_another_transaction"
+    WRONG_RECEIPT_ORDER = "wrong_receipt_order"
+    WRONG_LOG_INDEX = "wrong_log_index"
+    WRONG_GAS = "wrong_gas"
+    WRONG_BLOOM = "wrong_bloom"
 
 
 class IndexingStopped(Exception):

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_ReadBlocks = tuple[tuple[T, ...], IndexingStopped | None]
+
 _SPANS_AHEAD: Final = 6
 # The larger a transaction, the fewer pages of the database are written more than once.
 _MAX_BLOCKS_PER_WRITE: Final = 8_192
@@ -38,6 +40,7 @@ _CATCHING_UP_STATUS_INTERVAL_S: Final = 5.0
 _BOOTSTRAP_CHECK_INTERVAL_S: Final = 15.0
 # Of two nodes that follow the same chain one may have a block a moment earlier.
 _TOLERATED_LAG_BLOCKS: Final = 1
+_WAITING: Final = {"nodes": "no node answers", "blocks": "no node has the next block, or its receipts"}
 _TRIES_ALTERNATIVES: Final = (
     StopReason.UNKNOWN_TYPE,
     StopReason.UNDECODABLE_BLOCK,
@@ -47,7 +50,10 @@ _TRIES_ALTERNATIVES: Final = (
 
 
 class ChainIndexer(Generic[T]):
-    """Used from one event loop. write_status: stores the chain's status; check_bootstrapped: asks the node."""
+    """Used from one event loop. write_status: stores the chain's status; check_bootstrapped: asks the node.
+
+    first_height: the first one to index, if a node has it. wait_for_block: waits at most for the time that it is given.
+    """
 
     def __init__(
         self,
@@ -56,12 +62,16 @@ class ChainIndexer(Generic[T]):
         check_bootstrapped: Callable[[], Awaitable[bool]],
         retrier: Retrier,
         settings: IndexerSettings,
+        first_height: int = 0,
+        wait_for_block: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._sync = sync
         self._write_status = write_status
         self._check_bootstrapped = check_bootstrapped
         self._retrier = retrier
         self._settings = settings
+        self._first_height = first_height
+        self._wait_for_block = wait_for_block
         self._rate_meter = RateMeter()
         self._next: int | None = None
         self._tips: tuple[int, ...] = ()
@@ -85,7 +95,7 @@ class ChainIndexer(Generic[T]):
     def as_fields(self) -> dict[str, Any]:
         """Return the fields of a log line."""
         rate, eta_s = self._rate_and_eta()
-        fields: dict[str, Any] = {"chain": self._sync.chain.value, "height": self.height}
+        fields: dict[str, Any] = {"chain": self._sync.name, "height": self.height}
         fields |= {"node_height": max(self._tips, default=None), "waiting_for": self._retrier.blocked_on}
         fields |= {"blocks_per_s": None if rate is None else round(rate, 1)}
         fields |= {"eta_s": None if eta_s is None else round(eta_s)}
@@ -114,7 +124,7 @@ class ChainIndexer(Generic[T]):
             except StoreDown as error:
                 is_repeated, failure = str(error) == failure, str(error)
                 if not is_repeated:
-                    log.warning("index write failed", extra={"chain": self._sync.chain.value, "reason": failure})
+                    log.warning("index write failed", extra={"chain": self._sync.name, "reason": failure})
                 elif isinstance(error, IndexDamaged):  # Once it may be the consequence of an earlier failure.
                     self._stopped = IndexingStopped(StopReason.INDEX_DAMAGED, self._next or 0, failure)
                     with suppress(StoreDown):
@@ -130,18 +140,17 @@ class ChainIndexer(Generic[T]):
 
     async def _index(self) -> None:
         """Continue behind the last written block, forever. Raises IndexingStopped, StoreDown."""
-        checkpoint = await self._sync.resume()
-        self._next = None if checkpoint is None else checkpoint.height + 1
+        height = await self._sync.resume()
+        self._next = None if height is None else height + 1
         self._rate_meter.start(_now())
         while True:
             tip = await self._poll()
             if self._next is None:
-                wanted = self._settings.first_heights.get(self._sync.chain, 0)
-                self._next = await self._sync.begin(wanted, tip)
+                self._next = await self._sync.begin(self._first_height, tip)
             if self._next > tip:
                 await self._update_status(force=False)
                 self._rate_meter.start(_now())
-                await asyncio.sleep(self._settings.poll_s)
+                await self._wait_for_block(self._settings.poll_s)
                 continue
             try:
                 await self._catch_up(tip)
@@ -160,10 +169,13 @@ class ChainIndexer(Generic[T]):
         return self._tips[0]
 
     async def _catch_up(self, tip: int) -> None:
-        """Write everything up to `tip`, reading ahead of the writing. Raises IndexingStopped, StoreDown."""
+        """Write everything up to `tip`, or up to a block that is not read, reading ahead of the writing.
+
+        Raises IndexingStopped, StoreDown.
+        """
         assert self._next is not None
         planned = self._next
-        ahead: deque[tuple[int, asyncio.Task[tuple[T, ...]]]] = deque()
+        ahead: deque[tuple[int, int, asyncio.Task[_ReadBlocks[T]]]] = deque()
         failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
 
@@ -171,26 +183,37 @@ class ChainIndexer(Generic[T]):
                 nonlocal planned
                 while planned <= tip and len(ahead) < _SPANS_AHEAD:
                     count = min(max(1, self._sync.source.span), tip + 1 - planned)
-                    ahead.append((planned, tasks.create_task(self._sync.source.read(planned, count))))
+                    ahead.append((planned, count, tasks.create_task(self._read(planned, count))))
                     planned += count
 
             try:
                 while self._next <= tip:
                     read_ahead()
-                    first, reading = ahead.popleft()
-                    blocks = await reading
-                    while ahead and ahead[0][1].done() and len(blocks) < _MAX_BLOCKS_PER_WRITE:
-                        blocks += await ahead.popleft()[1]
+                    first, count, reading = ahead.popleft()
+                    blocks, failure = await reading
+                    while ahead and ahead[0][2].done() and len(blocks) == count < _MAX_BLOCKS_PER_WRITE:
+                        _, more, reading = ahead.popleft()
+                        found, failure = await reading
+                        blocks, count = blocks + found, count + more
                     # Before the writing, so that nodes are read from while it lasts.
                     read_ahead()
-                    await self._write(first, blocks)
+                    if blocks:
+                        await self._write(first, blocks)
+                    if len(blocks) < count:
+                        break
             except (IndexingStopped, StoreDown) as error:
                 # Raised below, so that the task group does not wrap it.
                 failure = error
-                for _, reading in ahead:
-                    reading.cancel()
+            for *_, reading in ahead:
+                reading.cancel()
         if failure is not None:
             raise failure
+
+    async def _read(self, first: int, count: int) -> _ReadBlocks[T]:
+        try:
+            return await self._sync.source.read(first, count), None
+        except IndexingStopped as stop:
+            return (), stop
 
     async def _write(self, first: int, blocks: tuple[T, ...]) -> None:
         try:
@@ -208,8 +231,8 @@ class ChainIndexer(Generic[T]):
             raise stop
         self._sync.source.use_fallback()
         for block in await self._retrier.call(lambda: self._sync.source.alternatives(stop.height)):
-            checkpoint = await self._sync.resume()
-            if checkpoint is None or checkpoint.height + 1 != stop.height:
+            height = await self._sync.resume()
+            if height is None or height + 1 != stop.height:
                 break
             with suppress(IndexingStopped):
                 await self._sync.write(stop.height, (block,))
@@ -223,7 +246,7 @@ class ChainIndexer(Generic[T]):
         is_new = self._stopped is None or (self._stopped.reason, self._stopped.height) != (stop.reason, stop.height)
         self._stopped = stop
         if is_new:
-            fields = {"chain": self._sync.chain.value, "reason": stop.reason.value, "height": stop.height}
+            fields = {"chain": self._sync.name, "reason": stop.reason.value, "height": stop.height}
             log.error("indexing stopped", extra={**fields, "detail": stop.detail})
         with suppress(StoreDown):
             await self._update_status(force=True)
@@ -246,7 +269,7 @@ class ChainIndexer(Generic[T]):
         if self._stopped is not None:
             return ""
         if self._retrier.blocked_on is not None:
-            return "no node answers"
+            return _WAITING[self._retrier.blocked_on]
         if not self._is_bootstrapped:
             return "the node is not bootstrapped yet"
         return "the first block is being looked for" if self._next is None else ""
@@ -256,7 +279,7 @@ class ChainIndexer(Generic[T]):
         is_lagging = bool(self._tips) and self._tips[0] + _TOLERATED_LAG_BLOCKS < newest
         is_behind = is_lagging or not self._is_bootstrapped
         status = ChainStatus(
-            self._sync.chain,
+            self._sync.name,
             newest,
             is_behind,
             reported_at=self._tips_reported_at,

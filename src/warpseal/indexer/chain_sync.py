@@ -1,4 +1,7 @@
-"""How each chain begins and continues: blocks are read on the event loop, everything else runs in the worker."""
+"""How each chain begins and continues: blocks are read on the event loop, everything else runs elsewhere.
+
+Of the primary chains it runs in the worker.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +31,20 @@ _MAX_TX_FETCHES: Final = 8
 
 
 class ChainSync(ABC, Generic[T]):
-    """One chain, with the source of its blocks. processor: its class in the worker."""
+    """One chain, with the source of its blocks. name: of the chain, for its status and for log lines."""
 
-    chain: PrimaryChain
-    processor: type[Any]
+    name: str
 
-    def __init__(self, source: BlockSource[T], worker: Worker, retrier: Retrier) -> None:
+    def __init__(self, source: BlockSource[T], retrier: Retrier) -> None:
         self.source = source
-        self._worker = worker
         self._retrier = retrier
 
-    async def resume(self) -> Checkpoint | None:
-        """Return to the last written block; None: nothing is written. Raises IndexingStopped, StoreDown."""
-        checkpoint: Checkpoint | None = await self._worker.run(self.chain, self.processor.resume)
-        return checkpoint
+    @abstractmethod
+    async def resume(self) -> int | None:
+        """Return to the last written block and return its height; None: nothing is written.
+
+        Raises IndexingStopped, StoreDown.
+        """
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin at height `wanted`, or at the lowest above it that a node has; return the next height to write."""
@@ -52,7 +55,23 @@ class ChainSync(ABC, Generic[T]):
         """Write the next blocks. Raises IndexingStopped, StoreDown."""
 
 
-class PChainSync(ChainSync[RawBlock]):
+class PrimarySync(ChainSync[T]):
+    """A primary chain. processor: its class in the worker."""
+
+    chain: PrimaryChain
+    processor: type[Any]
+
+    def __init__(self, source: BlockSource[T], worker: Worker, retrier: Retrier) -> None:
+        super().__init__(source, retrier)
+        self.name = self.chain.value
+        self._worker = worker
+
+    async def resume(self) -> int | None:
+        checkpoint: Checkpoint | None = await self._worker.run(self.chain, self.processor.resume)
+        return None if checkpoint is None else checkpoint.height
+
+
+class PChainSync(PrimarySync[RawBlock]):
     """The P-Chain."""
 
     chain = PrimaryChain.P
@@ -74,7 +93,7 @@ class PChainSync(ChainSync[RawBlock]):
         await self._worker.run(self.chain, PChainProcessor.write, first_height, blocks)
 
 
-class XChainSync(ChainSync[RawBlock]):
+class XChainSync(PrimarySync[RawBlock]):
     """The X-Chain."""
 
     chain = PrimaryChain.X
@@ -131,7 +150,7 @@ class XChainSync(ChainSync[RawBlock]):
         return tuple(raw for task in fetches if (raw := task.result()) is not None)
 
 
-class CChainSync(ChainSync[CChainBlock]):
+class CChainSync(PrimarySync[CChainBlock]):
     """The C-Chain. It begins at the first block that a node has: many nodes do not keep the oldest."""
 
     chain = PrimaryChain.C

@@ -163,7 +163,8 @@ class Indexer:
         else:
             sync = CChainSync(CChainSource(upstream.c_blocks, retrier), worker, retrier)
         is_bootstrapped = partial(upstream.info.is_bootstrapped, _ALIASES[chain])
-        return ChainIndexer(sync, worker.write_status, is_bootstrapped, retrier, settings)
+        first_height = settings.first_heights.get(chain, 0)
+        return ChainIndexer(sync, worker.write_status, is_bootstrapped, retrier, settings, first_height)
 
 
 def _x_chain_origin(network: IndexedNetwork) -> XChainOrigin | None:

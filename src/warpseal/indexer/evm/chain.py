@@ -27,7 +27,7 @@ T = TypeVar("T")
 class EvmChainContext:
     """nodes: of the chain, within their rates. evm_chain_id: 0 before a node reported it.
 
-    height: the last indexed block, None before there is one; is_caught_up: every block of the nodes is indexed.
+    first_height, height: the first and the last indexed block, None before there is one.
     contracts_requested, tokens_requested: set when pages requested contracts, or tokens; the task that serves them
     clears the event before it reads the index. now: unix seconds.
     """
@@ -45,8 +45,8 @@ class EvmChainContext:
         self.settings: EvmIndexing = chain.index
         self.nodes = nodes
         self.now = now
+        self.first_height: int | None = None
         self.height: int | None = None
-        self.is_caught_up = False
         self.contracts_requested = asyncio.Event()
         self.tokens_requested = asyncio.Event()
         self._writer = writer
@@ -69,6 +69,11 @@ class EvmChainContext:
         identity = self.nodes.identity
         return 0 if identity is None else identity.chain_id
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether every block of the nodes is indexed, as far as is known."""
+        return self.height is not None and self.height >= self.nodes.pool.highest
+
     async def write(self, method: Callable[Concatenate[EvmIndexWriter, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a method of the chain's writer, such as `EvmIndexWriter.write_traces`, returns on its thread.
 
@@ -81,8 +86,8 @@ class EvmChainContext:
         """Wait until more blocks have been written."""
         await self._written.wait()
 
-    def note_written(self, height: int, *, is_caught_up: bool) -> None:
+    def note_written(self, height: int) -> None:
         """Wake the tasks that wait for blocks."""
-        self.height, self.is_caught_up = height, is_caught_up
+        self.height = height
         self._written.set()
         self._written = asyncio.Event()

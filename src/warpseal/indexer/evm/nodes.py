@@ -41,7 +41,6 @@ TARGET_S: Final = 1.0
 _MAX_BATCH_BYTES: Final = 16 * MEBIBYTE
 _MAX_SINGLE_BYTES: Final = 64 * MEBIBYTE
 _FIRST_BATCH: Final = 32
-_MAX_GROWTH: Final = 2.0
 # A node may accept larger batches after its next start, and may have blocks that it did not have.
 _RELEARN_S: Final = 600.0
 _CHECK_S: Final = 2.0
@@ -94,10 +93,12 @@ class BatchSize:
         self._refused: TTLCache[str, int] = TTLCache(1, _RELEARN_S)
 
     def learn(self, count: int, size_bytes: int, seconds: float) -> None:
-        """Note the answer to `count` calls."""
-        factor = min(_MAX_GROWTH, TARGET_BYTES / max(1, size_bytes), TARGET_S / max(1e-6, seconds))
-        if factor < 1 or count >= self.value:
-            self._set(int(count * factor))
+        """Note the answer to `count` calls: shrink if it was too large or too slow, else grow up to a good size."""
+        good = int(count / max(size_bytes / TARGET_BYTES, seconds / TARGET_S, 1e-9))
+        if good < count:
+            self._set(good)
+        elif good > self.value:
+            self._set(min(good, 2 * self.value))
 
     def halve(self, count: int) -> None:
         """Note that `count` calls were too many for this answer."""
@@ -163,13 +164,17 @@ class ChainNode:
             responses += await self._call_batch(batch, size, timeout_s, is_background=is_background)
         return responses
 
+    async def acquire(self, count: int, *, is_background: bool = False) -> None:
+        """Wait until the rate of the node allows `count` calls."""
+        if self._rate is None:
+            self._rate = CallRate(await self._allowed_per_s())
+        await self._rate.take(count, is_background=is_background)
+
     async def _call_batch(
         self, calls: Sequence[RpcCall], size: BatchSize, timeout_s: float, *, is_background: bool
     ) -> list[RpcResponse]:
         """Return the responses to the first of these calls; none if the batch has to be smaller."""
-        if self._rate is None:
-            self._rate = CallRate(await self._allowed_per_s())
-        await self._rate.take(len(calls), is_background=is_background)
+        await self.acquire(len(calls), is_background=is_background)
         is_batch, clock = len(calls) > 1, asyncio.get_running_loop().time
         limit, started_at = _MAX_BATCH_BYTES if is_batch else _MAX_SINGLE_BYTES, clock()
         try:
@@ -251,6 +256,10 @@ class ChainNodes:
         if not found:
             raise NodeUnavailable("eth_chainId")
         return found if resource is None else sorted(found, key=lambda node: node.lacks(resource, height))
+
+    async def acquire(self, node: EvmNode, count: int) -> None:
+        """Wait until `count` calls in the background may go to a node of this chain."""
+        await self.nodes[node.position].acquire(count, is_background=True)
 
     async def heads(self) -> tuple[int, ...]:
         """Return the heads of the nodes, the highest first. Raises NodeUnavailable if no node reports its head."""

@@ -1,0 +1,313 @@
+"""Blocks of one EVM chain with their receipts, read from its nodes and checked.
+
+A node's block is accepted only if its receipts agree with it, and another node that has it reports the same hash. What
+a node lacks is never taken for empty. Source of truth: avalanchego `graft/coreth/internal/ethapi`, `graft/coreth/eth`
+("cannot query unfinalized data", "receipts length mismatch").
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from warpseal.chains.evm.blocks import (
+    EvmHeader,
+    EvmReceipt,
+    MalformedBlock,
+    decode_block,
+    decode_receipt,
+    decode_receipts,
+)
+from warpseal.chains.evm.checks import BlockContradiction, BlockFault, BlockRules, block_facts, check_parents
+from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
+from warpseal.indexer.block_sources import BlockSource
+from warpseal.indexer.blocks import IndexingStopped, StopReason
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, Resource, rpc_call
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcResponse
+from warpseal.node.rpc import INLINE_BYTES
+from warpseal.runtime.retry import Retrier
+
+T = TypeVar("T")
+
+BLOCK: Final = "eth_getBlockByNumber"
+BLOCK_RECEIPTS: Final = "eth_getBlockReceipts"
+RECEIPT: Final = "eth_getTransactionReceipt"
+
+# The receipts of a span fit into so many answers of the size that is aimed at.
+_RECEIPT_BATCHES: Final = 4
+# A gateway may have asked another node for the head; what that one has, all have soon.
+_HEAD_MARGIN: Final = 64
+# Blocks without transactions do not show whether a node has receipts.
+_PROBED_BLOCKS: Final = 32
+_MAX_TRANSACTIONS: Final = 1 << 16
+_REASONS: Final = {BlockFault.NUMBER: StopReason.WRONG_HEIGHT}
+
+
+class BlocksMissing(NodeUnavailable):
+    """Nodes answer, but none has these blocks with their receipts now."""
+
+
+class _NotHere(Exception):
+    """The node lacks something that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RawReceipts:
+    """The receipts of a block as a node returned them: one result, or a result for each transaction."""
+
+    results: tuple[msgspec.Raw, ...]
+    is_whole: bool
+
+    def decode(self) -> tuple[EvmReceipt, ...] | None:
+        """Return the receipts; None if one is null. Raises MalformedBlock."""
+        if self.is_whole:
+            return decode_receipts(bytes(self.results[0]))
+        receipts = tuple(decode_receipt(bytes(result)) for result in self.results)
+        found = tuple(receipt for receipt in receipts if receipt is not None)
+        return found if len(found) == len(receipts) else None
+
+
+_NO_RECEIPTS: Final = _RawReceipts((), False)
+
+
+class EvmBlockSource(BlockSource[EvmBlockFacts]):
+    """The blocks of one chain. decoding: its thread for large answers. rules: what the chain's headers say."""
+
+    def __init__(self, nodes: ChainNodes, retrier: Retrier, decoding: Executor) -> None:
+        super().__init__(nodes.heads, retrier)
+        self.rules = BlockRules()
+        self._nodes = nodes
+        self._decoding = decoding
+        self._span = 1
+
+    @property
+    def span(self) -> int:
+        return self._span
+
+    async def read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
+        return await self._retrier.call(partial(self._read, first, count))
+
+    async def has(self, height: int) -> bool:
+        answered = False
+        for node in await self._nodes.candidates():
+            try:
+                if await self._node_has(node, height):
+                    return True
+            except EvmNodeError:
+                continue
+            answered = True
+        if not answered:
+            raise NodeUnavailable(BLOCK)
+        return False
+
+    def use_fallback(self) -> None:
+        """Do nothing: every read asks other nodes already."""
+
+    async def alternatives(self, height: int) -> tuple[EvmBlockFacts, ...]:
+        found: dict[bytes, EvmBlockFacts] = {}
+        for node in await self._nodes.candidates():
+            try:
+                (block,) = await self._read_from(node, height, 1)
+            except (EvmNodeError, _NotHere, BlockContradiction, MalformedBlock):
+                continue
+            found.setdefault(block.hash, block)
+        return tuple(found.values())
+
+    async def find_other_hash(self, height: int, known: bytes) -> bytes | None:
+        """Return the hash that a node reports for a block; None if a node reports the known one, or none has it.
+
+        Raises NodeUnavailable.
+        """
+        other: bytes | None = None
+        for node in await self._nodes.candidates(Resource.BLOCKS, height):
+            block_hash = await self._hash_from(node, height)
+            if block_hash == known:
+                return None
+            other = other or block_hash
+        return other
+
+    async def _read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
+        """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
+        fault: IndexingStopped | None = None
+        failure: NodeUnavailable = NodeUnavailable(BLOCK)
+        for node in await self._nodes.candidates(Resource.BLOCKS, first):
+            try:
+                blocks = await self._read_from(node, first, count)
+            except EvmNodeError as error:
+                if error.kind is EvmErrorKind.TOO_LARGE:
+                    fault = fault or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
+                continue
+            except _NotHere:
+                failure = BlocksMissing(BLOCK)
+                continue
+            except MalformedBlock as error:
+                fault = fault or IndexingStopped(StopReason.UNDECODABLE_BLOCK, first, str(error))
+                continue
+            except BlockContradiction as error:
+                reason = _REASONS.get(error.reason) or StopReason(error.reason.value)
+                fault = fault or IndexingStopped(reason, error.number, error.detail)
+                continue
+            denial = await self._find_denial(node, blocks[-1])
+            if denial is None:
+                self._span = max(1, min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)))
+                return blocks
+            fault = IndexingStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
+        raise fault or failure
+
+    async def _read_from(self, node: ChainNode, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
+        """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
+
+        Raises if that is the first of them: EvmNodeError, _NotHere, MalformedBlock, BlockContradiction.
+        """
+        responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
+        results = [response.result for response in responses if response.result is not None]
+        headers, fault = await self._run(partial(_decode_headers, responses), results)
+        if not headers and isinstance(fault, _NotHere):
+            self._learn(node, Resource.BLOCKS, first)
+        blocks: list[EvmBlockFacts] = []
+        while len(blocks) < len(headers):
+            part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
+            raw = await self._read_receipts(node, part, first + len(blocks))
+            parent = blocks[-1].hash if blocks else None
+            accept = partial(_accept, part, raw, first + len(blocks), parent, self.rules)
+            results = [result for receipts in raw.values() if receipts is not None for result in receipts.results]
+            accepted, receipt_fault = await self._run(accept, results)
+            blocks += accepted
+            if receipt_fault is not None:
+                if isinstance(receipt_fault, _NotHere) and not blocks:
+                    self._learn(node, Resource.RECEIPTS, first)
+                fault = receipt_fault
+                break
+        if not blocks:
+            raise fault or _NotHere
+        return tuple(blocks)
+
+    async def _read_receipts(
+        self, node: ChainNode, headers: Sequence[EvmHeader], first: int
+    ) -> dict[int, _RawReceipts | None]:
+        """Return the receipts of blocks from height `first` on by their place; None: the node lacks them.
+
+        Raises EvmNodeError.
+        """
+        places = [place for place, header in enumerate(headers) if header.transactions]
+        if not places:
+            return {}
+        if BLOCK_RECEIPTS not in node.lacks_methods:
+            responses = await node.call([rpc_call(BLOCK_RECEIPTS, hex(first + place)) for place in places])
+            if not any(_is_unknown_method(response) for response in responses):
+                return {
+                    place: None if response.result is None else _RawReceipts((response.result,), True)
+                    for place, response in zip(places, responses, strict=True)
+                }
+            node.lacks_methods[BLOCK_RECEIPTS] = True
+        calls = [(place, rpc_call(RECEIPT, tx_hash)) for place in places for tx_hash in headers[place].transactions]
+        found: dict[int, list[msgspec.Raw] | None] = {place: [] for place in places}
+        for (place, _), response in zip(calls, await node.call([call for _, call in calls]), strict=True):
+            results = found[place]
+            if response.result is None:
+                found[place] = None
+            elif results is not None:
+                results.append(response.result)
+        return {
+            place: None if results is None else _RawReceipts(tuple(results), False) for place, results in found.items()
+        }
+
+    async def _node_has(self, node: ChainNode, height: int) -> bool:
+        """Return whether a node has a block and its receipts, or those of the next block with transactions."""
+        count = min(_PROBED_BLOCKS, max(1, (node.head or 0) + 1 - height))
+        try:
+            blocks = await self._read_from(node, height, count)
+        except _NotHere:
+            return False
+        except (MalformedBlock, BlockContradiction):
+            # The block is here; that it is wrong is found when it is read.
+            return True
+        return len(blocks) == count or any(block.tx_count for block in blocks)
+
+    async def _find_denial(self, node: ChainNode, block: EvmBlockFacts) -> str | None:
+        """Return which nodes have another hash for a block, if no node but the one that returned it has this hash."""
+        denials: list[str] = []
+        for other in self._nodes.nodes:
+            is_usable = other is not node and other.node.is_verified and other.node.fault is None
+            if not is_usable or (other.head or 0) < block.number or other.lacks(Resource.BLOCKS, block.number):
+                continue
+            block_hash = await self._hash_from(other, block.number)
+            if block_hash == block.hash:
+                return None
+            if block_hash is not None:
+                denials.append(f"node {other.position} has {block_hash.hex()}")
+        return f"node {node.position} has {block.hash.hex()}, {', '.join(denials)}" if denials else None
+
+    async def _hash_from(self, node: ChainNode, height: int) -> bytes | None:
+        try:
+            responses = await node.call([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
+            headers, _ = _decode_headers(responses)
+            return bytes.fromhex(headers[0].hash[2:]) if headers else None
+        except (EvmNodeError, ValueError):
+            return None
+
+    def _learn(self, node: ChainNode, resource: Resource, height: int) -> None:
+        """Note what a node lacks, unless it may have it soon."""
+        if height < (node.head or 0) - _HEAD_MARGIN:
+            node.note_missing(resource, height)
+
+    async def _run(self, function: Callable[[], T], results: Iterable[msgspec.Raw]) -> T:
+        """Return what a function returns, which runs on the thread if the results that it decodes are large."""
+        if sum(memoryview(result).nbytes for result in results) <= INLINE_BYTES:
+            return function()
+        return await asyncio.get_running_loop().run_in_executor(self._decoding, function)
+
+
+def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], Exception | None]:
+    """Return the blocks before the first that is not here or cannot be decoded, and the error for that one."""
+    headers: list[EvmHeader] = []
+    for response in responses:
+        try:
+            header = None if response.result is None else decode_block(bytes(response.result))
+            if header is not None and len(header.transactions) > _MAX_TRANSACTIONS:
+                raise MalformedBlock(f"more than {_MAX_TRANSACTIONS} transactions")
+        except MalformedBlock as error:
+            return headers, error
+        if header is None:
+            return headers, _NotHere()
+        headers.append(header)
+    return headers, None
+
+
+def _accept(
+    headers: Sequence[EvmHeader],
+    receipts: Mapping[int, _RawReceipts | None],
+    number: int,
+    parent_hash: bytes | None,
+    rules: BlockRules,
+) -> tuple[list[EvmBlockFacts], Exception | None]:
+    """Return the facts of the blocks before the first that is not accepted, and the error for that one.
+
+    number, parent_hash: of the first block.
+    """
+    accepted: list[EvmBlockFacts] = []
+    for place, header in enumerate(headers):
+        raw = receipts.get(place, _NO_RECEIPTS)
+        try:
+            decoded = None if raw is None else raw.decode()
+            if decoded is None:
+                return accepted, _NotHere()
+            block = block_facts(header, decoded, rules)
+            check_parents((block,), number + place, parent_hash)
+        except (MalformedBlock, BlockContradiction) as error:
+            return accepted, error
+        accepted.append(block)
+        parent_hash = block.hash
+    return accepted, None
+
+
+def _is_unknown_method(response: RpcResponse) -> bool:
+    return response.error is not None and response.error.code == METHOD_NOT_FOUND

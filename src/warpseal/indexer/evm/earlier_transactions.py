@@ -1,0 +1,69 @@
+"""Counts the transactions of the blocks before the first indexed one, behind all other calls of the chain."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.node import EvmNodeError
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.nodes import rpc_call
+from warpseal.node.json_values import quantity_or_none
+from warpseal.node.jsonrpc import RpcResponse
+
+COUNT: Final = "eth_getBlockTransactionCountByNumber"
+_BLOCKS_PER_WRITE: Final = 10_000
+_RETRY_S: Final = 60.0
+
+
+class EarlierTransactions:
+    """Counts while the chain is caught up; blocks that no node has stay uncounted until a node has them."""
+
+    def __init__(self, chain: EvmChainContext) -> None:
+        self._chain = chain
+
+    async def run(self) -> None:
+        """Count until every block before the first indexed one is counted."""
+        while self._chain.first_height is None:
+            await self._chain.wait_for_blocks()
+        up_to, _ = await self._chain.write(EvmIndexWriter.earlier_transactions)
+        while up_to < self._chain.first_height:
+            if not self._chain.is_caught_up:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            end = min(up_to + _BLOCKS_PER_WRITE, self._chain.first_height)
+            counts = await self._count(up_to, end)
+            if counts:
+                up_to += len(counts)
+                await self._chain.write(EvmIndexWriter.add_earlier_transactions, up_to, sum(counts))
+            else:
+                await asyncio.sleep(_RETRY_S)
+
+    async def _count(self, first: int, end: int) -> list[int]:
+        """Return the numbers of transactions of blocks from `first` on, as far as a node has them."""
+        try:
+            nodes = await self._chain.nodes.candidates()
+        except NodeUnavailable:
+            return []
+        for node in nodes:
+            end = min(end, first + node.batch_size(COUNT))
+            try:
+                calls = [rpc_call(COUNT, hex(height)) for height in range(first, end)]
+                counts = list(map(_count_in, await node.call(calls, is_background=True)))
+            except EvmNodeError:
+                continue
+            found = counts[: counts.index(None)] if None in counts else counts
+            if found:
+                return [count for count in found if count is not None]
+        return []
+
+
+def _count_in(response: RpcResponse) -> int | None:
+    try:
+        return None if response.result is None else quantity_or_none(msgspec.json.decode(response.result))
+    except (msgspec.MsgspecError, RecursionError):
+        return None

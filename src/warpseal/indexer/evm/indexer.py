@@ -1,0 +1,228 @@
+"""Indexes EVM chains side by side, each with its own nodes, thread and database, so that none delays another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
+
+from warpseal.chains.evm.checks import BlockRules
+from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
+from warpseal.evm_rpc.node import Sessions
+from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.evm_rpc.sockets import EvmSockets
+from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.database import rebuild_hint
+from warpseal.index.evm.database import writing_evm_index
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.index.settings import IndexSettings
+from warpseal.indexer.chain_indexer import ChainIndexer
+from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
+from warpseal.indexer.evm.caller import EvmCaller
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.contracts import ask_erc721
+from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
+from warpseal.indexer.evm.new_heads import NewHeads
+from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.indexer.evm.sync import EvmChainSync
+from warpseal.indexer.settings import IndexerSettings
+from warpseal.node.endpoint import EvmChain
+from warpseal.runtime.locks import WorkerThreads
+from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
+from warpseal.runtime.settings import MEBIBYTE
+from warpseal.store.url import StoreUrl
+from warpseal.warp.ids import ChainID, id_text
+
+log = logging.getLogger(__name__)
+
+LoadRules = Callable[[ChainID], Awaitable[BlockRules]]
+"""Returns what the headers of a chain say, by the upgrade times of its network. Raises NodeUnavailable."""
+
+_MIN_CACHE_BYTES: Final = 8 * MEBIBYTE
+_OPEN_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
+_TASK_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
+_REBUILD_STEP_S: Final = 1.0
+_REQUEST_POLL_S: Final = 0.5
+
+
+class BackgroundTask(Protocol):
+    """Work for one chain behind its indexing."""
+
+    async def run(self) -> None:
+        """Work until nothing is left, or cancelled."""
+        ...
+
+
+BuildTasks = Callable[[EvmChainContext, EvmCaller], Iterable[BackgroundTask]]
+
+
+@dataclass(frozen=True, slots=True)
+class EvmIndexerParts:
+    """What all chains share. locate: returns the URL of a chain's index; raises StartupError."""
+
+    sessions: Sessions
+    rpc: EvmRpcSettings
+    index: IndexSettings
+    indexer: IndexerSettings
+    locate: Callable[[ChainID], StoreUrl]
+    load_rules: LoadRules
+    build_tasks: BuildTasks
+
+
+class EvmIndexer:
+    """All indexed EVM chains. Chains may be added while it runs."""
+
+    def __init__(self, chains: Iterable[EvmChain], parts: EvmIndexerParts) -> None:
+        self.chains: dict[ChainID, IndexedChain] = {}
+        self._parts = parts
+        self._added: asyncio.Queue[IndexedChain] = asyncio.Queue()
+        for chain in chains:
+            self.add(chain)
+
+    def add(self, chain: EvmChain) -> None:
+        """Index one more chain; a chain that is indexed already is left as it is."""
+        if chain.blockchain_id not in self.chains:
+            indexed = self.chains[chain.blockchain_id] = IndexedChain(chain, self._parts, lambda: len(self.chains))
+            self._added.put_nowait(indexed)
+
+    async def run(self) -> None:
+        """Index until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._log_progress())
+            while True:
+                tasks.create_task((await self._added.get()).run())
+
+    async def _log_progress(self) -> None:
+        while True:
+            await asyncio.sleep(self._parts.indexer.log_every_s)
+            for chain in self.chains.values():
+                if chain.indexer is not None and not chain.indexer.is_caught_up:
+                    log.info("indexing", extra=chain.indexer.as_fields())
+
+
+class IndexedChain:
+    """One chain. indexer: while its index is open."""
+
+    def __init__(self, chain: EvmChain, parts: EvmIndexerParts, count_chains: Callable[[], int]) -> None:
+        self.chain = chain
+        self.indexer: ChainIndexer[object] | None = None
+        self._parts = parts
+        self._count_chains = count_chains
+        self._name = id_text(chain.blockchain_id)
+
+    async def run(self) -> None:
+        """Index until cancelled. Every failure is of this chain alone, and is tried again."""
+        delays, failure = RetryDelays(_OPEN_RETRY), ""
+        while True:
+            try:
+                await self._run()
+            except* (StartupError, StoreDown) as errors:
+                reason = str(errors.exceptions[0])
+                if reason != failure:
+                    hint = {"hint": rebuild_hint(self._url())} if errors.subgroup(IndexDamaged) else {}
+                    log.error("index cannot be opened", extra={"chain": self._name, "reason": reason, **hint})
+                failure = reason
+            except* Exception:
+                log.exception("internal error, indexing stopped")
+            self.indexer = None
+            await asyncio.sleep(delays.next())
+
+    def _url(self) -> StoreUrl:
+        return self._parts.locate(self.chain.blockchain_id)
+
+    async def _run(self) -> None:
+        """Open the index and fill it. Raises StartupError, StoreDown if it cannot be opened."""
+        with ExitStack() as stack:
+            executor = stack.enter_context(WorkerThreads(1, f"evm-{self._name[:8]}"))
+            decoding = stack.enter_context(WorkerThreads(1, f"decode-{self._name[:8]}"))
+            loop = asyncio.get_running_loop()
+            writer = await loop.run_in_executor(executor, self._open_writer)
+            try:
+                nodes = ChainNodes(self.chain, self._parts.sessions, self._parts.rpc)
+                context = EvmChainContext(self.chain, nodes, writer, executor)
+                await self._rebuild(context)
+                await self._index(context, decoding)
+            finally:
+                await asyncio.shield(loop.run_in_executor(executor, writer.close))
+
+    def _open_writer(self) -> EvmIndexWriter:
+        settings, url = self._parts.index, self._url()
+        cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, self._count_chains()))
+        settings = replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
+        return EvmIndexWriter(writing_evm_index(url, settings, self.chain.blockchain_id), settings)
+
+    async def _rebuild(self, context: EvmChainContext) -> None:
+        """Derive rows that a schema change has dropped, before any block is read from a node."""
+        while (height := await context.write(EvmIndexWriter.rebuild, _REBUILD_STEP_S)) is not None:
+            waiting = f"owners and balances are being derived from stored transfers, now at height {height}"
+            await context.write(
+                EvmIndexWriter.write_status,
+                ChainStatus(self._name, 0, True, waiting=waiting, written_at=int(context.now())),
+            )
+
+    async def _index(self, context: EvmChainContext, decoding: Executor) -> None:
+        parts, settings = self._parts, self._parts.indexer
+        waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
+        retrier = Retrier(Backoff(settings.retry_first_s, settings.retry_cap_s), waiting)
+        caller = EvmCaller(context.nodes)
+
+        async def ask_interfaces(contracts: set[bytes]) -> Mapping[bytes, bool]:
+            return await retrier.call(partial(ask_erc721, caller, contracts, context.height))
+
+        source = EvmBlockSource(context.nodes, retrier, decoding)
+        load_rules = partial(parts.load_rules, context.chain_id)
+        sync = EvmChainSync(source, context, retrier, load_rules, ask_interfaces)
+        heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes.pool, parts.rpc))
+        self.indexer = ChainIndexer(
+            sync,
+            partial(context.write, EvmIndexWriter.write_status),
+            _is_bootstrapped,
+            retrier,
+            settings,
+            context.settings.first_height,
+            heads.wait,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.indexer.run())
+            tasks.create_task(context.nodes.run())
+            tasks.create_task(heads.run())
+            tasks.create_task(_watch_requests(context))
+            for task in (EarlierTransactions(context), *parts.build_tasks(context, caller)):
+                tasks.create_task(_keep_running(task, self._name))
+
+
+async def _is_bootstrapped() -> bool:
+    """Return True: a node that is not bootstrapped serves no EVM calls."""
+    return True
+
+
+async def _keep_running(task: BackgroundTask, chain: str) -> None:
+    """Run a task, again and again after failures, which never end the indexing."""
+    delays = RetryDelays(_TASK_RETRY)
+    while True:
+        try:
+            return await task.run()
+        except (StoreDown, NodeUnavailable) as error:
+            log.debug(
+                "background task waits", extra={"chain": chain, "task": type(task).__name__, "reason": str(error)}
+            )
+        except Exception:
+            log.exception("internal error of a background task", extra={"chain": chain, "task": type(task).__name__})
+        await asyncio.sleep(delays.next())
+
+
+async def _watch_requests(context: EvmChainContext) -> None:
+    """Wake the tasks that serve the requests of pages."""
+    while True:
+        with suppress(StoreDown):
+            has_contracts, has_tokens = await context.write(EvmIndexWriter.has_requests)
+            if has_contracts:
+                context.contracts_requested.set()
+            if has_tokens:
+                context.tokens_requested.set()
+        await asyncio.sleep(_REQUEST_POLL_S)

@@ -1,0 +1,100 @@
+"""How an EVM chain begins and continues: its blocks are read on the event loop and written on its thread."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from warpseal.chains.evm.checks import BlockRules
+from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.pool import ChainIdentity
+from warpseal.index.evm.records import EvmChainIdentity
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.indexer.blocks import IndexingStopped, StopReason
+from warpseal.indexer.chain_sync import ChainSync
+from warpseal.indexer.evm.block_reader import EvmBlockSource
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.runtime.retry import Retrier
+
+LoadRules = Callable[[], Awaitable[BlockRules]]
+"""Returns what the headers of the chain say, by the upgrade times of its network."""
+AskInterfaces = Callable[[set[bytes]], Awaitable[Mapping[bytes, bool]]]
+"""Returns whether each of these contracts is ERC-721 by ERC-165. Waits until nodes answer."""
+
+
+class EvmChainSync(ChainSync[EvmBlockFacts]):
+    """One EVM chain. ask_interfaces: for events that are of an NFT only if their contract is ERC-721."""
+
+    def __init__(
+        self,
+        source: EvmBlockSource,
+        context: EvmChainContext,
+        retrier: Retrier,
+        load_rules: LoadRules,
+        ask_interfaces: AskInterfaces,
+    ) -> None:
+        super().__init__(source, retrier)
+        self.name = context.name
+        self._blocks = source
+        self._context = context
+        self._load_rules = load_rules
+        self._ask_interfaces = ask_interfaces
+        self._last: tuple[int, bytes] | None = None
+
+    async def resume(self) -> int | None:
+        """Return to the last written block; an index of another chain, genesis or `from` is dropped."""
+        # A node may have learnt of an upgrade since the last time.
+        self._blocks.rules = await self._retrier.call(self._load_rules)
+        found = await self._retrier.call(self._identify)
+        identity = EvmChainIdentity(
+            self._context.chain_id,
+            found.chain_id,
+            bytes.fromhex(found.genesis_hash[2:]),
+            self._context.settings.first_height,
+        )
+        checkpoint = await self._context.write(EvmIndexWriter.start, identity)
+        if checkpoint is None:
+            self._last = None
+            return None
+        self._last = checkpoint.height, checkpoint.hash
+        self._context.first_height = checkpoint.first_height
+        await self._check_last(self._last)
+        self._context.note_written(self._last[0])
+        return self._last[0]
+
+    async def begin(self, wanted: int, tip: int) -> int:
+        """Begin at height `wanted`, or at the lowest above it whose receipts a node has."""
+        first = await super().begin(wanted, tip)
+        (block, *_) = await self._blocks.read(first, 1)
+        await self._context.write(EvmIndexWriter.begin, first, block.parent_hash)
+        self._context.first_height = first
+        return first
+
+    async def write(self, first_height: int, blocks: Sequence[EvmBlockFacts]) -> None:
+        last = self._last
+        if last is not None and blocks[0].parent_hash != last[1]:
+            await self._check_last(last)
+            detail = f"it names {blocks[0].parent_hash.hex()} as its parent, not {last[1].hex()}"
+            raise IndexingStopped(StopReason.WRONG_PARENT, first_height, detail)
+        contracts = await self._context.write(EvmIndexWriter.candidates, blocks)
+        if contracts:
+            interfaces = await self._ask_interfaces(contracts)
+            await self._context.write(EvmIndexWriter.set_interfaces, interfaces)
+        checkpoint = await self._context.write(EvmIndexWriter.write, blocks)
+        self._last = checkpoint.height, checkpoint.hash
+        self._context.note_written(checkpoint.height)
+
+    async def _identify(self) -> ChainIdentity:
+        await self._context.nodes.candidates()
+        if (identity := self._context.nodes.identity) is None:
+            raise NodeUnavailable("eth_chainId")
+        return identity
+
+    async def _check_last(self, last: tuple[int, bytes]) -> None:
+        """Raise IndexingStopped if nodes have another block than the last one that is written: accepted is final."""
+        height, known = last
+        other = await self._retrier.call(partial(self._blocks.find_other_hash, height, known))
+        if other is not None:
+            detail = f"a node has {other.hex()}, block {height} is {known.hex()} in the index"
+            raise IndexingStopped(StopReason.ANOTHER_HASH, height + 1, detail)
