@@ -11,23 +11,35 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError
+from warpseal.evm_rpc.node import open_sessions
+from warpseal.evm_rpc.served_l1s import ServedL1s
 from warpseal.history.aliases import PRIMARY_NAMES
 from warpseal.history.chains import ChainFreshness, PrimaryChain, PrimaryChains
 from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint
+from warpseal.index.evm.database import FOLDER as EVM_FOLDER
+from warpseal.index.evm.database import evm_index_url
 from warpseal.index.index import Index
+from warpseal.indexer.evm.caller import EvmCaller
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.contracts import ContractResolver
+from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
+from warpseal.indexer.evm.tracer import Tracer
 from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import Worker, open_worker_process
+from warpseal.node.endpoint import TraceMode
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.ipc import serve_commands
@@ -41,12 +53,12 @@ from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import hangup_signal, os_error_text, running, stop_signals, ungrouped, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import StoreUrl
-from warpseal.warp.ids import P_CHAIN
+from warpseal.warp.ids import P_CHAIN, ChainID
 
 log = logging.getLogger(__name__)
 
-OnOpened = Callable[[Worker, str], Awaitable[None]]
-"""Called once the worker has opened the index, with the line to announce."""
+OnOpened = Callable[[Worker | None, str], Awaitable[None]]
+"""Called once the worker, if there is one, has opened the index, with the line to announce."""
 
 LOCK_NAME: Final = "index.lock"
 SUFFIX: Final = "-indexer"
@@ -56,6 +68,9 @@ WRITER_SUFFIX: Final = "-indexer-writer"
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _NICENESS: Final = 19
+_CONNECTIONS_PER_EVM_NODE: Final = 16
+# Of public networks whose nodes do not report their upgrades; on Fuji the day of the upgrade.
+_HELICON_S: Final = {1: 1_790_089_200, 5: 1_785_196_800}
 
 
 async def run_index(
@@ -65,8 +80,10 @@ async def run_index(
 
     loggers: of this process; a daemon that runs on the same data folder sets their levels.
     """
-    if not config.indexer.chains:
-        raise StartupError('index-chains names no chain, so there is nothing to index: set it, for example to ["p"]')
+    if not config.indexer.chains and not config.node.has_evm_index:
+        raise StartupError(
+            'index-chains names no chain and no entry of evm-chains has "index": true, so there is nothing to index'
+        )
     if config.indexer.low_priority:
         _lower_priority()
     stopping, has_worker_exited = asyncio.Event(), False
@@ -76,10 +93,11 @@ async def run_index(
     with ungrouped(StartupError), profiling as profiler:
         profilers = PairedProfiler(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
 
-        async def on_opened(worker: Worker, line: str) -> None:
+        async def on_opened(worker: Worker | None, line: str) -> None:
             announce(line)
-            with suppress(CallRefused):
-                await profilers.join(worker.call)
+            if worker is not None:
+                with suppress(CallRefused):
+                    await profilers.join(worker.call)
 
         def on_worker_exit() -> None:
             nonlocal has_worker_exited
@@ -162,13 +180,31 @@ async def _index(
 ) -> None:
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(_open_upstream(config))
-        retrier = Retrier(_RETRY, {NodeUnavailable: "nodes"}, _log_unavailable)
-        network_id = await retrier.call(upstream.info.network_id)
-        genesis = _load_genesis(config, network_id)
-        network = await retrier.call(lambda: fetch_network(upstream, network_id, genesis))
+        network_id = await _new_retrier().call(upstream.info.network_id)
         folder = _network_folder(config, network_id)
         stack.enter_context(_locked(folder))
-        url = index_url(config.index, folder)
+        async with asyncio.TaskGroup() as tasks:
+            if config.node.has_evm_index:
+                tasks.create_task(_index_evm_chains(config, upstream, network_id, folder))
+            if config.indexer.chains:
+                tasks.create_task(_index_primary(config, loggers, upstream, network_id, on_opened, on_worker_exit))
+            else:
+                stack.enter_context(hangup_signal(loggers.reopen))
+                await on_opened(None, f"warpseal is indexing: network={network_id} index={folder / EVM_FOLDER}")
+
+
+async def _index_primary(
+    config: Config,
+    loggers: DaemonLoggers,
+    upstream: Upstream,
+    network_id: int,
+    on_opened: OnOpened,
+    on_worker_exit: Callable[[], None],
+) -> None:
+    async with AsyncExitStack() as stack:
+        genesis = _load_genesis(config, network_id)
+        network = await _new_retrier().call(lambda: fetch_network(upstream, network_id, genesis))
+        url = index_url(config.index, _network_folder(config, network_id))
         raw_genesis = None if genesis is None else genesis.raw
         opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
         worker = await stack.enter_async_context(open_worker_process(on_worker_exit))
@@ -177,6 +213,39 @@ async def _index(
         stack.enter_context(hangup_signal(loggers.reopen))
         await on_opened(worker, f"warpseal is indexing: network={network_id} index={url.redacted}")
         await Indexer(upstream, worker, config.indexer).run()
+
+
+async def _index_evm_chains(config: Config, upstream: Upstream, network_id: int, folder: Path) -> None:
+    rpc, node = replace(config.evm_rpc, connections_per_node=_CONNECTIONS_PER_EVM_NODE), config.node
+    async with open_sessions(rpc) as sessions:
+
+        async def load_rules(chain_id: ChainID) -> BlockRules:
+            return await _block_rules(upstream, network_id, chain_id)
+
+        def build_tasks(chain: EvmChainContext, caller: EvmCaller) -> list[BackgroundTask]:
+            tasks: list[BackgroundTask] = [ContractResolver(chain, caller)]
+            if chain.settings.traces is not TraceMode.OFF:
+                tasks.append(Tracer(chain))
+            return tasks
+
+        locate = partial(evm_index_url, config.index, folder)
+        parts = EvmIndexerParts(sessions, rpc, config.index, config.indexer, locate, load_rules, build_tasks)
+        indexer = EvmIndexer(node.indexed_evm_chains, parts)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(indexer.run())
+            if node.index_l1s_at is not None:
+                known = [chain.blockchain_id for chain in node.evm_chains]
+                subnet_ids, blockchains_of = config.validators.tracked_subnet_ids, upstream.platform.blockchains_of
+                served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, known, sessions, rpc)
+                tasks.create_task(served.run(indexer.add))
+
+
+async def _block_rules(upstream: Upstream, network_id: int, chain_id: ChainID) -> BlockRules:
+    """Return the rules of a chain: the C-Chain executes behind acceptance from Helicon on. Raises NodeUnavailable."""
+    if chain_id != (await upstream.view.primary_chains(network_id)).c:
+        return BlockRules()
+    times = await upstream.info.upgrades()
+    return BlockRules(times.get("helicon", _HELICON_S.get(network_id)))
 
 
 async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> None:
@@ -201,6 +270,10 @@ def _load_genesis(config: Config, network_id: int) -> PGenesis | None:
     if genesis is None:
         log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")
     return genesis
+
+
+def _new_retrier() -> Retrier:
+    return Retrier(_RETRY, {NodeUnavailable: "nodes"}, _log_unavailable)
 
 
 def _log_unavailable(error: Exception, delay_s: float) -> None:

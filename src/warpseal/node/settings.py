@@ -275,3 +275,13 @@ class NodeSettings:
         "URL|JSON",
         group=Group.EVM,
     )
+
+    @property
+    def indexed_evm_chains(self) -> tuple[EvmChain, ...]:
+        """The configured EVM chains that are indexed."""
+        return tuple(chain for chain in self.evm_chains if chain.index is not None)
+
+    @property
+    def has_evm_index(self) -> bool:
+        """Whether EVM chains are indexed, or may be found to be."""
+        return bool(self.indexed_evm_chains) or self.index_l1s_at is not None

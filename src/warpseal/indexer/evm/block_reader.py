@@ -31,7 +31,7 @@ from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, Resource, rpc_call
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcResponse
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
 
@@ -61,18 +61,20 @@ class _NotHere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _RawReceipts:
-    """The receipts of a block as a node returned them: one result, or a result for each transaction."""
+    """The receipts of a block as a node returned them: in one response, or in one for each transaction."""
 
-    results: tuple[msgspec.Raw, ...]
+    responses: tuple[RpcResponse, ...]
     is_whole: bool
 
     def decode(self) -> tuple[EvmReceipt, ...] | None:
-        """Return the receipts; None if one is null. Raises MalformedBlock."""
+        """Return the receipts; None if the node lacks one. Raises MalformedBlock."""
+        results = [result for response in self.responses if (result := _result_of(response)) is not None]
+        if len(results) < len(self.responses):
+            return None
         if self.is_whole:
-            return decode_receipts(bytes(self.results[0]))
-        receipts = tuple(decode_receipt(bytes(result)) for result in self.results)
-        found = tuple(receipt for receipt in receipts if receipt is not None)
-        return found if len(found) == len(receipts) else None
+            return decode_receipts(bytes(results[0]))
+        receipts = [receipt for result in results if (receipt := decode_receipt(bytes(result))) is not None]
+        return tuple(receipts) if len(receipts) == len(results) else None
 
 
 _NO_RECEIPTS: Final = _RawReceipts((), False)
@@ -168,8 +170,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         Raises if that is the first of them: EvmNodeError, _NotHere, MalformedBlock, BlockContradiction.
         """
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
-        results = [response.result for response in responses if response.result is not None]
-        headers, fault = await self._run(partial(_decode_headers, responses), results)
+        headers, fault = await self._run(partial(_decode_headers, responses), responses)
         if not headers and isinstance(fault, _NotHere):
             self._learn(node, Resource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
@@ -178,8 +179,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             raw = await self._read_receipts(node, part, first + len(blocks))
             parent = blocks[-1].hash if blocks else None
             accept = partial(_accept, part, raw, first + len(blocks), parent, self.rules)
-            results = [result for receipts in raw.values() if receipts is not None for result in receipts.results]
-            accepted, receipt_fault = await self._run(accept, results)
+            answers = [response for receipts in raw.values() for response in receipts.responses]
+            accepted, receipt_fault = await self._run(accept, answers)
             blocks += accepted
             if receipt_fault is not None:
                 if isinstance(receipt_fault, _NotHere) and not blocks:
@@ -192,33 +193,23 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
     async def _read_receipts(
         self, node: ChainNode, headers: Sequence[EvmHeader], first: int
-    ) -> dict[int, _RawReceipts | None]:
-        """Return the receipts of blocks from height `first` on by their place; None: the node lacks them.
-
-        Raises EvmNodeError.
-        """
+    ) -> dict[int, _RawReceipts]:
+        """Return the receipts of blocks from height `first` on by their place. Raises EvmNodeError."""
         places = [place for place, header in enumerate(headers) if header.transactions]
         if not places:
             return {}
         if BLOCK_RECEIPTS not in node.lacks_methods:
             responses = await node.call([rpc_call(BLOCK_RECEIPTS, hex(first + place)) for place in places])
-            if not any(_is_unknown_method(response) for response in responses):
+            if not any(map(_is_unknown_method, responses)):
                 return {
-                    place: None if response.result is None else _RawReceipts((response.result,), True)
-                    for place, response in zip(places, responses, strict=True)
+                    place: _RawReceipts((response,), True) for place, response in zip(places, responses, strict=True)
                 }
             node.lacks_methods[BLOCK_RECEIPTS] = True
         calls = [(place, rpc_call(RECEIPT, tx_hash)) for place in places for tx_hash in headers[place].transactions]
-        found: dict[int, list[msgspec.Raw] | None] = {place: [] for place in places}
+        found: dict[int, list[RpcResponse]] = {place: [] for place in places}
         for (place, _), response in zip(calls, await node.call([call for _, call in calls]), strict=True):
-            results = found[place]
-            if response.result is None:
-                found[place] = None
-            elif results is not None:
-                results.append(response.result)
-        return {
-            place: None if results is None else _RawReceipts(tuple(results), False) for place, results in found.items()
-        }
+            found[place].append(response)
+        return {place: _RawReceipts(tuple(responses), False) for place, responses in found.items()}
 
     async def _node_has(self, node: ChainNode, height: int) -> bool:
         """Return whether a node has a block and its receipts, or those of the next block with transactions."""
@@ -259,9 +250,10 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         if height < (node.head or 0) - _HEAD_MARGIN:
             node.note_missing(resource, height)
 
-    async def _run(self, function: Callable[[], T], results: Iterable[msgspec.Raw]) -> T:
-        """Return what a function returns, which runs on the thread if the results that it decodes are large."""
-        if sum(memoryview(result).nbytes for result in results) <= INLINE_BYTES:
+    async def _run(self, function: Callable[[], T], responses: Iterable[RpcResponse]) -> T:
+        """Return what a function returns, which runs on the thread if the responses that it decodes are large."""
+        sizes = (memoryview(response.result).nbytes for response in responses if response.result is not None)
+        if sum(sizes) <= INLINE_BYTES:
             return function()
         return await asyncio.get_running_loop().run_in_executor(self._decoding, function)
 
@@ -271,7 +263,8 @@ def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], 
     headers: list[EvmHeader] = []
     for response in responses:
         try:
-            header = None if response.result is None else decode_block(bytes(response.result))
+            result = _result_of(response)
+            header = None if result is None else decode_block(bytes(result))
             if header is not None and len(header.transactions) > _MAX_TRANSACTIONS:
                 raise MalformedBlock(f"more than {_MAX_TRANSACTIONS} transactions")
         except MalformedBlock as error:
@@ -284,7 +277,7 @@ def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], 
 
 def _accept(
     headers: Sequence[EvmHeader],
-    receipts: Mapping[int, _RawReceipts | None],
+    receipts: Mapping[int, _RawReceipts],
     number: int,
     parent_hash: bytes | None,
     rules: BlockRules,
@@ -297,7 +290,7 @@ def _accept(
     for place, header in enumerate(headers):
         raw = receipts.get(place, _NO_RECEIPTS)
         try:
-            decoded = None if raw is None else raw.decode()
+            decoded = raw.decode()
             if decoded is None:
                 return accepted, _NotHere()
             block = block_facts(header, decoded, rules)
@@ -307,6 +300,13 @@ def _accept(
         accepted.append(block)
         parent_hash = block.hash
     return accepted, None
+
+
+def _result_of(response: RpcResponse) -> msgspec.Raw | None:
+    """Return the result of a response; None for an error: the node lacks it. Raises MalformedBlock."""
+    if response is UNREADABLE:
+        raise MalformedBlock("the answer of the node is no JSON-RPC response")
+    return response.result
 
 
 def _is_unknown_method(response: RpcResponse) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
@@ -219,10 +219,6 @@ async def _keep_running(task: BackgroundTask, chain: str) -> None:
 async def _watch_requests(context: EvmChainContext) -> None:
     """Wake the tasks that serve the requests of pages."""
     while True:
-        with suppress(StoreDown):
-            has_contracts, has_tokens = await context.write(EvmIndexWriter.has_requests)
-            if has_contracts:
-                context.contracts_requested.set()
-            if has_tokens:
-                context.tokens_requested.set()
+        context.contracts_requested.set()
+        context.tokens_requested.set()
         await asyncio.sleep(_REQUEST_POLL_S)

@@ -27,6 +27,7 @@ from warpseal.node.jsonrpc import (
     LIMIT_EXCEEDED,
     REQUEST_TIMED_OUT,
     RESPONSE_TOO_LARGE,
+    UNREADABLE,
     RpcCall,
     RpcResponse,
     decode_responses,
@@ -43,6 +44,7 @@ _MAX_SINGLE_BYTES: Final = 64 * MEBIBYTE
 _FIRST_BATCH: Final = 32
 # A node may accept larger batches after its next start, and may have blocks that it did not have.
 _RELEARN_S: Final = 600.0
+_REGROW_S: Final = 60.0
 _CHECK_S: Final = 2.0
 # Other nodes are not waited for longer if one has reported its head.
 _HEAD_TIMEOUT_S: Final = 0.5
@@ -90,6 +92,7 @@ class BatchSize:
 
     def __init__(self) -> None:
         self.value = _FIRST_BATCH
+        self._too_large: TTLCache[str, int] = TTLCache(1, _REGROW_S)
         self._refused: TTLCache[str, int] = TTLCache(1, _RELEARN_S)
 
     def learn(self, count: int, size_bytes: int, seconds: float) -> None:
@@ -101,16 +104,18 @@ class BatchSize:
             self._set(min(good, 2 * self.value))
 
     def halve(self, count: int) -> None:
-        """Note that `count` calls were too many for this answer."""
+        """Note that `count` calls were too many for this answer; batches stay smaller for a while."""
+        self._too_large[""] = count
         self._set(count // 2)
 
     def refuse(self, count: int) -> None:
         """Note that the node accepts no batch of `count` calls, whatever the answer."""
-        self._refused["size"] = count
+        self._refused[""] = count
         self._set(count // 2)
 
     def _set(self, value: int) -> None:
-        self.value = max(1, min(value, MAX_BATCH, self._refused.get("size", MAX_BATCH + 1) - 1))
+        bounds = (bound.get("", MAX_BATCH + 1) - 1 for bound in (self._too_large, self._refused))
+        self.value = max(1, min(value, *bounds))
 
 
 class ChainNode:
@@ -207,15 +212,15 @@ class ChainNode:
         return True
 
     def _complete(self, calls: Sequence[RpcCall], reply: EvmNodeReply, size: BatchSize) -> list[RpcResponse]:
-        """Return the responses before the first that says that the batch is too large."""
+        """Return the responses before the first that says that the batch is too large, or that cannot be read."""
         decoded = decode_responses(reply.body, range(len(calls)))
         responses: list[RpcResponse] = []
         for number, response in decoded.items():
             code = None if response.error is None else response.error.code
             if code == LIMIT_EXCEEDED:
                 raise self._failed(EvmErrorKind.BUSY)
-            if code in _TOO_MUCH and len(calls) > 1:
-                size.halve(max(2, 2 * number) if number else len(calls))
+            if len(calls) > 1 and (code in _TOO_MUCH or response is UNREADABLE):
+                size.halve(2 * number if number else len(calls))
                 break
             responses.append(response)
         return responses
@@ -227,7 +232,7 @@ class ChainNode:
 
     async def _allowed_per_s(self) -> int | None:
         """Return the calls per second of this node; None: no limit, since it is at a private address."""
-        if self._calls_per_s is None and not await _is_private(self._endpoint):
+        if self._calls_per_s is None and not await is_private(self._endpoint):
             self._calls_per_s = DEFAULT_CALLS_PER_S
         return self._calls_per_s
 
@@ -304,7 +309,7 @@ def _json_value(result: msgspec.Raw) -> object:
         return None
 
 
-async def _is_private(endpoint: NodeEndpoint) -> bool:
+async def is_private(endpoint: NodeEndpoint) -> bool:
     """Return whether every address of a node is private. A name that cannot be resolved counts as public."""
     url = endpoint.url("")
     try:

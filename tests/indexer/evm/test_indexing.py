@@ -1,0 +1,291 @@
+"""Indexing of EVM chains from real HTTP nodes: recorded chains, and what nodes lack, refuse or get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.indexer.evm_chains import MadeUpChain, ServedChain, Tx, nft_blocks, recorded_chain, transfer_blocks
+from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
+
+from tests.eventually import until
+from tests.indexer.evm.indexing import SETTINGS, entry, indexing, rows, written_hashes
+from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, is_private
+from warpseal.node.endpoint import EvmIndexing, NodeEndpoint, TraceMode
+
+
+def changed(chain: ServedChain, height: int, change: dict[str, object]) -> bytes:
+    """Return the header of a block with other fields."""
+    return json.dumps({**json.loads(chain.headers[height]), **change}).encode()
+
+
+def sparse_chain(blocks: int, every: int = 4, seed: int = 3) -> ServedChain:
+    """Return a chain of which every fourth block has a transaction."""
+    made = MadeUpChain(seed, has_roots=False)
+    for number in range(1, blocks + 1):
+        made.add([] if number % every else [Tx(made.address("a"), made.address("b"))])
+    return made.chain
+
+
+@pytest.mark.parametrize("name", ["c-chain", "l1-0", "l1-1"])
+@pytest.mark.parametrize("network", ["localnet", "helicon"])
+async def test_a_recorded_chain_is_indexed_to_its_head(tmp_path: Path, network: str, name: str) -> None:
+    chain = recorded_chain(network, name)
+    helicon = 0 if (network, name) == ("helicon", "c-chain") else None
+    node = EvmReplayNode(chain)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)], helicon=helicon) as index:
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+    counts = [len(json.loads(header)["transactions"]) for header in chain.headers]
+    assert [row[0] for row in rows(tmp_path, chain, "SELECT tx_count FROM blocks ORDER BY number")] == counts
+
+
+@pytest.mark.parametrize("limit", list(BatchLimit))
+async def test_batches_shrink_to_what_a_node_accepts(tmp_path: Path, limit: BatchLimit) -> None:
+    chain = transfer_blocks(60, has_roots=False)
+    node = EvmReplayNode(chain, most_in_batch=5, batch_limit=limit)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+    # A batch is halved until it fits, and the node is not asked for more again and again.
+    assert sum(size > 5 for size in node.batch_sizes) < 24
+
+
+def test_a_batch_follows_the_size_and_the_time_of_the_answers() -> None:
+    size = BatchSize()
+    assert size.value == 32
+    for _ in range(10):
+        size.learn(size.value, 1_000 * size.value, 0.01)
+    assert size.value == MAX_BATCH
+    size.learn(MAX_BATCH, 40 * 1024 * 1024, 0.5)
+    assert size.value == 100
+    size.learn(100, 1_000, 4.0)
+    assert size.value == 25
+    size.halve(25)
+    assert size.value == 12
+    size.refuse(8)
+    assert size.value == 4
+    size.learn(4, 100, 0.001)
+    assert size.value == 7
+
+
+async def test_receipts_are_read_one_by_one_from_a_node_without_block_receipts(tmp_path: Path) -> None:
+    chain = nft_blocks(6, txs=3)
+    node = EvmReplayNode(chain, has_block_receipts=False)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+    # The first ones are read twice: to see whether the node has them.
+    assert node.asked["eth_getTransactionReceipt"] == 36
+    assert node.asked["eth_getBlockReceipts"] == 6
+
+
+async def test_an_index_begins_later_if_no_node_has_the_beginning(tmp_path: Path) -> None:
+    chain = sparse_chain(400)
+    nodes = EvmReplayNode(chain, first=150, first_receipts=290), EvmReplayNode(chain, first=150, first_receipts=210)
+    async with serving_evm(*nodes), indexing(tmp_path, [entry(chain, *nodes)]) as index:
+        await index.until_at(chain, chain.tip)
+    written = written_hashes(tmp_path, chain)
+    # The receipts of block 208 are gone; the blocks up to 211 have no transactions.
+    assert min(written) in range(209, 213)
+    assert written == dict(list(enumerate(chain.hashes))[min(written) :])
+    assert rows(tmp_path, chain, "SELECT first_height FROM chain") == [(min(written),)]
+
+
+async def test_a_node_that_has_receipts_serves_where_another_one_lacks_them(tmp_path: Path) -> None:
+    chain = transfer_blocks(300, has_roots=False)
+    pruned, archive = EvmReplayNode(chain, first_receipts=250), EvmReplayNode(chain, tip=200)
+    async with serving_evm(pruned, archive), indexing(tmp_path, [entry(chain, pruned, archive)]) as index:
+        await until(lambda: index.height(chain) == 200)
+        archive.tip = 260
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+async def test_receipts_that_are_not_there_yet_are_waited_for(tmp_path: Path) -> None:
+    chain = transfer_blocks(20, has_roots=False)
+    node = EvmReplayNode(chain, tip_receipts=12)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
+        status = await index.until_status(chain, lambda status: "no node has the next block" in status.waiting)
+        assert (index.height(chain), status.stopped) == (12, "")
+        node.answers["eth_getBlockReceipts"] = LENGTH_MISMATCH
+        node.tip_receipts = None
+        asked = node.asked["eth_getBlockReceipts"]
+        await until(lambda: node.asked["eth_getBlockReceipts"] > asked + 5)
+        assert index.height(chain) == 12
+        del node.answers["eth_getBlockReceipts"]
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+@pytest.mark.parametrize(
+    ("height", "receipts", "reason"),
+    [
+        (7, b"[]", "wrong_receipt_count"),
+        (7, 8, "receipt_of_another_block"),
+        (7, b'{"a":', "undecodable_block"),
+        (7, b"[" * 100_000, "undecodable_block"),
+    ],
+)
+async def test_a_chain_stops_with_the_reason_if_no_node_has_right_receipts(
+    tmp_path: Path, height: int, receipts: bytes | int, reason: str
+) -> None:
+    chain = transfer_blocks(20, has_roots=False)
+    node = EvmReplayNode(chain)
+    node.receipts[height] = chain.receipts[receipts] if isinstance(receipts, int) else receipts
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
+        status = await index.until_stopped(chain)
+        assert (status.stopped, status.stopped_at, index.height(chain)) == (reason, height, height - 1)
+        node.receipts.clear()
+        await index.until_at(chain, chain.tip)
+        await index.until_status(chain, lambda status: not status.stopped)
+
+
+async def test_gas_and_bloom_are_compared_unless_the_chain_executes_behind_acceptance(tmp_path: Path) -> None:
+    chain = transfer_blocks(10, has_roots=False)
+    headers = {4: changed(chain, 4, {"gasUsed": "0x1"}), 6: changed(chain, 6, {"logsBloom": "0x" + "0" * 512})}
+    for height, reason in ((4, "wrong_gas"), (6, "wrong_bloom")):
+        node = EvmReplayNode(chain, headers={height: headers[height]})
+        async with serving_evm(node), indexing(tmp_path / reason, [entry(chain, node)]) as index:
+            status = await index.until_stopped(chain)
+            assert (status.stopped, status.stopped_at) == (reason, height)
+    node = EvmReplayNode(chain, headers=headers)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)], helicon=0) as index:
+        await index.until_at(chain, chain.tip)
+
+
+async def test_another_node_is_asked_if_a_nodes_blocks_cannot_be_right(tmp_path: Path) -> None:
+    chain = transfer_blocks(40, has_roots=False)
+    nodes = EvmReplayNode(chain, receipts=dict.fromkeys(range(10, 41), b"[]")), EvmReplayNode(chain)
+    async with serving_evm(*nodes), indexing(tmp_path, [entry(chain, *nodes)]) as index:
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+def forked(chain: ServedChain, height: int, seed: int) -> ServedChain:
+    """Return a chain with other blocks from a height on."""
+    other = transfer_blocks(chain.tip, seed, has_roots=False)
+    joined = changed(other, height, {"parentHash": chain.hashes[height - 1]})
+    return replace(
+        chain,
+        headers=[*chain.headers[:height], joined, *other.headers[height + 1 :]],
+        receipts=[*chain.receipts[:height], *other.receipts[height:]],
+        hashes=[*chain.hashes[:height], *other.hashes[height:]],
+    )
+
+
+async def test_a_chain_stops_if_two_nodes_disagree_and_goes_on_with_a_third(tmp_path: Path) -> None:
+    chain = transfer_blocks(40, has_roots=False)
+    fork = forked(chain, 25, seed=9)
+    nodes = EvmReplayNode(fork), EvmReplayNode(chain), EvmReplayNode(chain)
+    async with serving_evm(*nodes):
+        async with indexing(tmp_path / "two", [entry(chain, *nodes[:2])]) as index:
+            status = await index.until_stopped(chain)
+            assert status.stopped == "nodes_disagree"
+            assert fork.hashes[40][2:] in status.detail
+            assert chain.hashes[40][2:] in status.detail
+        async with indexing(tmp_path, [entry(chain, *nodes)]) as index:
+            await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+async def test_another_hash_at_a_known_height_stops_the_chain(tmp_path: Path) -> None:
+    chain = transfer_blocks(40, has_roots=False)
+    node = EvmReplayNode(chain, tip=30)
+    async with serving_evm(node):
+        async with indexing(tmp_path, [entry(chain, node)]) as index:
+            await until(lambda: index.height(chain) == 30)
+            node.chain = forked(chain, 25, seed=9)
+            node.tip = 40
+            status = await index.until_stopped(chain)
+            assert (status.stopped, status.stopped_at) == ("another_hash", 31)
+        # It stays stopped, also if the node has no newer block after a restart.
+        node.tip = 30
+        async with indexing(tmp_path, [entry(chain, node)]) as index:
+            status = await index.until_status(chain, lambda status: bool(status.stopped and status.node_height == 0))
+            assert status.stopped == "another_hash"
+    assert written_hashes(tmp_path, chain) == dict(list(enumerate(chain.hashes))[:31])
+
+
+async def test_a_chain_with_another_genesis_or_from_is_indexed_again(tmp_path: Path) -> None:
+    chain = transfer_blocks(30, has_roots=False)
+    node = EvmReplayNode(chain)
+    async with serving_evm(node):
+        async with indexing(tmp_path, [entry(chain, node)]) as index:
+            await index.until_at(chain, chain.tip)
+        later = EvmIndexing(first_height=12, traces=TraceMode.OFF)
+        async with indexing(tmp_path, [entry(chain, node, index=later)]) as index:
+            await until(lambda: rows(tmp_path, chain, "SELECT min(number) FROM blocks") == [(12,)])
+            await until(lambda: rows(tmp_path, chain, "SELECT max(number) FROM blocks") == [(30,)])
+            await until(lambda: rows(tmp_path, chain, "SELECT counted_to, counted_txs FROM chain") == [(12, 11)])
+        node.chain = other = replace(transfer_blocks(5, 2, has_roots=False), blockchain_id=chain.blockchain_id)
+        async with indexing(tmp_path, [entry(chain, node)]) as index:
+            await index.until_at(chain, other.tip)
+            assert written_hashes(tmp_path, chain) == dict(enumerate(other.hashes))
+
+
+async def test_an_endless_answer_ends_a_call_and_another_node_serves(tmp_path: Path) -> None:
+    chain = transfer_blocks(20, has_roots=False)
+    endless, good = EvmReplayNode(chain), EvmReplayNode(chain)
+    async with serving_evm(endless, good), indexing(tmp_path, [entry(chain, endless, good)]) as index:
+        endless.is_endless = True
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
+    chain = transfer_blocks(20, has_roots=False)
+    node = EvmReplayNode(chain, tip=3)
+    slow = replace(SETTINGS, poll_s=3_600.0)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node, ws=True)], settings=slow) as index:
+        await until(lambda: index.height(chain) == 3)
+        await until(lambda: node.asked["eth_subscribe"])
+        for height in (4, 5, 6):
+            await node.add_to_tip()
+            await until(lambda height=height: index.height(chain) == height)  # type: ignore[misc]
+        asked = node.asked["eth_blockNumber"]
+    assert asked < 20
+
+
+async def test_a_stop_or_a_slow_node_of_one_chain_delays_no_other(tmp_path: Path) -> None:
+    chains = [transfer_blocks(20, seed, has_roots=False) for seed in (1, 2, 3)]
+    stopped, slow, good = (EvmReplayNode(chain) for chain in chains)
+    stopped.receipts[1] = b"[]"
+    slow.delay_s = 3_600.0
+    async with serving_evm(stopped, slow, good):
+        entries = [entry(chain, node) for chain, node in zip(chains, (stopped, slow, good), strict=True)]
+        async with indexing(tmp_path, entries) as index:
+            await index.until_at(chains[2], 20)
+            assert (await index.until_stopped(chains[0])).stopped == "wrong_receipt_count"
+
+
+async def test_calls_to_a_public_node_keep_to_the_rate_and_count_batch_entries(tmp_path: Path) -> None:
+    chain = transfer_blocks(60, has_roots=False)
+    node = EvmReplayNode(chain)
+    limited = EvmIndexing(traces=TraceMode.OFF, calls_per_s=100)
+    clock = asyncio.get_running_loop().time
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node, index=limited)]) as index:
+        started_at = clock()
+        await index.until_at(chain, chain.tip)
+        calls, seconds = node.asked.total(), clock() - started_at
+    assert max(node.batch_sizes) <= 100
+    # More than one second's calls can be on their way, but not more.
+    assert 120 < calls <= 100 * (seconds + 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://127.0.0.1:9650", True),
+        ("http://[::1]:9650", True),
+        ("http://10.1.2.3", True),
+        ("http://192.168.0.1", True),
+        ("https://8.8.8.8", False),
+        ("https://[2606:4700::1111]", False),
+    ],
+)
+async def test_only_nodes_at_private_addresses_have_no_rate_of_their_own(url: str, expected: bool) -> None:
+    assert await is_private(NodeEndpoint(url)) is expected
