@@ -46,7 +46,7 @@ async def serve(
     SIGHUP opens the log files again.
 
     announce: called with the URLs of the API and of the metrics page once both ports listen. loggers: those
-    whose levels the node API shows and changes. index_command: starts the index process if index-chains names a chain;
+    whose levels the node API shows and changes. index_command: starts the index process if a chain is indexed;
     empty: another service manager starts it.
     """
     stopping = asyncio.Event()
@@ -100,7 +100,7 @@ async def _serve(
     failures: list[StartupError] = []
 
     def start_indexer() -> None:
-        if config.indexer.chains and index_command:
+        if (config.indexer.chains or config.node.has_evm_index) and index_command:
             tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
 
     async def start() -> None:

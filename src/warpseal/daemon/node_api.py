@@ -22,9 +22,10 @@ from warpseal.history.aliases import (
     read_aliases,
 )
 from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
-from warpseal.indexer.status import IndexStatus
+from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
+from warpseal.ops.health.check import CheckOutcome, HealthCheck
 from warpseal.ops.health.daemon_checks import (
     PeerTraffic,
     clock_check,
@@ -141,8 +142,10 @@ class NodeApi:
             router_check(traffic, now),
             clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
         )
-        if config.indexer.chains:
+        if self._has_indexer:
             self.health.register(indexer_check(self._control_server.silence_s, config.health, index.stopped_chains))
+        if config.node.has_evm_index:
+            self.health.register(evm_index_check(index.evm))
         network.subscribe(lambda node_id, connected: self.health.trigger())
         services.heights.watch(self.health.trigger)
         services.followed.watch(self.health.trigger)
@@ -160,7 +163,7 @@ class NodeApi:
         with self._held:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.health.run())
-                if self._config.indexer.chains:
+                if self._has_indexer:
                     tasks.create_task(self._control_server.run())
 
     async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:
@@ -190,6 +193,10 @@ class NodeApi:
         elif named != chain_id:
             fields = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(named)}
             log.warning("two chains have the same EVM chain id", extra=fields)
+
+    @property
+    def _has_indexer(self) -> bool:
+        return bool(self._config.indexer.chains) or self._config.node.has_evm_index
 
     def _indexed(self, index: IndexStatus) -> Iterator[FollowedChain]:
         """Yield the chains that only the index follows. Readiness does not wait for them: they may take days."""
@@ -239,6 +246,16 @@ def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> ChainProgress
         return ChainProgress(None, note.node_height if note is not None else None, None, stopped, is_backfilling=True)
     is_catching_up = note is not None and note.rate_blocks_s is not None
     return ChainProgress(fresh.height, fresh.node_height, fresh.block_id, stopped, is_catching_up)
+
+
+def evm_index_check(status: EvmIndexStatus) -> HealthCheck:
+    """Return the check of the indexes of EVM chains, which reads the status of each; it fails for a stopped chain."""
+
+    async def run() -> CheckOutcome:
+        await status.refresh()
+        return CheckOutcome(status.as_json(), "; ".join(status.stopped_chains()) or None)
+
+    return HealthCheck("evm-index", run)
 
 
 def _traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:

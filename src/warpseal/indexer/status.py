@@ -2,38 +2,101 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warpseal.errors import IndexDamaged
+from warpseal.errors import IndexDamaged, StoreDown
 from warpseal.history.chains import ChainFreshness, PrimaryChain
+from warpseal.history.evm import EvmFreshness
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.metrics.samples import IndexSample
 
 if TYPE_CHECKING:
+    from warpseal.index.evm.reader import EvmIndex
     from warpseal.index.index import Index
 
 
+@dataclass(frozen=True, slots=True)
+class EvmChainReport:
+    """What the index of an EVM chain said when it was read last. fault: why it could not be read, else ""."""
+
+    freshness: EvmFreshness | None = None
+    status: ChainStatus | None = None
+    fault: str = ""
+
+
+class EvmIndexStatus:
+    """The status of the EVM chains, read by `refresh`: there may be many, so they are not read all the time.
+
+    indexes: returns them by blockchain id as text. now: Unix seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self.indexes: Callable[[], Mapping[str, EvmIndex]] = dict
+        self.reports: Mapping[str, EvmChainReport] = {}
+        self._now = now
+
+    async def refresh(self) -> None:
+        """Read the status of every chain."""
+        indexes = self.indexes()
+        reports = await asyncio.gather(*map(self._read, indexes.values()))
+        self.reports = dict(zip(indexes, reports, strict=True))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the chains with their heights, and what they wait for or why they stopped."""
+        body: dict[str, Any] = {}
+        for chain, report in self.reports.items():
+            body[chain] = _as_json(report.freshness, report.status)
+            if report.freshness is not None and report.freshness.traced_height is not None:
+                body[chain]["internalHeight"] = str(report.freshness.traced_height)
+            if report.fault:
+                body[chain]["waiting"] = report.fault
+        return body
+
+    def stopped_chains(self) -> list[str]:
+        """Return one sentence for each chain that stopped: where and why."""
+        statuses = [report.status for report in self.reports.values() if report.status is not None]
+        damaged = [
+            f"indexing {chain}: {report.fault}"
+            for chain, report in self.reports.items()
+            if report.fault.startswith(IndexDamaged.code)
+        ]
+        return damaged + [_describe_stop(status) for status in statuses if status.stopped]
+
+    def samples(self) -> Iterator[IndexSample]:
+        """Yield the metrics of each chain."""
+        for chain, report in self.reports.items():
+            yield _sample(chain, report.freshness, report.status, {}, self._now())
+
+    async def _read(self, index: EvmIndex) -> EvmChainReport:
+        try:
+            freshness, status = await index.freshness(), await index.status()
+        except IndexDamaged as error:
+            return EvmChainReport(fault=f"{IndexDamaged.code}: {error}")
+        except StoreDown as error:
+            return EvmChainReport(fault=f"the index cannot be read: {error.reason}")
+        if status is None:
+            return EvmChainReport(freshness, fault="the indexer has not begun with this chain")
+        return EvmChainReport(freshness, status.at(self._now()))
+
+
 class IndexStatus:
-    """Empty until `index` is set. now: Unix seconds."""
+    """Empty until `index` is set. evm: the status of the EVM chains. now: Unix seconds."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.index: Index | None = None
+        self.evm = EvmIndexStatus(now)
         self._now = now
 
     def extend(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of /ready with the status of the index; a stopped chain is listed under "degraded"."""
         extended = dict(body)
-        if self.index is None:
-            return extended
-        statuses = self._statuses(self.index)
-        freshness = {chain.chain: chain for chain in self.index.freshness()}
-        extended["index"] = {
-            chain.value: _as_json(freshness.get(chain), statuses.get(chain))
-            for chain in PrimaryChain
-            if chain in freshness or (chain in statuses and statuses[chain].waiting)
-        }
+        chains = {**self._primary_as_json(), **self.evm.as_json()}
+        if self.index is not None or chains:
+            extended["index"] = chains
         stopped = self.stopped_chains()
         if stopped:
             extended["degraded"] = [*extended.get("degraded", ()), *stopped]
@@ -44,17 +107,30 @@ class IndexStatus:
         statuses = self.index.chain_statuses().values() if self.index is not None else ()
         damage = self.index.damage() if self.index is not None else None
         damaged = [] if damage is None else [f"{IndexDamaged.code}: {IndexDamaged(damage)}"]
-        return damaged + [_describe_stop(status) for status in statuses if status.stopped]
+        primary = [_describe_stop(status) for status in statuses if status.stopped]
+        return damaged + primary + self.evm.stopped_chains()
 
     def samples(self) -> Iterable[IndexSample]:
         """Yield the metrics of each chain that is indexed, or that the indexer could not begin."""
+        yield from self.evm.samples()
         if self.index is None:
             return
         freshness = {chain.chain: chain for chain in self.index.freshness()}
         statuses, pages = self._statuses(self.index), self.index.page_counts()
         for chain in PrimaryChain:
             if chain in freshness or chain in statuses:
-                yield _sample(chain, freshness.get(chain), statuses.get(chain), pages.get(chain, {}), self._now())
+                yield _sample(chain.value, freshness.get(chain), statuses.get(chain), pages.get(chain, {}), self._now())
+
+    def _primary_as_json(self) -> dict[str, Any]:
+        if self.index is None:
+            return {}
+        statuses = self._statuses(self.index)
+        freshness = {chain.chain: chain for chain in self.index.freshness()}
+        return {
+            chain.value: _as_json(freshness.get(chain), statuses.get(chain))
+            for chain in PrimaryChain
+            if chain in freshness or (chain in statuses and statuses[chain].waiting)
+        }
 
     def _statuses(self, index: Index) -> dict[PrimaryChain, ChainStatus]:
         return {chain: status.at(self._now()) for chain, status in index.chain_statuses().items()}
@@ -66,15 +142,15 @@ def _describe_stop(status: ChainStatus) -> str:
 
 
 def _sample(
-    chain: PrimaryChain,
-    freshness: ChainFreshness | None,
+    chain: str,
+    freshness: ChainFreshness | EvmFreshness | None,
     status: ChainStatus | None,
     pages: Mapping[str, int],
     now: float,
 ) -> IndexSample:
     node_height = status.node_height if status is not None else None
     return IndexSample(
-        chain.value,
+        chain,
         None if freshness is None else freshness.height,
         freshness.node_height if freshness is not None else node_height,
         None if freshness is None else freshness.first_height,
@@ -87,7 +163,7 @@ def _sample(
     )
 
 
-def _as_json(freshness: ChainFreshness | None, status: ChainStatus | None) -> dict[str, Any]:
+def _as_json(freshness: ChainFreshness | EvmFreshness | None, status: ChainStatus | None) -> dict[str, Any]:
     body: dict[str, Any] = {}
     if freshness is not None:
         body["height"] = str(freshness.height)
