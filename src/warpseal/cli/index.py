@@ -113,11 +113,13 @@ def _describe_evm_index(location: EvmIndexLocation, config: Config) -> dict[str,
         internal = report.freshness.traced_height
         content["internalHeight"] = "none" if internal is None else internal
         content = {"chain": content.pop("chain"), "evmChainId": report.freshness.chain_id, **content}
+    if report.fault.startswith(IndexDamaged.code):
+        return {**content, "stopped": IndexDamaged.code, "detail": report.fault}
     return {**content, "waiting": report.fault} if report.fault else content
 
 
 def _names(content: dict[str, Any]) -> set[str]:
-    """Return the names of a chain: p-chain is p, too."""
+    """Return the names of a chain, such as p-chain and p."""
     return {content["chain"], content["chain"].removesuffix("-chain"), str(content.get("evmChainId", ""))}
 
 
