@@ -11,9 +11,10 @@ from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.node.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import NodeUnavailable, StartupError
-from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains, run_chains
+from warpseal.evm_rpc.build import ForwardedChain, forward_chain, run_chain
 from warpseal.evm_rpc.chain_config import ChainConfigLoader
 from warpseal.evm_rpc.forwarder import ForwardingObserver, LoadChainConfig
+from warpseal.evm_rpc.node import Sessions, open_sessions
 from warpseal.node.endpoint import EvmChain
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
@@ -30,7 +31,7 @@ _TIMEOUT_S: Final = 10.0
 class EvmApi:
     """Forwards from the start; answers that need the network's upgrade times or a genesis come after `open`.
 
-    chains: the configured ones, while `opened` holds them.
+    chains: the configured ones, then the added ones, while `opened` holds them. sessions: to their nodes.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class EvmApi:
         observer: ForwardingObserver | None = None,
     ) -> None:
         self.chains: tuple[ForwardedChain, ...] = ()
+        self._sessions: Sessions | None = None
+        self._added: asyncio.Queue[ForwardedChain] = asyncio.Queue()
         self._config = config
         self._interfaces = interfaces
         self._admission = admission
@@ -68,18 +71,33 @@ class EvmApi:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Hold the sessions to the nodes of the configured chains; no node is called yet."""
-        evm_chains, settings = self._config.node.evm_chains, self._config.evm_rpc
-        async with open_forwarded_chains(evm_chains, settings, self._configured, self._observer) as self.chains:
+        async with open_sessions(self._config.evm_rpc) as self._sessions:
+            for chain in self._config.node.evm_chains:
+                self.add(chain)
             yield
 
+    @property
+    def sessions(self) -> Sessions:
+        """The HTTP sessions to nodes, while `opened` holds them."""
+        assert self._sessions is not None
+        return self._sessions
+
+    def add(self, chain: EvmChain) -> ForwardedChain:
+        """Forward the calls of one more chain from now on."""
+        settings = self._config.evm_rpc
+        forwarded = forward_chain(chain, self.sessions, settings, self._configured(chain), self._observer)
+        self.chains = (*self.chains, forwarded)
+        self._added.put_nowait(forwarded)
+        return forwarded
+
     async def run(self, health: HealthRegistry, on_chain_id: Callable[[ChainID, int], None]) -> None:
-        """Mount the configured chains and forward calls until cancelled. on_chain_id: called with each EVM chain id."""
-        for chain in self.chains:
-            self._interfaces.add_evm(chain, self._admission, self._config.evm_rpc)
-            health.register(evm_check(chain))
+        """Mount the chains and forward calls until cancelled. on_chain_id: called with each EVM chain id."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(run_chains(self.chains))
-            for chain in self.chains:
+            while True:
+                chain = await self._added.get()
+                self._interfaces.add_evm(chain, self._admission, self._config.evm_rpc)
+                health.register(evm_check(chain))
+                tasks.create_task(run_chain(chain))
                 tasks.create_task(_report_chain_id(chain, on_chain_id))
 
     def _configured(self, chain: EvmChain) -> LoadChainConfig:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver, LoadChainConfig
 from warpseal.evm_rpc.methods import DenyList
-from warpseal.evm_rpc.node import EvmNode, open_sessions
+from warpseal.evm_rpc.node import EvmNode, Sessions, open_sessions
 from warpseal.evm_rpc.pool import EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.sockets import EvmSockets
@@ -41,26 +41,30 @@ async def open_forwarded_chains(
     config_loader: Callable[[EvmChain], LoadChainConfig],
     observer: ForwardingObserver | None = None,
 ) -> AsyncIterator[tuple[ForwardedChain, ...]]:
-    """Hold the sessions to all nodes of these chains; nodes are called only on demand, or while `run_chains` runs."""
+    """Hold the sessions to all nodes of these chains; nodes are called only on demand, or while `run_chain` runs."""
     async with open_sessions(settings) as sessions:
-
-        def build(chain: EvmChain) -> ForwardedChain:
-            nodes = [EvmNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
-            pool = EvmPool(nodes, settings)
-            denied = DenyList((*settings.deny_methods, *chain.deny_methods))
-            name = id_text(chain.blockchain_id)
-            forwarder = EvmForwarder(name, pool, denied, settings, config_loader(chain), observer)
-            return ForwardedChain(
-                chain.blockchain_id, forwarder, EvmSockets(chain.ws, sessions.websockets, pool, settings)
-            )
-
-        yield tuple(map(build, chains))
+        yield tuple(forward_chain(chain, sessions, settings, config_loader(chain), observer) for chain in chains)
 
 
-async def run_chains(chains: Iterable[ForwardedChain]) -> None:
-    """Check the nodes of these chains until cancelled."""
+def forward_chain(
+    chain: EvmChain,
+    sessions: Sessions,
+    settings: EvmRpcSettings,
+    load_config: LoadChainConfig,
+    observer: ForwardingObserver | None = None,
+) -> ForwardedChain:
+    """Build a chain; no node is called yet."""
+    nodes = [EvmNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
+    pool = EvmPool(nodes, settings)
+    denied = DenyList((*settings.deny_methods, *chain.deny_methods))
+    forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer)
+    sockets = EvmSockets(chain.ws, sessions.websockets, pool, settings)
+    return ForwardedChain(chain.blockchain_id, forwarder, sockets)
+
+
+async def run_chain(chain: ForwardedChain) -> None:
+    """Check the nodes of a chain until cancelled."""
     async with asyncio.TaskGroup() as tasks:
-        for chain in chains:
-            tasks.create_task(chain.pool.run())
-            if chain.sockets.is_configured:
-                tasks.create_task(chain.sockets.run())
+        tasks.create_task(chain.pool.run())
+        if chain.sockets.is_configured:
+            tasks.create_task(chain.sockets.run())

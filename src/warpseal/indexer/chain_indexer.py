@@ -272,7 +272,9 @@ class ChainIndexer(Generic[T]):
             return _WAITING[self._retrier.blocked_on]
         if not self._is_bootstrapped:
             return "the node is not bootstrapped yet"
-        return "the first block is being looked for" if self._next is None else ""
+        if self._next is None:
+            return "the first block is being looked for"
+        return "" if self.is_caught_up else self._sync.notice
 
     def _status(self) -> ChainStatus:
         newest = max(self._tips, default=0)

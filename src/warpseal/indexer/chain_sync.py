@@ -31,9 +31,13 @@ _MAX_TX_FETCHES: Final = 8
 
 
 class ChainSync(ABC, Generic[T]):
-    """One chain, with the source of its blocks. name: of the chain, for its status and for log lines."""
+    """One chain, with the source of its blocks. name: of the chain, for its status and for log lines.
+
+    notice: what readers of the status should know until the chain is caught up; empty: nothing.
+    """
 
     name: str
+    notice = ""
 
     def __init__(self, source: BlockSource[T], retrier: Retrier) -> None:
         self.source = source

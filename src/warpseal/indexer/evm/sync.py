@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
@@ -16,6 +17,8 @@ from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.runtime.retry import Retrier
+
+log = logging.getLogger(__name__)
 
 LoadRules = Callable[[], Awaitable[BlockRules]]
 """Returns what the headers of the chain say, by the upgrade times of its network."""
@@ -53,7 +56,11 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             bytes.fromhex(found.genesis_hash[2:]),
             self._context.settings.first_height,
         )
+        before = await self._context.write(EvmIndexWriter.identity)
         checkpoint = await self._context.write(EvmIndexWriter.start, identity)
+        if before is not None and before != identity:
+            self.notice = _describe_change(before, identity)
+            log.warning("rebuilding the index", extra={"chain": self.name, "reason": self.notice})
         if checkpoint is None:
             self._last = None
             return None
@@ -98,3 +105,9 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         if other is not None:
             detail = f"a node has {other.hex()}, block {height} is {known.hex()} in the index"
             raise IndexingStopped(StopReason.ANOTHER_HASH, height + 1, detail)
+
+
+def _describe_change(before: EvmChainIdentity, now: EvmChainIdentity) -> str:
+    if (before.evm_chain_id, before.genesis_hash) == (now.evm_chain_id, now.genesis_hash):
+        return f"the index is being rebuilt, because `from` has changed from {before.first} to {now.first}"
+    return f"the index is being rebuilt, because it is of another chain, with EVM chain id {before.evm_chain_id}"
