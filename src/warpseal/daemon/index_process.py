@@ -9,7 +9,17 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +43,7 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.contracts import ContractResolver
+from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721
 from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.indexer.indexer import Indexer, IndexOpener
@@ -305,14 +315,20 @@ async def _index_evm_chains(
         async def load_rules(chain_id: ChainID) -> BlockRules:
             return await _block_rules(upstream, network_id, chain_id)
 
-        def build_tasks(chain: EvmChainContext, caller: EvmCaller) -> list[BackgroundTask]:
+        async def ask_interfaces(chain: EvmChainContext, contracts: Collection[bytes]) -> Mapping[bytes, bool]:
+            return await ask_erc721(EvmCaller(chain.nodes), contracts, chain.height)
+
+        def build_tasks(chain: EvmChainContext) -> list[BackgroundTask]:
+            caller = EvmCaller(chain.nodes)
             tasks: list[BackgroundTask] = [ContractResolver(chain, caller)]
             if chain.settings.traces is not TraceMode.OFF:
                 tasks.append(Tracer(chain))
             return tasks
 
         locate = partial(evm_index_url, config.index, folder)
-        parts = EvmIndexerParts(sessions, rpc, config.index, config.indexer, locate, load_rules, build_tasks)
+        parts = EvmIndexerParts(
+            sessions, rpc, config.index, config.indexer, locate, load_rules, ask_interfaces, build_tasks
+        )
         indexer = EvmIndexer(node.indexed_evm_chains, parts)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(indexer.run())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.settings import IndexSettings
+from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
@@ -78,12 +79,15 @@ async def indexing(
     *,
     settings: IndexerSettings = SETTINGS,
     helicon: int | None = None,
-    build_tasks: BuildTasks = lambda chain, caller: (),
+    build_tasks: BuildTasks = lambda chain: (),
 ) -> AsyncIterator[Indexing]:
     """Index chains. helicon: time from which blocks are executed behind their acceptance."""
 
     async def load_rules(chain_id: ChainID) -> BlockRules:
         return BlockRules(helicon)
+
+    async def ask_interfaces(chain: EvmChainContext, contracts: Collection[bytes]) -> Mapping[bytes, bool]:
+        return dict.fromkeys(contracts, True)
 
     async with open_sessions(RPC) as sessions:
         parts = EvmIndexerParts(
@@ -93,6 +97,7 @@ async def indexing(
             settings,
             lambda chain_id: evm_index_url(INDEX, folder, chain_id),
             load_rules,
+            ask_interfaces,
             build_tasks,
         )
         indexer = EvmIndexer(chains, parts)

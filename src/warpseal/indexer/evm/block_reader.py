@@ -45,8 +45,9 @@ RECEIPT: Final = "eth_getTransactionReceipt"
 _RECEIPT_BATCHES: Final = 4
 # A gateway may have asked another node for the head; what that one has, all have soon.
 _HEAD_MARGIN: Final = 64
-# Blocks without transactions do not show whether a node has receipts.
+# Blocks without transactions do not show whether a node has receipts. After a state sync it has 256 without them.
 _PROBED_BLOCKS: Final = 32
+_MAX_PROBED_BLOCKS: Final = 512
 _MAX_TRANSACTIONS: Final = 1 << 16
 _REASONS: Final = {BlockFault.NUMBER: StopReason.WRONG_HEIGHT}
 
@@ -213,15 +214,20 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
     async def _node_has(self, node: ChainNode, height: int) -> bool:
         """Return whether a node has a block and its receipts, or those of the next block with transactions."""
-        count = min(_PROBED_BLOCKS, max(1, (node.head or 0) + 1 - height))
-        try:
-            blocks = await self._read_from(node, height, count)
-        except _NotHere:
-            return False
-        except (MalformedBlock, BlockContradiction):
-            # The block is here; that it is wrong is found when it is read.
-            return True
-        return len(blocks) == count or any(block.tx_count for block in blocks)
+        end = max(height, min(node.head or 0, height + _MAX_PROBED_BLOCKS - 1)) + 1
+        while height < end:
+            count = min(_PROBED_BLOCKS, end - height)
+            try:
+                blocks = await self._read_from(node, height, count)
+            except _NotHere:
+                return False
+            except (MalformedBlock, BlockContradiction):
+                # The block is here; that it is wrong is found when it is read.
+                return True
+            if any(block.tx_count for block in blocks):
+                return True
+            height += len(blocks)
+        return True
 
     async def _find_denial(self, node: ChainNode, block: EvmBlockFacts) -> str | None:
         """Return which nodes have another hash for a block, if no node but the one that returned it has this hash."""

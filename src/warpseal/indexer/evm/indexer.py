@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,9 +23,7 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.contracts import ask_erc721
 from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
 from warpseal.indexer.evm.new_heads import NewHeads
 from warpseal.indexer.evm.nodes import ChainNodes
@@ -58,7 +56,10 @@ class BackgroundTask(Protocol):
         ...
 
 
-BuildTasks = Callable[[EvmChainContext, EvmCaller], Iterable[BackgroundTask]]
+BuildTasks = Callable[[EvmChainContext], Iterable[BackgroundTask]]
+"""Returns the background tasks of a chain."""
+AskInterfaces = Callable[[EvmChainContext, Collection[bytes]], Awaitable[Mapping[bytes, bool]]]
+"""Returns whether contracts of a chain are ERC-721 by ERC-165. Raises NodeUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class EvmIndexerParts:
     indexer: IndexerSettings
     locate: Callable[[ChainID], StoreUrl]
     load_rules: LoadRules
+    ask_interfaces: AskInterfaces
     build_tasks: BuildTasks
 
 
@@ -169,14 +171,9 @@ class IndexedChain:
         parts, settings = self._parts, self._parts.indexer
         waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
         retrier = Retrier(Backoff(settings.retry_first_s, settings.retry_cap_s), waiting)
-        caller = EvmCaller(context.nodes)
-
-        async def ask_interfaces(contracts: set[bytes]) -> Mapping[bytes, bool]:
-            return await retrier.call(partial(ask_erc721, caller, contracts, context.height))
-
         source = EvmBlockSource(context.nodes, retrier, decoding)
-        load_rules = partial(parts.load_rules, context.chain_id)
-        sync = EvmChainSync(source, context, retrier, load_rules, ask_interfaces)
+        load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
+        sync = EvmChainSync(source, context, retrier, load_rules, ask)
         heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes.pool, parts.rpc))
         self.indexer = ChainIndexer(
             sync,
@@ -192,7 +189,7 @@ class IndexedChain:
             tasks.create_task(context.nodes.run())
             tasks.create_task(heads.run())
             tasks.create_task(_watch_requests(context))
-            for task in (EarlierTransactions(context), *parts.build_tasks(context, caller)):
+            for task in (EarlierTransactions(context), *parts.build_tasks(context)):
                 tasks.create_task(_keep_running(task, self._name))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from warpseal.chains.evm.checks import BlockRules
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 LoadRules = Callable[[], Awaitable[BlockRules]]
 """Returns what the headers of the chain say, by the upgrade times of its network."""
-AskInterfaces = Callable[[set[bytes]], Awaitable[Mapping[bytes, bool]]]
-"""Returns whether each of these contracts is ERC-721 by ERC-165. Waits until nodes answer."""
+AskInterfaces = Callable[[Collection[bytes]], Awaitable[Mapping[bytes, bool]]]
+"""Returns whether each of these contracts is ERC-721 by ERC-165. Raises NodeUnavailable."""
 
 
 class EvmChainSync(ChainSync[EvmBlockFacts]):
@@ -86,7 +86,7 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             raise IndexingStopped(StopReason.WRONG_PARENT, first_height, detail)
         contracts = await self._context.write(EvmIndexWriter.candidates, blocks)
         if contracts:
-            interfaces = await self._ask_interfaces(contracts)
+            interfaces = await self._retrier.call(partial(self._ask_interfaces, contracts))
             await self._context.write(EvmIndexWriter.set_interfaces, interfaces)
         checkpoint = await self._context.write(EvmIndexWriter.write, blocks)
         self._last = checkpoint.height, checkpoint.hash
