@@ -152,10 +152,12 @@ def describe_chain(chain: str, fresh: ChainFreshness | EvmFreshness | None, note
 def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Verify that the rows of the index are consistent, and that balances of sampled addresses, the supply and the\n"
-        "balances of L1 validators equal those of a node at the same height. The exit code is 1 if anything differs."
+        "balances of L1 validators equal those of a node at the same height; of EVM chains, that sampled blocks and\n"
+        "holdings are those of the nodes. The exit code is 1 if anything differs."
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
+    _add_chain_argument(parser, "chain to verify, instead of all: a blockchain id, or p for the primary chains")
     parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
     parser.add_argument(
         "--address",
@@ -165,13 +167,13 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to verify in addition; may be repeated",
     )
     limits = ("index-requests-per-second", "index-requests-in-flight")
-    add_setting_arguments(parser, (*_NODES, "data-dir", "index", "genesis-file", *limits))
+    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "index-chains", "genesis-file", *limits))
 
 
 def _verify(args: argparse.Namespace) -> int:
     config = load_config(args).config
     try:
-        findings = run_on_loop(verify_index(config, args.sample, tuple(args.address)))
+        findings = run_on_loop(verify_index(config, args.sample, tuple(args.address), args.chain))
     except (StoreDown, NodeUnavailable, MalformedID) as error:
         raise StartupError(str(error)) from None
     for finding in findings:

@@ -27,6 +27,12 @@ BlockchainsOf = Callable[[SubnetID], Awaitable[tuple[ChainID, ...]]]
 _INTERVAL_S: Final = 20.0
 
 
+def served_chain(node: NodeEndpoint, chain_id: ChainID) -> EvmChain:
+    """Return the entry of an indexed chain that a node serves."""
+    url = f"{node.base_url}/ext/bc/{id_text(chain_id)}/rpc"
+    return EvmChain(chain_id, (replace(node, base_url=url),), index=EvmIndexing())
+
+
 class ServedL1s:
     """Finds chains until cancelled. known: chains that are configured by themselves, which are left out."""
 
@@ -62,13 +68,9 @@ class ServedL1s:
             chain_ids = await self._blockchains_of(subnet_id)
         except NodeUnavailable:
             return []
-        entries = [self._entry(chain_id) for chain_id in chain_ids if chain_id not in self._known]
+        entries = [served_chain(self._node, chain_id) for chain_id in chain_ids if chain_id not in self._known]
         is_served = await asyncio.gather(*map(self._is_served, entries))
         return [entry for entry, served in zip(entries, is_served, strict=True) if served]
-
-    def _entry(self, chain_id: ChainID) -> EvmChain:
-        url = f"{self._node.base_url}/ext/bc/{id_text(chain_id)}/rpc"
-        return EvmChain(chain_id, (replace(self._node, base_url=url),), index=EvmIndexing())
 
     async def _is_served(self, entry: EvmChain) -> bool:
         """Return whether the node answers as an EVM chain does."""
