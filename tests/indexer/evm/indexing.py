@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
+
+from tests.eventually import until
 from tests.indexer.evm_chains import ServedChain
 from tests.indexer.evm_node import EvmReplayNode
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.index.evm.database import evm_index_url, reading_evm_index
-
-from tests.eventually import until
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus, decode_status
+from warpseal.index.evm.database import evm_index_url, reading_evm_index
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer, EvmIndexerParts

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.indexer.evm_chains import MadeUpChain, ServedChain, Tx, nft_blocks, recorded_chain, transfer_blocks
-from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import SETTINGS, entry, indexing, rows, written_hashes
+from tests.indexer.evm_chains import MadeUpChain, ServedChain, Tx, nft_blocks, recorded_chain, transfer_blocks
+from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
 from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, is_private
 from warpseal.node.endpoint import EvmIndexing, NodeEndpoint, TraceMode
 

@@ -30,7 +30,7 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, Resource, rpc_call
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource, rpc_call
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
@@ -130,7 +130,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         Raises NodeUnavailable.
         """
         other: bytes | None = None
-        for node in await self._nodes.candidates(Resource.BLOCKS, height):
+        for node in await self._nodes.candidates(NodeResource.BLOCKS, height):
             block_hash = await self._hash_from(node, height)
             if block_hash == known:
                 return None
@@ -141,7 +141,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
         fault: IndexingStopped | None = None
         failure: NodeUnavailable = NodeUnavailable(BLOCK)
-        for node in await self._nodes.candidates(Resource.BLOCKS, first):
+        for node in await self._nodes.candidates(NodeResource.BLOCKS, first):
             try:
                 blocks = await self._read_from(node, first, count)
             except EvmNodeError as error:
@@ -173,7 +173,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
         headers, fault = await self._run(partial(_decode_headers, responses), responses)
         if not headers and isinstance(fault, _NotHere):
-            self._learn(node, Resource.BLOCKS, first)
+            self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
         while len(blocks) < len(headers):
             part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
@@ -185,7 +185,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             blocks += accepted
             if receipt_fault is not None:
                 if isinstance(receipt_fault, _NotHere) and not blocks:
-                    self._learn(node, Resource.RECEIPTS, first)
+                    self._learn(node, NodeResource.RECEIPTS, first)
                 fault = receipt_fault
                 break
         if not blocks:
@@ -234,7 +234,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         denials: list[str] = []
         for other in self._nodes.nodes:
             is_usable = other is not node and other.node.is_verified and other.node.fault is None
-            if not is_usable or (other.head or 0) < block.number or other.lacks(Resource.BLOCKS, block.number):
+            if not is_usable or (other.head or 0) < block.number or other.lacks(NodeResource.BLOCKS, block.number):
                 continue
             block_hash = await self._hash_from(other, block.number)
             if block_hash == block.hash:
@@ -251,7 +251,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         except (EvmNodeError, ValueError):
             return None
 
-    def _learn(self, node: ChainNode, resource: Resource, height: int) -> None:
+    def _learn(self, node: ChainNode, resource: NodeResource, height: int) -> None:
         """Note what a node lacks, unless it may have it soon."""
         if height < (node.head or 0) - _HEAD_MARGIN:
             node.note_missing(resource, height)

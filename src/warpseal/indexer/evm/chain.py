@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
+from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.node.endpoint import EvmChain, EvmIndexing
 from warpseal.warp.ids import ChainID, id_text
-
-if TYPE_CHECKING:
-    from warpseal.index.evm.writer import EvmIndexWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,6 +80,10 @@ class EvmChainContext:
         """
         call = partial(method, self._writer, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def write_status(self, status: ChainStatus) -> None:
+        """Write the status of the chain."""
+        await self.write(EvmIndexWriter.write_status, status)
 
     async def wait_for_blocks(self) -> None:
         """Wait until more blocks have been written."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from warpseal.chains.evm.checks import BlockRules
+from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
 from warpseal.evm_rpc.node import Sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
@@ -112,7 +113,7 @@ class IndexedChain:
 
     def __init__(self, chain: EvmChain, parts: EvmIndexerParts, count_chains: Callable[[], int]) -> None:
         self.chain = chain
-        self.indexer: ChainIndexer[object] | None = None
+        self.indexer: ChainIndexer[EvmBlockFacts] | None = None
         self._parts = parts
         self._count_chains = count_chains
         self._name = id_text(chain.blockchain_id)
@@ -162,10 +163,8 @@ class IndexedChain:
         """Derive rows that a schema change has dropped, before any block is read from a node."""
         while (height := await context.write(EvmIndexWriter.rebuild, _REBUILD_STEP_S)) is not None:
             waiting = f"owners and balances are being derived from stored transfers, now at height {height}"
-            await context.write(
-                EvmIndexWriter.write_status,
-                ChainStatus(self._name, 0, True, waiting=waiting, written_at=int(context.now())),
-            )
+            now = int(context.now())
+            await context.write_status(ChainStatus(self._name, 0, True, waiting=waiting, written_at=now))
 
     async def _index(self, context: EvmChainContext, decoding: Executor) -> None:
         parts, settings = self._parts, self._parts.indexer
@@ -177,7 +176,7 @@ class IndexedChain:
         heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes.pool, parts.rpc))
         self.indexer = ChainIndexer(
             sync,
-            partial(context.write, EvmIndexWriter.write_status),
+            context.write_status,
             _is_bootstrapped,
             retrier,
             settings,

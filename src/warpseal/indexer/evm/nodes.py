@@ -54,7 +54,7 @@ _TOO_MUCH: Final = (RESPONSE_TOO_LARGE, REQUEST_TIMED_OUT)
 _PAYLOAD_TOO_LARGE: Final = 413
 
 
-class Resource(StrEnum):
+class NodeResource(StrEnum):
     """What a node may lack at a height."""
 
     BLOCKS = "blocks"
@@ -129,7 +129,7 @@ class ChainNode:
         self._calls_per_s = calls_per_s
         self._rate: CallRate | None = None
         self._sizes: dict[str, BatchSize] = {}
-        self._lacks: TTLCache[Resource, int] = TTLCache(len(Resource), _RELEARN_S)
+        self._lacks: TTLCache[NodeResource, int] = TTLCache(len(NodeResource), _RELEARN_S)
 
     @property
     def position(self) -> int:
@@ -146,11 +146,11 @@ class ChainNode:
         size = self._sizes.setdefault(method, BatchSize()).value
         return size if self._calls_per_s is None else min(size, self._calls_per_s)
 
-    def note_missing(self, resource: Resource, height: int) -> None:
+    def note_missing(self, resource: NodeResource, height: int) -> None:
         """Note that the node lacks something at a height that is not above its head, and so below that height."""
         self._lacks[resource] = max(height, self._lacks.get(resource, 0))
 
-    def lacks(self, resource: Resource, height: int) -> bool:
+    def lacks(self, resource: NodeResource, height: int) -> bool:
         """Return whether the node is known to lack something at a height."""
         return height <= self._lacks.get(resource, -1)
 
@@ -252,7 +252,7 @@ class ChainNodes:
         """The identity of the chain, as soon as a node has reported it."""
         return self.pool.identity
 
-    async def candidates(self, resource: Resource | None = None, height: int = 0) -> list[ChainNode]:
+    async def candidates(self, resource: NodeResource | None = None, height: int = 0) -> list[ChainNode]:
         """Return the nodes that may be called, best first. Raises NodeUnavailable if there is none.
 
         resource: nodes that are known to lack it at this height come last.
