@@ -25,7 +25,7 @@ from warpseal.api.data.parameters import (
     parse_address_parameter,
     time_range_in,
 )
-from warpseal.api.data.request_context import RequestContext
+from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.api.data.responses import FINAL_PAGE_S, FINAL_S
 from warpseal.api.data.sdk_resources import sdk_c_transaction, sdk_p_transaction, sdk_x_transaction
 from warpseal.chains.ids import Address
@@ -49,7 +49,7 @@ _PAGES: Final[
 _NEEDS_A_SUBJECT: Final = ("txTypes", "startTimestamp", "endTimestamp")
 
 
-async def list_transactions(context: RequestContext) -> Response:
+async def list_transactions(context: PrimaryNetworkContext) -> Response:
     """GET .../blockchains/{blockchainId}/transactions."""
     index = context.index("transactions")
     chain = context.chain()
@@ -68,7 +68,7 @@ async def list_transactions(context: RequestContext) -> Response:
     )
 
 
-async def list_blocks(context: RequestContext) -> Response:
+async def list_blocks(context: PrimaryNetworkContext) -> Response:
     """GET .../blockchains/{blockchainId}/blocks."""
     index = context.index("blocks")
     chain = context.chain()
@@ -86,7 +86,7 @@ async def list_blocks(context: RequestContext) -> Response:
     return await context.respond(body, FINAL_PAGE_S if is_final else 0)
 
 
-async def get_blockchain(context: RequestContext) -> Response:
+async def get_blockchain(context: PrimaryNetworkContext) -> Response:
     """GET .../blockchains/{blockchainId}."""
     context.parameters()
     chain_id = context.chain_id()
@@ -97,7 +97,7 @@ async def get_blockchain(context: RequestContext) -> Response:
     return await context.respond(blockchain_details(found, for_sdk=context.for_sdk), final_s)
 
 
-async def list_chain_ids(context: RequestContext) -> Response:
+async def list_chain_ids(context: PrimaryNetworkContext) -> Response:
     """GET .../addresses:listChainIds."""
     index = context.index("addresses")
     context.require_fresh(PrimaryChain)
@@ -162,7 +162,7 @@ def blockchain_details(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails
     )
 
 
-async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockchain | None:
+async def _find_blockchain(context: PrimaryNetworkContext, chain_id: ChainID) -> Blockchain | None:
     """Ask the index, and the node for a blockchain that an incomplete index cannot have."""
     index = context.services.index
     p_chain = next((chain for chain in context.freshness if chain.chain is PrimaryChain.P), None)
@@ -174,5 +174,5 @@ async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockc
     return found if found is not None or is_complete else await context.services.node.blockchain(chain_id)
 
 
-def _chain_info(chain: PrimaryChain, context: RequestContext) -> ChainInfo:
+def _chain_info(chain: PrimaryChain, context: PrimaryNetworkContext) -> ChainInfo:
     return ChainInfo(chain_name=PrimaryNetworkChainName(chain.value), network=context.network)

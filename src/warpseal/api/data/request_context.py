@@ -1,13 +1,10 @@
-"""The start of every request to the Data API: the network check, the services, and the freshness of the index.
-
-Every answer carries `x-warpseal-index: p-chain;height=H;node=N;lag=S`, one item a chain.
-"""
+"""The start of every request to the Data API: its parameters, its page token, the client's dialect, and its answer."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from msgspec.json import Encoder
@@ -30,13 +27,9 @@ from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
-from warpseal.errors import IndexDamaged, IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
-from warpseal.history.chains import ChainFreshness, PrimaryChain
-from warpseal.history.ports import PrimaryNetworkIndex
 from warpseal.history.queries import Position
 from warpseal.history.resources import UNSET, Resource, UnsetType
 from warpseal.history.text import NetworkText
-from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 HEADER: Final = "x-warpseal-index"
 # A published SDK names itself in its user agent; in a browser, which does not allow that, avacloud-sdk in this header.
@@ -48,24 +41,26 @@ _ENCODER: Final = Encoder()
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request. network: as the path names it. now: unix seconds. for_sdk: the client wants the SDKs' dialect."""
+    """One request. now: unix seconds. for_sdk: the client wants the SDKs' dialect."""
 
     request: Request
     services: DataServices
     settings: DataApiSettings
+    api_settings: ApiSettings
     text: NetworkText
     tokens: PageTokens
-    network: str
     now: float
     for_sdk: bool
-    freshness: tuple[ChainFreshness, ...]
-    ignore_unknown: bool
     operation: Operation
+
+    def parts(self) -> dict[str, Any]:
+        """Return all fields by name, for a context that has more of them."""
+        return {name: getattr(self, name) for name in _PARTS}
 
     def parameters(self) -> dict[str, Value]:
         """Return the given query parameters. Raises InvalidRequest naming the parameter."""
         query = self.request.query_params.multi_items()
-        return read_query(self.operation.parameters, query, ignore_unknown=self.ignore_unknown)
+        return read_query(self.operation.parameters, query, ignore_unknown=self.api_settings.ignore_unknown_fields)
 
     async def page_query(self, subject: bytes) -> PageQuery:
         """Return the request for a page: its own parameters, or those that its page token carries.
@@ -85,58 +80,6 @@ class RequestContext:
         """Return the token of the next page, left out if there is none."""
         return UNSET if position is None else await self.tokens.encode(query, position)
 
-    def chain(self) -> PrimaryChain:
-        """Return the primary chain that the path names.
-
-        Raises InvalidRequest, NotAPrimaryChain, and what `require_indexed` and `require_fresh` raise.
-        """
-        chain = self.services.chains.of_id(self.chain_id())
-        if chain is None:
-            known = {chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain}
-            raise NotAPrimaryChain(self.request.path_params["blockchainId"], known)
-        self.require_indexed(chain)
-        self.require_fresh([chain])
-        return chain
-
-    def require_indexed(self, chain: PrimaryChain) -> None:
-        """Raise IndexNotEnabled if a chain is not in the index, IndexNotReady if it is going to be, or IndexDamaged."""
-        if not self.is_indexed(chain):
-            damage = self.services.index.damage() if self.services.index is not None else None
-            if damage is not None:
-                raise IndexDamaged(damage)
-            raise IndexNotReady(chain) if chain in self.services.indexed else IndexNotEnabled(f"the {chain}")
-
-    def require_fresh(self, chains: Iterable[PrimaryChain]) -> None:
-        """Raise IndexStale if one of the chains lags further behind than the settings allow."""
-        required, limit_s = frozenset(chains), self.settings.max_index_lag_s
-        for chain in self.freshness if limit_s else ():
-            if chain.chain in required and chain.lag_s(self.now) > limit_s:
-                raise IndexStale(chain.chain, chain.lag_s(self.now), limit_s)
-
-    def is_indexed(self, chain: PrimaryChain) -> bool:
-        """Return whether the index has a chain."""
-        return any(freshness.chain is chain for freshness in self.freshness)
-
-    def chain_id(self) -> ChainID:
-        """Return the id of the blockchain that the path names, by id or alias. Raises InvalidRequest."""
-        name = self.request.path_params["blockchainId"]
-        for chain in PrimaryChain:
-            if name == chain:
-                return self.services.chains.id_of(chain)
-        try:
-            return ChainID(parse_id(name))
-        except MalformedID as error:
-            found = self.services.aliases.find(name) if self.services.aliases is not None else None
-            if found is None:
-                raise InvalidRequest("blockchainId", str(error)) from None
-            return found
-
-    def index(self, subject: str) -> PrimaryNetworkIndex:
-        """Return the index. subject: the feature that needs it, for the error text. Raises IndexNotEnabled."""
-        if self.services.index is None:
-            raise IndexNotEnabled(subject)
-        return self.services.index
-
     async def respond(self, resource: Resource, final_s: int = 0) -> Response:
         """Return the answer, which shared caches must not store if callers need a key.
 
@@ -145,6 +88,9 @@ class RequestContext:
         shared = "private" if self.settings.require_api_key else "public"
         cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
         return await respond(self.request, _ENCODER.encode(resource), JSON, cache_control)
+
+
+_PARTS: Final = tuple(field.name for field in fields(RequestContext))
 
 
 class ContextFactory:
@@ -164,32 +110,21 @@ class ContextFactory:
         self._text_and_tokens: tuple[NetworkText, PageTokens] | None = None
 
     async def create(self, request: Request, operation: Operation) -> RequestContext:
-        """Return the context, the index's freshness among the response headers.
-
-        Raises NetworkNotServed, and the reason if the services are not ready in time.
-        """
+        """Return the context. Raises the reason if the services are not ready in time."""
         services = await self._gate.wait()
-        network = request.path_params["network"]
-        self._settings.require_network(network, services.network_id)
         if self._text_and_tokens is None:
             text = NetworkText(services.network_id, services.chains)
             self._text_and_tokens = text, PageTokens(services.key_store, self._now)
         text, tokens = self._text_and_tokens
-        freshness = tuple(services.index.freshness()) if services.index is not None else ()
-        now = self._now()
-        if freshness:
-            response_headers(request.scope)[HEADER] = header_of(freshness, now)
         return RequestContext(
             request=request,
             services=services,
             settings=self._data,
+            api_settings=self._settings,
             text=text,
             tokens=tokens,
-            network=network,
-            now=now,
+            now=self._now(),
             for_sdk=self._is_for_sdk(request),
-            freshness=freshness,
-            ignore_unknown=self._settings.ignore_unknown_fields,
             operation=operation,
         )
 
@@ -199,13 +134,3 @@ class ContextFactory:
         response_headers(request.scope)["vary"] = "User-Agent, X-App-Component"
         component = request.headers.get(_SDK_COMPONENT_HEADER, "").lower()
         return request.headers.get("user-agent", "").startswith(_SDK_AGENT) or component in _SDK_COMPONENTS
-
-
-def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
-    """Return the header's value: `first` if the beginning is missing, `stale` if the node is behind."""
-    items = []
-    for chain in chains:
-        item = f"{chain.chain};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
-        first = f";first={chain.first_height}" if chain.first_height else ""
-        items.append(item + first + (";stale" if chain.is_node_behind else ""))
-    return ", ".join(items)

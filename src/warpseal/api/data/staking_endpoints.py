@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.parameters import addresses_in, order_in, read_node_id
-from warpseal.api.data.request_context import RequestContext
+from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.api.data.staking_resources import reward_resource, validation_resource
 from warpseal.errors import IndexNotEnabled, InvalidRequest, NodeUnavailable
 from warpseal.history.chains import PrimaryChain
@@ -30,7 +30,7 @@ _BEHIND_INDEX: Final[Position] = (b"", 1)
 _PAST_STATUSES: Final = (ValidationStatusType.COMPLETED, ValidationStatusType.REMOVED)
 
 
-async def list_rewards(context: RequestContext) -> Response:
+async def list_rewards(context: PrimaryNetworkContext) -> Response:
     """GET .../rewards."""
     index = context.index("rewards")
     context.require_indexed(PrimaryChain.P)
@@ -46,7 +46,7 @@ async def list_rewards(context: RequestContext) -> Response:
     )
 
 
-async def get_validator(context: RequestContext) -> Response:
+async def get_validator(context: PrimaryNetworkContext) -> Response:
     """GET .../validators/{nodeId}."""
     node_id = NodeID(read_node_id("nodeId", context.request.path_params["nodeId"]))
     query = await context.page_query(node_id)
@@ -92,7 +92,9 @@ def _start_and_id(validation: Validation) -> tuple[int, bytes]:
     return validation.start, validation.tx_id
 
 
-async def _find_validations(context: RequestContext, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+async def _find_validations(
+    context: PrimaryNetworkContext, query: ValidationQuery, page: PageRequest
+) -> Page[Validation]:
     """Ask the index if it has the P-Chain, else the node, which knows only the active ones.
 
     The node adds the active ones that the index does not have yet: it is without the genesis, has begun later, or is
@@ -112,7 +114,7 @@ async def _find_validations(context: RequestContext, query: ValidationQuery, pag
 
 
 async def _find_in_index_and_node(
-    context: RequestContext, index: PrimaryNetworkIndex, query: ValidationQuery, page: PageRequest
+    context: PrimaryNetworkContext, index: PrimaryNetworkIndex, query: ValidationQuery, page: PageRequest
 ) -> Page[Validation]:
     chain = next(freshness for freshness in context.freshness if freshness.chain is PrimaryChain.P)
     is_complete = not chain.first_height and chain.height >= chain.node_height and not chain.is_node_behind
@@ -178,7 +180,7 @@ def _is_of_node(position: Position) -> bool:
     return position == _BEHIND_INDEX or len(position) == _NODE_POSITION_LENGTH
 
 
-async def _price(context: RequestContext, reward: Reward, currency: str) -> HistoricalPrice | None:
+async def _price(context: PrimaryNetworkContext, reward: Reward, currency: str) -> HistoricalPrice | None:
     """Return the price of one unit when the reward was paid; None if it is not known, and for the last 24 hours."""
     prices = context.services.prices
     if prices is None or reward.paid_at > context.now - PRICED_AFTER_S:
@@ -190,7 +192,7 @@ async def _price(context: RequestContext, reward: Reward, currency: str) -> Hist
 
 
 async def _connectivity(
-    context: RequestContext, node_id: NodeID, validations: Sequence[Validation]
+    context: PrimaryNetworkContext, node_id: NodeID, validations: Sequence[Validation]
 ) -> Connectivity | None:
     """Return the connectivity of an active validator, as the node reports it.
 

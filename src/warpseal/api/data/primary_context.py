@@ -1,0 +1,97 @@
+"""Requests about the three primary chains: the network check, and how far each chain is indexed.
+
+Every answer carries `x-warpseal-index: p-chain;height=H;node=N;lag=S`, one item a chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from warpseal.api.data.request_context import HEADER, RequestContext
+from warpseal.api.data.responses import response_headers
+from warpseal.errors import IndexDamaged, IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
+from warpseal.history.chains import ChainFreshness, PrimaryChain
+from warpseal.history.ports import PrimaryNetworkIndex
+from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryNetworkContext(RequestContext):
+    """One request about the primary chains. network: as the path names it. freshness: of each indexed chain."""
+
+    network: str
+    freshness: tuple[ChainFreshness, ...]
+
+    @classmethod
+    def of(cls, context: RequestContext) -> PrimaryNetworkContext:
+        """Return the context, the index's freshness among the response headers. Raises NetworkNotServed."""
+        services = context.services
+        network = context.request.path_params["network"]
+        context.api_settings.require_network(network, services.network_id)
+        freshness = tuple(services.index.freshness()) if services.index is not None else ()
+        if freshness:
+            response_headers(context.request.scope)[HEADER] = header_of(freshness, context.now)
+        return cls(**context.parts(), network=network, freshness=freshness)
+
+    def chain(self) -> PrimaryChain:
+        """Return the primary chain that the path names.
+
+        Raises InvalidRequest, NotAPrimaryChain, and what `require_indexed` and `require_fresh` raise.
+        """
+        chain = self.services.chains.of_id(self.chain_id())
+        if chain is None:
+            known = {chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain}
+            raise NotAPrimaryChain(self.request.path_params["blockchainId"], known)
+        self.require_indexed(chain)
+        self.require_fresh([chain])
+        return chain
+
+    def require_indexed(self, chain: PrimaryChain) -> None:
+        """Raise IndexNotEnabled if a chain is not in the index, IndexNotReady if it is going to be, or IndexDamaged."""
+        if not self.is_indexed(chain):
+            damage = self.services.index.damage() if self.services.index is not None else None
+            if damage is not None:
+                raise IndexDamaged(damage)
+            raise IndexNotReady(chain) if chain in self.services.indexed else IndexNotEnabled(f"the {chain}")
+
+    def require_fresh(self, chains: Iterable[PrimaryChain]) -> None:
+        """Raise IndexStale if one of the chains lags further behind than the settings allow."""
+        required, limit_s = frozenset(chains), self.settings.max_index_lag_s
+        for chain in self.freshness if limit_s else ():
+            if chain.chain in required and chain.lag_s(self.now) > limit_s:
+                raise IndexStale(chain.chain, chain.lag_s(self.now), limit_s)
+
+    def is_indexed(self, chain: PrimaryChain) -> bool:
+        """Return whether the index has a chain."""
+        return any(freshness.chain is chain for freshness in self.freshness)
+
+    def chain_id(self) -> ChainID:
+        """Return the id of the blockchain that the path names, by id or alias. Raises InvalidRequest."""
+        name = self.request.path_params["blockchainId"]
+        for chain in PrimaryChain:
+            if name == chain:
+                return self.services.chains.id_of(chain)
+        try:
+            return ChainID(parse_id(name))
+        except MalformedID as error:
+            found = self.services.aliases.find(name) if self.services.aliases is not None else None
+            if found is None:
+                raise InvalidRequest("blockchainId", str(error)) from None
+            return found
+
+    def index(self, subject: str) -> PrimaryNetworkIndex:
+        """Return the index. subject: the feature that needs it, for the error text. Raises IndexNotEnabled."""
+        if self.services.index is None:
+            raise IndexNotEnabled(subject)
+        return self.services.index
+
+
+def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
+    """Return the header's value: `first` if the beginning is missing, `stale` if the node is behind."""
+    items = []
+    for chain in chains:
+        item = f"{chain.chain};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
+        first = f";first={chain.first_height}" if chain.first_height else ""
+        items.append(item + first + (";stale" if chain.is_node_behind else ""))
+    return ", ".join(items)
