@@ -290,12 +290,19 @@ class NetworkNotServed(WarpsealError):
 
 
 class UnknownChain(WarpsealError):
-    """The P-Chain knows no blockchain of this id."""
+    """The P-Chain knows no blockchain of this id, or this daemon serves no EVM chain of this name.
+
+    evm_name: the name in the path; None: the P-Chain was asked.
+    """
 
     code = "unknown_chain"
 
-    def __init__(self, chain_id: str) -> None:
-        super().__init__(f"no blockchain with id {chain_id} is known to the P-Chain", blockchainId=chain_id)
+    def __init__(self, chain_id: str = "", *, evm_name: str | None = None) -> None:
+        if evm_name is None:
+            super().__init__(f"no blockchain with id {chain_id} is known to the P-Chain", blockchainId=chain_id)
+        else:
+            text = f"no EVM chain {evm_name[:64]!r} is served here; GET /v1/chains lists those of this daemon"
+            super().__init__(text, chainId=evm_name[:64])
 
 
 class UnknownSubnet(WarpsealError):
@@ -671,14 +678,14 @@ class PageTokenMismatch(InvalidRequest):
 class IndexNotEnabled(WarpsealError):
     """The request needs an index that this daemon does not keep.
 
-    missing: the chain or the resource.
+    missing: the chain or the resource. setting: the one that enables it.
     """
 
     code = "index_not_enabled"
 
-    def __init__(self, missing: str) -> None:
+    def __init__(self, missing: str, setting: str = "index-chains") -> None:
         text = f"index not enabled: this daemon does not index {missing}"
-        super().__init__(text, missing=missing, setting="index-chains")
+        super().__init__(text, missing=missing, setting=setting)
 
 
 class IndexNotReady(WarpsealError):
@@ -708,6 +715,57 @@ class IndexStale(WarpsealError):
     def __init__(self, chain: str, lag_s: int, limit_s: float) -> None:
         text = f"the index of the {chain} lags {lag_s} s behind, and {limit_s:g} s are allowed"
         super().__init__(text, chain=chain, lagSeconds=lag_s, allowedSeconds=limit_s)
+
+
+class IndexBehind(WarpsealError):
+    """The index of an EVM chain does not have the token yet, and it lacks blocks that may hold it."""
+
+    code = "index_behind"
+
+    def __init__(self, chain: str, height: int, node_height: int) -> None:
+        text = f"the index of EVM chain {chain} has no such token at block {height}; the chain is at {node_height}"
+        super().__init__(text, chain=chain, height=str(height), nodeHeight=str(node_height))
+
+
+class BlockNotFound(WarpsealError):
+    """The EVM chain has no accepted block of this number or hash (yet)."""
+
+    code = "block_not_found"
+
+    def __init__(self, block: str, chain: str) -> None:
+        super().__init__(f"EVM chain {chain} has no block {block} (yet)", blockId=block, chain=chain)
+
+
+class TokenNotFound(WarpsealError):
+    """The contract has no token of this id that anybody holds."""
+
+    code = "token_not_found"
+
+    def __init__(self, contract: str, token_id: str) -> None:
+        super().__init__(f"contract {contract} has no token {token_id}", address=contract, tokenId=token_id)
+
+
+class ReindexedRecently(WarpsealError):
+    """The metadata of a token may be reindexed once per hour.
+
+    retry_after_s: when the hour is over.
+    """
+
+    code = "reindexed_recently"
+
+    def __init__(self, contract: str, token_id: str, retry_after_s: float) -> None:
+        text = f"token {token_id} of {contract} was reindexed within the hour; try again in {ceil(retry_after_s)} s"
+        super().__init__(text, address=contract, tokenId=token_id)
+        self.retry_after_s = retry_after_s
+
+
+class ReindexUnavailable(WarpsealError):
+    """The metadata of a token cannot be fetched within 20 seconds now: the indexer is down, or has too much to do."""
+
+    code = "reindex_unavailable"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the metadata cannot be fetched now: {reason}", reason=reason)
 
 
 class ApiKeyRequired(WarpsealError):

@@ -24,6 +24,7 @@ MIN_RETRY_AFTER_S: Final = 1
 MAX_RETRY_AFTER_S: Final = 60
 _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
+_HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _RETRIED: Final = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
@@ -112,6 +113,11 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.NotAPrimaryChain: ErrorResponseRule(404, 404),
     errors.IndexNotReady: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
     errors.IndexStale: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
+    errors.IndexBehind: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
+    errors.BlockNotFound: ErrorResponseRule(404, 404),
+    errors.TokenNotFound: ErrorResponseRule(404, 404),
+    errors.ReindexedRecently: ErrorResponseRule(429, 429, retry_after_s=_HOUR_S, max_retry_after_s=_HOUR_S),
+    errors.ReindexUnavailable: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
     errors.ApiKeyRequired: ErrorResponseRule(401, 401),
     errors.ApiKeyRefused: ErrorResponseRule(403, 403),
     errors.RateLimited: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S, max_retry_after_s=_DAY_S),
