@@ -187,12 +187,62 @@ class DeploymentDetails(Resource, frozen=True, gc=False, kw_only=True):
     deployer_contract_address: str | UnsetType = UNSET
 
 
-class DeployedContract(Resource, frozen=True, gc=False, kw_only=True):
+class ResourceLinkType(StrEnum):
+    """Kinds of links about a contract."""
+
+    BLOG = "Blog"
+    COIN_GECKO = "CoinGecko"
+    COIN_MARKET_CAP = "CoinMarketCap"
+    DISCORD = "Discord"
+    DOCUMENTATION = "Documentation"
+    FACEBOOK = "Facebook"
+    GITHUB = "Github"
+    INSTAGRAM = "Instagram"
+    LINKED_IN = "LinkedIn"
+    MEDIUM = "Medium"
+    REDDIT = "Reddit"
+    SUPPORT = "Support"
+    TELEGRAM = "Telegram"
+    TIK_TOK = "TikTok"
+    TWITTER = "Twitter"
+    WEBSITE = "Website"
+    WHITEPAPER = "Whitepaper"
+    YOUTUBE = "Youtube"
+
+
+class ResourceLink(Resource, frozen=True, gc=False, kw_only=True):
+    """A link about a contract."""
+
+    type: ResourceLinkType
+    url: str
+
+
+class ImageAsset(Resource, frozen=True, gc=False, kw_only=True):
+    """A logo or a banner."""
+
+    asset_id: str | UnsetType = UNSET
+    image_uri: str | UnsetType = UNSET
+
+
+class ContractDescription(Resource, frozen=True, gc=False, kw_only=True):
+    """The description of a contract. The chain has only name and symbol; operators add the rest."""
+
+    name: str | UnsetType = UNSET
+    symbol: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    official_site: str | UnsetType = UNSET
+    email: str | UnsetType = UNSET
+    color: str | UnsetType = UNSET
+    logo_asset: ImageAsset | UnsetType = UNSET
+    banner_asset: ImageAsset | UnsetType = UNSET
+    resource_links: tuple[ResourceLink, ...] | UnsetType = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+
+
+class DeployedContract(ContractDescription, frozen=True, gc=False, kw_only=True):
     """A contract that an address deployed. decimals: of ERC-20."""
 
     address: str
     erc_type: ErcType
-    name: str | UnsetType = UNSET
-    symbol: str | UnsetType = UNSET
     decimals: int | UnsetType = UNSET
     deployment_details: DeploymentDetails

@@ -1,5 +1,7 @@
-"""The Data API: the history of the primary chains over HTTP.
+"""The Data API: the history of the primary chains and of the EVM chains over HTTP.
 
 Start with `routes.py`. `operations.py` and `parameters.py` describe the endpoints for the routes and for the OpenAPI
-document; `chain_endpoints.py` and `staking_endpoints.py` handle requests; `request_context.py` is what they share.
+document. `request_context.py` is what all handlers share; `primary_context.py` adds the primary chains for
+`chain_endpoints.py` and `staking_endpoints.py`, `evm_context.py` an EVM chain for `evm_endpoints.py` and
+`nft_endpoints.py`.
 """

@@ -6,7 +6,8 @@ describe them in the OpenAPI document; tests compare the fields of both.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from enum import StrEnum
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -19,6 +20,7 @@ from warpseal.api.data.staking_resources import (
     RemovedValidatorDetails,
 )
 from warpseal.history.blocks import PrimaryNetworkBlock
+from warpseal.history.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, NftToken
 from warpseal.history.resources import UNSET, PrimaryNetworkChainName, Resource, UnsetType
 from warpseal.history.transactions import CChainTransaction, PChainTransaction, XChainTransaction
 
@@ -101,6 +103,89 @@ class Validators(_Page, frozen=True, gc=False, kw_only=True):
     validators: tuple[
         PendingValidatorDetails | ActiveValidatorDetails | CompletedValidatorDetails | RemovedValidatorDetails, ...
     ]
+
+
+class EvmFeature(StrEnum):
+    """What the API offers for a chain beyond its blocks."""
+
+    NFT_INDEXING = "nftIndexing"
+    WEBHOOKS = "webhooks"
+    TELEPORTER = "teleporter"
+
+
+class NetworkToken(Resource, frozen=True, gc=False, kw_only=True):
+    """The token in which fees of an EVM chain are paid; an unknown name or symbol is empty."""
+
+    name: str
+    symbol: str
+    decimals: int
+    logo_uri: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+
+
+class UtilityAddresses(Resource, frozen=True, gc=False, kw_only=True):
+    """Addresses of contracts that serve all users of a chain."""
+
+    multicall: str | UnsetType = UNSET
+
+
+class EvmChainStatus(StrEnum):
+    """Whether a node of the chain answers and, if the chain is indexed, indexing goes on."""
+
+    OK = "OK"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class EvmChainDetails(Resource, frozen=True, gc=False, kw_only=True):
+    """An EVM chain that this daemon serves. chainId: empty until a node reports it. platformChainId: blockchain id."""
+
+    chain_id: str
+    status: EvmChainStatus
+    chain_name: str
+    description: str
+    platform_chain_id: str
+    subnet_id: str | UnsetType = UNSET
+    vm_id: str | UnsetType = UNSET
+    vm_name: Literal["EVM"] = "EVM"
+    explorer_url: str | UnsetType = UNSET
+    rpc_url: str
+    ws_url: str | UnsetType = UNSET
+    is_testnet: bool
+    utility_addresses: UtilityAddresses | UnsetType = UNSET
+    network_token: NetworkToken
+    chain_logo_uri: str | UnsetType = UNSET
+    private: bool | UnsetType = UNSET
+    enabled_features: tuple[EvmFeature, ...]
+
+
+class EvmChainList(Resource, frozen=True, gc=False, kw_only=True):
+    """All EVM chains that this daemon serves."""
+
+    chains: tuple[EvmChainDetails, ...]
+
+
+class Erc1155Transfers(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of ERC-1155 transfers."""
+
+    transactions: tuple[Erc1155Transfer, ...]
+
+
+class CollectibleBalances(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of the NFTs that an address holds."""
+
+    collectible_balances: tuple[CollectibleBalance, ...]
+
+
+class DeployedContracts(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of the contracts that an address deployed."""
+
+    contracts: tuple[DeployedContract, ...]
+
+
+class NftTokens(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of the tokens of a collection."""
+
+    tokens: tuple[NftToken, ...]
 
 
 class Error(Resource, frozen=True, gc=False, kw_only=True):

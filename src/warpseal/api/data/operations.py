@@ -1,19 +1,25 @@
 """The operations of the Data API: paths, parameters, answers and compute units.
 
-Source of truth: the specification's endpoints 3 to 8; operation ids and compute units are the hosted service's. The
+Source of truth: the specification's endpoints 3 to 15; operation ids and compute units are the hosted service's. The
 routes are mounted from this table and the OpenAPI document is made of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from warpseal.api.data import parameters as p
 from warpseal.api.data.bodies import (
     CChainTransactions,
     ChainInteractions,
+    CollectibleBalances,
+    DeployedContracts,
+    Erc1155Transfers,
+    EvmChainDetails,
+    EvmChainList,
     HistoricalRewards,
+    NftTokens,
     PChainTransactions,
     PrimaryNetworkBlocks,
     SdkCChainTransactions,
@@ -22,15 +28,24 @@ from warpseal.api.data.bodies import (
     XChainTransactions,
 )
 from warpseal.history.blocks import BlockchainDetails
+from warpseal.history.evm import EvmBlock, NftToken
 from warpseal.history.resources import Resource
 
+PRIMARY_NETWORK: Final = "Primary Network"
+EVM: Final = "EVM chains"
 _NETWORKS: Final = "/v1/networks/{network}"
 _CHAIN: Final = _NETWORKS + "/blockchains/{blockchainId}"
+_EVM_CHAIN: Final = "/v1/chains/{chainId}"
+_COLLECTION: Final = _EVM_CHAIN + "/nfts/collections/{address}/tokens"
+_TOKEN: Final = _COLLECTION + "/{tokenId}"
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An endpoint. path: a template. answers: the resources of a success. units: compute units of a request."""
+    """An endpoint. path: a template. answers: the resources of a success. units: compute units of a request.
+
+    method: POST: an action, whose success is status 201 without a body.
+    """
 
     name: str
     path: str
@@ -38,7 +53,8 @@ class Operation:
     parameters: tuple[p.Parameter, ...]
     answers: tuple[type[Resource], ...]
     units: int
-    tag: str = "Primary Network"
+    tag: str = PRIMARY_NETWORK
+    method: Literal["GET", "POST"] = "GET"
 
 
 _PAGED: Final = (p.PAGE_TOKEN, p.PAGE_SIZE)
@@ -95,4 +111,60 @@ VALIDATOR: Final = Operation(
     20,
 )
 
-OPERATIONS: Final = (TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR)
+EVM_CHAIN: Final = Operation("getChainInfo", _EVM_CHAIN, "An EVM chain.", (), (EvmChainDetails,), 1, EVM)
+EVM_CHAINS: Final = Operation(
+    "supportedChains",
+    "/v1/chains",
+    "The EVM chains that this daemon serves.",
+    (p.NETWORK, p.FEATURE),
+    (EvmChainList,),
+    1,
+    EVM,
+)
+EVM_BLOCK: Final = Operation(
+    "getBlock", _EVM_CHAIN + "/blocks/{blockId}", "A block of an EVM chain.", (), (EvmBlock,), 10, EVM
+)
+ERC1155_TRANSFERS: Final = Operation(
+    "listErc1155Transactions",
+    _EVM_CHAIN + "/addresses/{address}/transactions:listErc1155",
+    "ERC-1155 transfers that an address sent or received; a batch transfer has one entry per token id.",
+    (p.START_BLOCK, p.END_BLOCK, *_PAGED, p.SORT_ORDER),
+    (Erc1155Transfers,),
+    20,
+    EVM,
+)
+COLLECTIBLES: Final = Operation(
+    "listCollectibleBalances",
+    _EVM_CHAIN + "/addresses/{address}/balances:listCollectibles",
+    "NFTs that an address holds.",
+    (p.PAGE_TOKEN, p.COLLECTIBLES_PAGE_SIZE, p.CONTRACT_ADDRESS),
+    (CollectibleBalances,),
+    20,
+    EVM,
+)
+DEPLOYMENTS: Final = Operation(
+    "listContractDeployments",
+    _EVM_CHAIN + "/contracts/{address}/deployments",
+    "Contracts that an account deployed, or that a contract created; newest first.",
+    _PAGED,
+    (DeployedContracts,),
+    20,
+    EVM,
+)
+TOKENS: Final = Operation("listTokens", _COLLECTION, "Tokens of an NFT collection.", _PAGED, (NftTokens,), 20, EVM)
+TOKEN: Final = Operation("getTokenDetails", _TOKEN, "A token of an NFT collection.", (), (NftToken,), 20, EVM)
+REINDEX: Final = Operation(
+    "reindexNft",
+    _TOKEN + ":reindex",
+    "Fetch the metadata of a token again; once per hour and token.",
+    (),
+    (),
+    10,
+    EVM,
+    "POST",
+)
+
+OPERATIONS: Final = (
+    *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR),
+    *(EVM_CHAIN, EVM_CHAINS, EVM_BLOCK, ERC1155_TRANSFERS, COLLECTIBLES, DEPLOYMENTS, TOKENS, TOKEN, REINDEX),
+)

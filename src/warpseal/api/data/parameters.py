@@ -1,6 +1,6 @@
 """The query parameters of the Data API: names, parsers and OpenAPI descriptions.
 
-Source of truth: the specification's endpoints 3 to 8. The handlers and the OpenAPI document read one table,
+Source of truth: the specification's endpoints 3 to 15. The handlers and the OpenAPI document read one table,
 so that the two cannot differ. Values are plain (numbers, texts, bytes, tuples of these) since page tokens carry them.
 """
 
@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from warpseal.api.aggregator.request_fields import unknown_field
+from warpseal.api.data.bodies import EvmFeature
 from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import ConflictingSpellings, InvalidRequest
 from warpseal.history.queries import TimeRange
@@ -22,7 +23,12 @@ from warpseal.warp.ids import MalformedID, parse_id, parse_node_id
 MAX_LIST_ENTRIES: Final = 64
 DEFAULT_PAGE_SIZE: Final = 10
 MAX_PAGE_SIZE: Final = 100
+MAX_COLLECTIBLES: Final = 500
 MAX_TIMESTAMP: Final = 2**53
+MAX_BLOCK_NUMBER: Final = 2**63 - 1
+_MAX_TOKEN_ID: Final = 2**256 - 1
+_TOKEN_ID_DIGITS: Final = len(str(_MAX_TOKEN_ID))
+_BLOCK_HASH_TEXT: Final = re.compile(r"0[xX][0-9a-fA-F]{64}")
 _EVM_DIGITS: Final = 40
 _ACCOUNT_TEXT: Final = re.compile(rf"0[xX][0-9a-fA-F]{{{_EVM_DIGITS}}}")
 _ALIASES: Final = ("P", "X", "C")
@@ -70,7 +76,7 @@ def read_query(
     return values
 
 
-def _integer(low: int, high: int) -> Read:
+def _integer(low: int, high: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
         if not (text.isascii() and text.isdigit()) or len(text) > 20 or not low <= int(text) <= high:
             raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is not an integer of {low}..{high}")
@@ -118,16 +124,38 @@ read_node_id: Final = _read_id(parse_node_id)
 """Takes a parameter's name and its text; returns the bytes of a node id. Raises InvalidRequest naming the parameter."""
 
 
+def read_account(name: str, text: str) -> bytes:
+    """Return the 20 bytes of an account or contract, in any case. Raises InvalidRequest naming the parameter."""
+    if _ACCOUNT_TEXT.fullmatch(text) is None:
+        reason = f"{text[:_MAX_SHOWN]!r}: an account is 0x and {_EVM_DIGITS} hexadecimal digits"
+        raise InvalidRequest(name, reason)
+    return bytes.fromhex(text[2:])
+
+
+def read_token_id(name: str, text: str) -> int:
+    """Return a token id, a decimal number. Raises InvalidRequest naming the parameter."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _TOKEN_ID_DIGITS
+    if not is_number or int(text) > _MAX_TOKEN_ID:
+        raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is not a decimal number of 0..2^256-1")
+    return int(text)
+
+
+def read_block_id(name: str, text: str) -> int | bytes:
+    """Return the number of a block, or the 32 bytes of its hash. Raises InvalidRequest naming the parameter."""
+    if _BLOCK_HASH_TEXT.fullmatch(text):
+        return bytes.fromhex(text[2:])
+    if text.isascii() and text.isdigit():
+        return _integer(0, MAX_BLOCK_NUMBER)(name, text)
+    raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is neither a decimal number nor a hash of 32 bytes in hex")
+
+
 def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, bool]:
     """Return the 20 bytes of an address, and whether it is an account of the C-Chain (0x and 40 digits).
 
     prefix: what addresses of this network begin with. Raises InvalidRequest naming the parameter.
     """
     if text[:2] in ("0x", "0X"):
-        if _ACCOUNT_TEXT.fullmatch(text) is None:
-            reason = f"{text[:_MAX_SHOWN]!r}: an account is 0x and {_EVM_DIGITS} hexadecimal digits"
-            raise InvalidRequest(name, reason)
-        return bytes.fromhex(text[2:]), True
+        return read_account(name, text), True
     alias, separator, _ = text.rpartition("-")
     if separator and alias not in _ALIASES:
         raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r}: before the dash stands P, X or C")
@@ -210,6 +238,19 @@ CURRENCY: Final = _enum(
     "currency", "Currency of `historicalPrice`, which is left out if no price is known.", CurrencyCode, CurrencyCode.USD
 )
 VALIDATION_STATUS: Final = _enum("validationStatus", "Only validations with this status.", ValidationStatusType)
+_BLOCK: Final = {"type": "integer", "minimum": 0, "maximum": MAX_BLOCK_NUMBER}
+START_BLOCK: Final = Parameter("startBlock", "Items in this block and after it.", _BLOCK, _integer(0, MAX_BLOCK_NUMBER))
+END_BLOCK: Final = Parameter("endBlock", "Items before this block.", _BLOCK, _integer(0, MAX_BLOCK_NUMBER))
+COLLECTIBLES_PAGE_SIZE: Final = replace(
+    PAGE_SIZE,
+    schema={**PAGE_SIZE.schema, "maximum": MAX_COLLECTIBLES},
+    read=_integer(1, MAX_COLLECTIBLES),
+)
+CONTRACT_ADDRESS: Final = Parameter("contractAddress", "Only NFTs of this contract.", {"type": "string"}, read_account)
+NETWORK: Final = Parameter(
+    "network", "Only chains of this network: mainnet, fuji or testnet.", {"type": "string"}, lambda _, text: text
+)
+FEATURE: Final = _enum("feature", "Only chains with this feature.", EvmFeature)
 
 _ADDRESS: Final = b"\x00"
 _ACCOUNT: Final = b"\x01"
@@ -240,6 +281,14 @@ def time_range_in(values: Mapping[str, Any]) -> TimeRange:
     if times.since is not None and times.until is not None and times.until < times.since:
         raise InvalidRequest("endTimestamp", f"{times.until} is before startTimestamp, {times.since}")
     return times
+
+
+def block_range_in(values: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return the first block of a query and the one behind its last. Raises InvalidRequest if start is above end."""
+    start, end = values.get("startBlock"), values.get("endBlock")
+    if start is not None and end is not None and end < start:
+        raise InvalidRequest("endBlock", f"{end} is below startBlock, {start}")
+    return start, end
 
 
 def order_in(values: Mapping[str, Any]) -> SortOrder:

@@ -11,15 +11,34 @@ from starlette.routing import Route
 
 from warpseal.api.data.access import ApiAccess
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
+from warpseal.api.data.evm_context import EvmContext
+from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
+from warpseal.api.data.nft_endpoints import (
+    get_token,
+    list_collectibles,
+    list_erc1155_transfers,
+    list_tokens,
+    reindex,
+)
 from warpseal.api.data.operations import (
     BLOCKCHAIN,
     BLOCKS,
     CHAIN_IDS,
+    COLLECTIBLES,
+    DEPLOYMENTS,
+    ERC1155_TRANSFERS,
+    EVM_BLOCK,
+    EVM_CHAIN,
+    EVM_CHAINS,
+    REINDEX,
     REWARDS,
+    TOKEN,
+    TOKENS,
     TRANSACTIONS,
     VALIDATOR,
     Operation,
 )
+from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.api.data.request_context import ContextFactory, RequestContext
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
@@ -48,19 +67,42 @@ class DataApi:
         self._contexts = ContextFactory(gate, settings, data, now)
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 8."""
+        """Return the routes of endpoints 3 to 15."""
         return [
-            self._route(TRANSACTIONS, list_transactions),
-            self._route(BLOCKS, list_blocks),
-            self._route(BLOCKCHAIN, get_blockchain),
-            self._route(CHAIN_IDS, list_chain_ids),
-            self._route(REWARDS, list_rewards),
-            self._route(VALIDATOR, get_validator),
+            self._primary_route(TRANSACTIONS, list_transactions),
+            self._primary_route(BLOCKS, list_blocks),
+            self._primary_route(BLOCKCHAIN, get_blockchain),
+            self._primary_route(CHAIN_IDS, list_chain_ids),
+            self._primary_route(REWARDS, list_rewards),
+            self._primary_route(VALIDATOR, get_validator),
+            self._route(EVM_CHAINS, list_chains),
+            self._evm_route(EVM_CHAIN, get_chain),
+            self._evm_route(EVM_BLOCK, get_block),
+            self._evm_route(ERC1155_TRANSFERS, list_erc1155_transfers),
+            self._evm_route(COLLECTIBLES, list_collectibles),
+            self._evm_route(DEPLOYMENTS, list_deployments),
+            self._evm_route(TOKENS, list_tokens),
+            self._evm_route(REINDEX, reindex),
+            self._evm_route(TOKEN, get_token),
         ]
+
+    def _primary_route(
+        self, operation: Operation, handle: Callable[[PrimaryNetworkContext], Awaitable[Response]]
+    ) -> Route:
+        async def respond(context: RequestContext) -> Response:
+            return await handle(PrimaryNetworkContext.of(context))
+
+        return self._route(operation, respond)
+
+    def _evm_route(self, operation: Operation, handle: Callable[[EvmContext], Awaitable[Response]]) -> Route:
+        async def respond(context: RequestContext) -> Response:
+            return await handle(await EvmContext.of(context))
+
+        return self._route(operation, respond)
 
     def _route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
             await self.access.admit(request, operation.units)
             return await handle(await self._contexts.create(request, operation))
 
-        return Route(operation.path, endpoint, methods=["GET"])
+        return Route(operation.path, endpoint, methods=[operation.method])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
@@ -48,7 +49,7 @@ class DataServices:
     """The services of the Data API. index: None if nothing is indexed; prices: None without a source.
 
     aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
-    that the index has, or is going to have.
+    that the index has, or is going to have. evm: the EVM chains.
     """
 
     network_id: int
@@ -60,3 +61,4 @@ class DataServices:
     aliases: ChainAliases | None = None
     uptime_source: UptimeSource | None = None
     indexed: frozenset[PrimaryChain] = frozenset()
+    evm: EvmChainServices = field(default_factory=EvmChainServices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from warpseal.runtime.settings import (
     fault,
     integer,
     list_of,
+    optional_path,
     seconds,
     setting,
     text,
@@ -76,6 +78,14 @@ class DataApiSettings:
         "response shapes where specification and SDKs disagree: spec, sdk, or auto (sdk for published SDKs)",
         "SHAPES",
         group=Group.HTTP,
+    )
+    contract_info_dir: Path | None = setting(
+        None,
+        "contract-info-dir",
+        optional_path,
+        "folder of JSON descriptions of contracts, CHAIN/ADDRESS.json",
+        "PATH",
+        group=Group.EVM,
     )
     rate_limit_per_minute: int = setting(
         6_000,

@@ -78,6 +78,10 @@ _PATH_PARAMETERS: Final = {
     "network": describe_text("A name of the network that this service serves: mainnet, fuji or testnet."),
     "blockchainId": describe_text("p-chain, x-chain, c-chain, an alias, or a blockchain's id."),
     "nodeId": describe_text("A node's id."),
+    "chainId": describe_text("An EVM chain id, a blockchain's id, or an alias of the chain."),
+    "blockId": describe_text("A block's number, decimal, or its hash, hex with 0x."),
+    "address": describe_text("An account or a contract: 0x and 40 hexadecimal digits, in any case."),
+    "tokenId": describe_text("A token's id, decimal."),
     "txHash": describe_text("A P-Chain transaction's id, base58-check or hex."),
     "asset": describe_text("The name of a file."),
 }

@@ -20,7 +20,7 @@ from warpseal.api.data.bodies import (
     Readiness,
     SignedMessage,
 )
-from warpseal.api.data.operations import OPERATIONS, Operation
+from warpseal.api.data.operations import EVM, OPERATIONS, PRIMARY_NETWORK, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.openapi.describe import (
@@ -54,20 +54,21 @@ _SERVICE: Final = "Service"
 _TAGS: Final = {
     _SIGNING: "Signed messages, by message or by P-Chain transaction.",
     _SERVICE: "State of the daemon.",
-    "Primary Network": "History of the three primary chains, from the index or the node.",
+    PRIMARY_NETWORK: "History of the three primary chains, from the index or the node.",
+    EVM: "EVM chains, their blocks, NFTs and contracts, from their indexes or nodes.",
     NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
     PAGES: "Pages, streams and metrics.",
 }
 _ABOUT: Final = (
-    "Signed Warp messages, and the history of the three primary chains. Amounts and block numbers are decimal texts, "
-    "times are Unix seconds, ids are base58-check. What is not known is left out and never null."
+    "Signed Warp messages, and the history of the three primary chains and of EVM chains. Amounts and block numbers "
+    "are decimal texts, times are Unix seconds, ids are base58-check. What is not known is left out and never null."
 )
 
 
 def document() -> dict[str, Any]:
     """Return the whole document, JSON-ready."""
     _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
-    history: Paths = {operation.path: {"get": _describe(operation)} for operation in OPERATIONS}
+    history: Paths = {operation.path: {operation.method.lower(): _describe(operation)} for operation in OPERATIONS}
     paths = {**_signing_paths(), **_service_paths(), **history, **describe_node_paths(), **describe_pages()}
     keys = {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS}
     return {
@@ -108,6 +109,13 @@ def _describe(operation: Operation) -> dict[str, Any]:
     """Return the description of an endpoint of the history."""
     parameters = [_parameter(parameter) for parameter in operation.parameters]
     described = describe_endpoint(operation.path, operation.name, operation.summary, operation.tag, _ERRORS, parameters)
+    if operation.method == "POST":
+        created = {"description": "Accepted.", "headers": _HEADERS}
+        return {
+            **described,
+            "responses": {"201": created, **described["responses"]},
+            "x-compute-units": operation.units,
+        }
     schemas = [refer_to(resource) for resource in operation.answers]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     answer = {**describe_answer(200, describe_json(schema)), "headers": _HEADERS}
@@ -183,7 +191,10 @@ _L1_PARAMETERS: Final = (
     describe_query("timeoutSeconds", "How long the caller waits.", type="integer", minimum=0),
 )
 _HEADERS: Final = {
-    HEADER: describe_text("How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain."),
+    HEADER: describe_text(
+        "How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain; of an EVM chain "
+        "43114;height=H;node=N;lag=S;internal=T, the one that the path names."
+    ),
     "etag": describe_text("Names this very answer."),
     "ratelimit-policy": describe_text("The limit that is nearest to being used up: compute units;w=seconds."),
     "ratelimit-limit": describe_text("Compute units of that limit."),

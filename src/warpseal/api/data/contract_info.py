@@ -1,0 +1,136 @@
+"""Descriptions of contracts that the operator wrote: one JSON file for each contract, `<chain>/<address>.json`.
+
+A changed file counts within seconds. docs/data-api.md describes the fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from warpseal.errors import StartupError
+from warpseal.history.evm import ContractDescription
+from warpseal.runtime.process import os_error_text
+
+log = logging.getLogger(__name__)
+
+MAX_FILE_BYTES: Final = 16 * 1024
+"""So that the descriptions of a page of 100 contracts stay below 2 MiB."""
+MAX_FILES: Final = 100_000
+RELOAD_S: Final = 5.0
+_FILE_NAME: Final = re.compile(r"0[xX][0-9a-fA-F]{40}\.json")
+
+
+class ContractInfo(ContractDescription, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
+    """What the operator says about a contract. hidden: it is spam, and its tokens are not listed by owner."""
+
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedContracts:
+    """The described contracts of one chain, by address. hidden: those that are spam."""
+
+    infos: Mapping[bytes, ContractInfo] = field(default_factory=dict)
+    hidden: frozenset[bytes] = frozenset()
+
+    def of(self, address: str) -> ContractInfo | None:
+        """Return the description of a contract. address: as answers spell it."""
+        return self.infos.get(bytes.fromhex(address[2:])) if self.infos else None
+
+
+_NONE: Final = DescribedContracts()
+_Stamp = tuple[int, int, int]
+
+
+class ContractInfoFolder:
+    """The files of one folder; None: there are no descriptions. `run` reads files again that have changed."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._files: dict[Path, tuple[_Stamp, ContractInfo | None]] = {}
+        self._by_name: dict[str, DescribedContracts] = {}
+
+    def load(self) -> None:
+        """Read all files that are new or have changed. Raises StartupError if the folder cannot be read.
+
+        A file that cannot be used is logged, once for each change, and what was read from it before stays.
+        """
+        if self._folder is None:
+            return
+        try:
+            found = sorted(self._folder.glob("*/*.json")) if self._folder.is_dir() else None
+        except OSError as error:
+            raise StartupError(f"contract-info-dir {self._folder} cannot be read: {os_error_text(error)}") from error
+        if found is None:
+            raise StartupError(f"contract-info-dir {self._folder} is no folder: create it, or correct the setting")
+        if len(found) > MAX_FILES:
+            log.warning("contract-info-dir has too many files", extra={"files": len(found), "limit": MAX_FILES})
+        before, self._files = self._files, {}
+        for file in found[:MAX_FILES]:
+            self._read(file, before.get(file))
+        if self._files != before:
+            self._by_name = _group(self._files)
+
+    def contracts(self, names: Iterable[str]) -> DescribedContracts:
+        """Return the described contracts of a chain. names: its ids and aliases, each of which may name a folder."""
+        found = [self._by_name[name] for name in names if name in self._by_name]
+        if len(found) <= 1:
+            return found[0] if found else _NONE
+        infos = {address: info for contracts in reversed(found) for address, info in contracts.infos.items()}
+        return _described(infos)
+
+    async def run(self) -> None:
+        """Read changed files until cancelled."""
+        is_readable = True
+        while self._folder is not None:
+            await asyncio.sleep(RELOAD_S)
+            try:
+                await asyncio.to_thread(self.load)
+            except StartupError as error:
+                if is_readable:
+                    log.warning("contract-info-dir cannot be read", extra={"reason": str(error)})
+                is_readable = False
+            else:
+                is_readable = True
+
+    def _read(self, file: Path, before: tuple[_Stamp, ContractInfo | None] | None) -> None:
+        try:
+            status = file.stat()
+            stamp = status.st_mtime_ns, status.st_size, status.st_ino
+            if before is not None and before[0] == stamp:
+                self._files[file] = before
+                return
+            self._files[file] = stamp, before[1] if before is not None else None
+            if not _FILE_NAME.fullmatch(file.name):
+                raise ValueError("the name is not 0x, 40 hexadecimal digits and .json")
+            if status.st_size > MAX_FILE_BYTES:
+                raise ValueError(f"longer than {MAX_FILE_BYTES} bytes")
+            with file.open("rb") as opened:
+                content = opened.read(MAX_FILE_BYTES + 1)
+            self._files[file] = stamp, msgspec.json.decode(content, type=ContractInfo)
+        except FileNotFoundError:
+            pass  # It was removed meanwhile.
+        except (OSError, ValueError, RecursionError) as error:
+            reason = os_error_text(error) if isinstance(error, OSError) else str(error)
+            log.warning("description of a contract cannot be used", extra={"file": str(file), "reason": reason})
+
+
+def _group(files: Mapping[Path, tuple[_Stamp, ContractInfo | None]]) -> dict[str, DescribedContracts]:
+    """Return the contracts by the names of the folders."""
+    grouped: dict[str, dict[bytes, ContractInfo]] = {}
+    for file, (_, info) in files.items():
+        if info is not None:
+            grouped.setdefault(file.parent.name, {})[bytes.fromhex(file.stem[2:])] = info
+    return {name: _described(infos) for name, infos in grouped.items()}
+
+
+def _described(infos: Mapping[bytes, ContractInfo]) -> DescribedContracts:
+    return DescribedContracts(infos, frozenset(address for address, info in infos.items() if info.hidden))

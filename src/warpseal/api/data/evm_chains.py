@@ -1,0 +1,127 @@
+"""The EVM chains that the daemon serves: their entries, nodes, indexes and descriptions of contracts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from warpseal.api.data.contract_info import ContractInfoFolder, DescribedContracts
+from warpseal.errors import NodeUnavailable, StoreDown
+from warpseal.history.aliases import ChainAliases
+from warpseal.history.evm import EvmFreshness
+from warpseal.node.endpoint import EvmChain, MetadataMode
+from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.warp.ids import ChainID, SubnetID, id_text
+
+if TYPE_CHECKING:
+    from warpseal.evm_rpc.reads import EvmChainReader
+    from warpseal.index.evm.reader import EvmIndex
+
+MULTICALL: Final = bytes.fromhex("ca11bde05977b3631167028862be2a173976ca11")
+"""Multicall3 has this address on every chain on which it was deployed as its authors ask for."""
+NODE_WAIT_S: Final = 2.0
+_NO_CODE_TTL_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformFacts:
+    """What the P-Chain knows of a chain. evm_chain_id: of its genesis."""
+
+    subnet_id: SubnetID
+    vm_id: bytes
+    name: str
+    evm_chain_id: int | None
+
+
+class EvmChainService:
+    """One chain. index: None if it is not indexed. platform: None until the P-Chain was asked."""
+
+    def __init__(self, entry: EvmChain, nodes: EvmChainReader, index: EvmIndex | None) -> None:
+        self.entry = entry
+        self.nodes = nodes
+        self.index = index
+        self.platform: PlatformFacts | None = None
+        self._chain_id: int | None = None
+        self._has_code: TtlCache[bytes, bool] = TtlCache(1)
+
+    @property
+    def name(self) -> str:
+        """The EVM chain id, or the blockchain id until that is known."""
+        return id_text(self.entry.blockchain_id) if self._chain_id is None else str(self._chain_id)
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the metadata of NFTs is fetched."""
+        return self.entry.index is not None and self.entry.index.metadata is not MetadataMode.OFF
+
+    async def freshness(self) -> EvmFreshness | None:
+        """Return how far the chain is indexed; None without an index, or before the first block. Raises StoreDown."""
+        freshness = None if self.index is None else await self.index.freshness()
+        if freshness is not None:
+            self._chain_id = freshness.chain_id
+        return freshness
+
+    async def chain_id(self) -> int | None:
+        """Return the EVM chain id as the index or a node has it; None while neither does."""
+        if self._chain_id is None:
+            with suppress(StoreDown):
+                await self.freshness()
+        if self._chain_id is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NODE_WAIT_S):
+                    self._chain_id = await self.nodes.chain_id()
+        return self._chain_id
+
+    async def is_up(self) -> bool:
+        """Return whether a node answers."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(NODE_WAIT_S):
+                return await self.nodes.is_up()
+        return False
+
+    async def has_multicall(self) -> bool:
+        """Return whether Multicall3 is deployed, as far as a node says so."""
+        known = self._has_code.get(MULTICALL)
+        if known is not None:
+            return known.value
+        with suppress(TimeoutError, NodeUnavailable):
+            async with asyncio.timeout(NODE_WAIT_S):
+                has_code = await self.nodes.has_code(MULTICALL)
+            self._has_code.put(MULTICALL, has_code, float("inf") if has_code else _NO_CODE_TTL_S)
+            return has_code
+        return False
+
+
+class EvmChainServices:
+    """All chains, in the order in which they were added."""
+
+    def __init__(self, aliases: ChainAliases | None = None, contract_infos: ContractInfoFolder | None = None) -> None:
+        self._aliases = aliases or ChainAliases()
+        self._contract_infos = contract_infos or ContractInfoFolder(None)
+        self._chains: dict[ChainID, EvmChainService] = {}
+
+    def __iter__(self) -> Iterator[EvmChainService]:
+        return iter(tuple(self._chains.values()))
+
+    def add(self, chain: EvmChainService) -> None:
+        """Add a chain, or replace the one with its blockchain id."""
+        self._chains[chain.entry.blockchain_id] = chain
+
+    async def find(self, name: str) -> EvmChainService | None:
+        """Return the chain of a name: an EVM chain id, a blockchain id or an alias."""
+        chain_id = self._aliases.find(name)
+        if chain_id is not None:
+            return self._chains.get(chain_id)
+        if name.isascii() and name.isdigit():
+            for chain in self:
+                if str(await chain.chain_id()) == name:
+                    return chain
+        return None
+
+    def contracts_of(self, chain: EvmChainService) -> DescribedContracts:
+        """Return the contracts of a chain that the operator described, under any name of the chain."""
+        aliases = self._aliases.aliases_of(chain.entry.blockchain_id)
+        return self._contract_infos.contracts((id_text(chain.entry.blockchain_id), chain.name, *aliases))

@@ -1,0 +1,78 @@
+"""Requests about an EVM chain: the chain that the path names, and how far it is indexed.
+
+If the chain is indexed, the answer carries `x-warpseal-index: 43114;height=H;node=N;lag=S;internal=T`, for it only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from warpseal.api.data.evm_chains import EvmChainService
+from warpseal.api.data.parameters import read_account, read_token_id
+from warpseal.api.data.request_context import HEADER, RequestContext
+from warpseal.api.data.responses import response_headers
+from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, StoreDown, UnknownChain
+from warpseal.history.evm import EvmFreshness
+
+if TYPE_CHECKING:
+    from warpseal.index.evm.reader import EvmIndex
+
+SETTING: Final = "evm-chains"
+
+
+@dataclass(frozen=True, slots=True)
+class EvmContext(RequestContext):
+    """One request about an EVM chain. freshness: None if no block is indexed. fault: why the index is not readable."""
+
+    chain: EvmChainService
+    freshness: EvmFreshness | None
+    fault: StoreDown | None
+
+    @classmethod
+    async def of(cls, context: RequestContext) -> EvmContext:
+        """Return the context, the chain's freshness among the response headers. Raises UnknownChain."""
+        name = context.request.path_params["chainId"]
+        chain = await context.services.evm.find(name)
+        if chain is None:
+            raise UnknownChain(evm_name=name)
+        freshness, fault = None, None
+        try:
+            freshness = await chain.freshness()
+        except StoreDown as error:
+            fault = error
+        if freshness is not None:
+            response_headers(context.request.scope)[HEADER] = freshness_item(freshness, context.now)
+        return cls(**context.parts(), chain=chain, freshness=freshness, fault=fault)
+
+    def index(self) -> EvmIndex:
+        """Return the index of the chain. Raises IndexNotEnabled, IndexNotReady, IndexStale, StoreDown."""
+        if self.chain.index is None:
+            raise IndexNotEnabled(f"EVM chain {self.chain.name}", SETTING)
+        if self.fault is not None:
+            raise self.fault
+        if self.freshness is None:
+            raise IndexNotReady(f"EVM chain {self.chain.name}")
+        lag_s, limit_s = self.freshness.lag_s(self.now), self.settings.max_index_lag_s
+        if limit_s and lag_s > limit_s:
+            raise IndexStale(f"EVM chain {self.chain.name}", lag_s, limit_s)
+        return self.chain.index
+
+    def address(self) -> bytes:
+        """Return the account or contract that the path names. Raises InvalidRequest."""
+        return read_account("address", self.request.path_params["address"])
+
+    def token_id(self) -> int:
+        """Return the token that the path names. Raises InvalidRequest."""
+        return read_token_id("tokenId", self.request.path_params["tokenId"])
+
+
+def freshness_item(chain: EvmFreshness, now: float) -> str:
+    """Return the header's value: `first` if the beginning is missing, `stale` if the nodes are behind.
+
+    internal: the height up to which creations inside of transactions are complete; none: no node traces.
+    """
+    item = f"{chain.chain_id};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
+    first = f";first={chain.first_height}" if chain.first_height else ""
+    stale = ";stale" if chain.is_node_behind else ""
+    return f"{item}{first}{stale};internal={'none' if chain.traced_height is None else chain.traced_height}"

@@ -1,0 +1,207 @@
+"""Endpoints 9, 10 and 13: EVM chains, their blocks, and the contracts that an address deployed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from warpseal.api.data.bodies import (
+    DeployedContracts,
+    EvmChainDetails,
+    EvmChainList,
+    EvmChainStatus,
+    EvmFeature,
+    NetworkToken,
+    UtilityAddresses,
+)
+from warpseal.api.data.evm_chains import MULTICALL, EvmChainService, PlatformFacts
+from warpseal.api.data.evm_context import EvmContext
+from warpseal.api.data.evm_pages import complete_page
+from warpseal.api.data.evm_resources import EvmWording, block_of_node
+from warpseal.api.data.parameters import read_block_id
+from warpseal.api.data.request_context import RequestContext
+from warpseal.api.data.responses import FINAL_S, response_headers
+from warpseal.errors import BlockNotFound, NetworkNotServed, NodeUnavailable, StoreDown
+from warpseal.history.blocks import Blockchain
+from warpseal.history.evm import EvmBlock
+from warpseal.history.evm_genesis import chain_id_of, evm_genesis
+from warpseal.history.resources import UNSET, UnsetType
+from warpseal.history.text import account_text, shared_id_text
+from warpseal.warp.ids import ChainID, id_text
+
+SOURCE: Final = "x-warpseal-source"
+_MAINNET: Final = 1
+_PLATFORM_WAIT_S: Final = 2.0
+_DECIMALS: Final = 18
+_BASE_CURRENCY: Final = "AVAX"
+_BASE_CURRENCY_NAME: Final = "Avalanche"
+_C_CHAIN_NAME: Final = "C-Chain"
+
+
+async def get_chain(context: EvmContext) -> Response:
+    """GET /v1/chains/{chainId}."""
+    context.parameters()
+    return await context.respond(await _describe_chain(context, context.chain))
+
+
+async def list_chains(context: RequestContext) -> Response:
+    """GET /v1/chains."""
+    values = context.parameters()
+    network, feature = values.get("network"), values.get("feature")
+    chains: list[EvmChainDetails] = []
+    if network is None or _is_served(context, str(network)):
+        described = await asyncio.gather(*(_describe_chain(context, chain) for chain in context.services.evm))
+        chains += [chain for chain in described if feature is None or feature in chain.enabled_features]
+    return await context.respond(EvmChainList(chains=tuple(chains)))
+
+
+async def get_block(context: EvmContext) -> Response:
+    """GET .../blocks/{blockId}."""
+    context.parameters()
+    text = context.request.path_params["blockId"]
+    block_id = read_block_id("blockId", text)
+    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
+    block = await _indexed_block(context, block_id)
+    if block is not None:
+        # The number of all earlier transactions may become known later.
+        final_s = 0 if block.cumulative_transactions is UNSET else FINAL_S
+        return await context.respond(wording.block(block), final_s)
+    found = await context.chain.nodes.block(block_id)
+    if found is None:
+        raise BlockNotFound(text, context.chain.name)
+    response_headers(context.request.scope)[SOURCE] = "node"
+    chain_id = await context.chain.chain_id()
+    return await context.respond(wording.block(block_of_node(found, "" if chain_id is None else str(chain_id))))
+
+
+async def list_deployments(context: EvmContext) -> Response:
+    """GET .../contracts/{address}/deployments."""
+    address = context.address()
+    query = await context.page_query(address)
+    index = context.index()
+    found = await complete_page(context, lambda: index.deployments(address, query.page))
+    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
+    return await context.respond(
+        DeployedContracts(
+            next_page_token=await context.next_token(query, found.next),
+            contracts=tuple([wording.contract(contract) for contract in found.items]),
+        )
+    )
+
+
+async def _indexed_block(context: EvmContext, block_id: int | bytes) -> EvmBlock | None:
+    """Return a block of the index; None if it is not indexed, or the index cannot be read."""
+    if context.chain.index is None or context.freshness is None:
+        return None
+    try:
+        return await context.chain.index.block(block_id)
+    except StoreDown:
+        return None
+
+
+def _is_served(context: RequestContext, network: str) -> bool:
+    try:
+        context.api_settings.require_network(network, context.services.network_id)
+    except NetworkNotServed:
+        return False
+    return True
+
+
+async def _describe_chain(context: RequestContext, chain: EvmChainService) -> EvmChainDetails:
+    """Return a chain: what its entry says, else what its nodes and the P-Chain say."""
+    platform, chain_id, status, has_multicall = await asyncio.gather(
+        _platform_facts(context, chain), chain.chain_id(), _status(chain), chain.has_multicall()
+    )
+    info = chain.entry.info
+    is_c_chain = chain.entry.blockchain_id == context.services.chains.c
+    if chain_id is None and platform is not None:
+        chain_id = platform.evm_chain_id
+    own_host = own_address(context.request)
+    path = f"/ext/bc/{id_text(chain.entry.blockchain_id)}"
+    multicall = info.multicall or (account_text(MULTICALL) if has_multicall else None)
+    ws_url = info.ws_url or (f"ws{own_host}{path}/ws" if chain.entry.ws else None)
+    name = platform.name if platform is not None else _C_CHAIN_NAME if is_c_chain else ""
+    return EvmChainDetails(
+        chain_id="" if chain_id is None else str(chain_id),
+        status=status,
+        chain_name=name if info.chain_name is None else info.chain_name,
+        description=info.description or "",
+        platform_chain_id=info.platform_chain_id or id_text(chain.entry.blockchain_id),
+        subnet_id=info.subnet_id or (UNSET if platform is None else shared_id_text(platform.subnet_id)),
+        vm_id=info.vm_id or (UNSET if platform is None else shared_id_text(platform.vm_id)),
+        explorer_url=_text(info.explorer_url),
+        rpc_url=info.rpc_url or f"http{own_host}{path}/rpc",
+        ws_url=_text(ws_url),
+        is_testnet=context.services.network_id != _MAINNET if info.is_testnet is None else info.is_testnet,
+        utility_addresses=UNSET if multicall is None else UtilityAddresses(multicall=multicall),
+        network_token=_network_token(chain, is_c_chain=is_c_chain),
+        chain_logo_uri=_text(info.chain_logo_uri),
+        private=UNSET if info.private is None else info.private,
+        enabled_features=() if chain.index is None else (EvmFeature.NFT_INDEXING,),
+    )
+
+
+def own_address(request: Request) -> str:
+    """Return the address that the client called, from the letter behind http: s://host, or ://host:port."""
+    try:
+        host = request.base_url.netloc
+    except ValueError:  # A Host that is none.
+        host = ""
+    if not host:
+        name, port = request.scope["server"]
+        host = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    return f"{'s' if request.scope['scheme'] == 'https' else ''}://{host}"
+
+
+def _network_token(chain: EvmChainService, *, is_c_chain: bool) -> NetworkToken:
+    token = chain.entry.info.network_token
+    name, symbol = (_BASE_CURRENCY_NAME, _BASE_CURRENCY) if is_c_chain else ("", "")
+    return NetworkToken(
+        name=name if token.name is None else token.name,
+        symbol=symbol if token.symbol is None else token.symbol,
+        decimals=_DECIMALS if token.decimals is None else token.decimals,
+        logo_uri=_text(token.logo_uri),
+        description=_text(token.description),
+    )
+
+
+async def _status(chain: EvmChainService) -> EvmChainStatus:
+    """Return UNAVAILABLE if no node of the chain answers, or if indexing stopped."""
+    try:
+        freshness = await chain.freshness()
+    except StoreDown:
+        return EvmChainStatus.UNAVAILABLE
+    if freshness is not None and freshness.stopped:
+        return EvmChainStatus.UNAVAILABLE
+    return EvmChainStatus.OK if await chain.is_up() else EvmChainStatus.UNAVAILABLE
+
+
+async def _platform_facts(context: RequestContext, chain: EvmChainService) -> PlatformFacts | None:
+    """Return what the P-Chain knows of a chain; None while neither the index nor a node says it."""
+    if chain.platform is None:
+        try:
+            async with asyncio.timeout(_PLATFORM_WAIT_S):
+                found = await _find_blockchain(context, chain.entry.blockchain_id)
+        except (TimeoutError, NodeUnavailable):
+            return None
+        if found is not None:
+            evm_chain_id = chain_id_of(evm_genesis(found.genesis))
+            chain.platform = PlatformFacts(found.subnet_id, found.vm_id, found.name, evm_chain_id)
+    return chain.platform
+
+
+async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockchain | None:
+    index = context.services.index
+    found = None
+    if index is not None:
+        with suppress(StoreDown):
+            found = await index.blockchain(chain_id)
+    return found or await context.services.node.blockchain(chain_id)
+
+
+def _text(value: str | None) -> str | UnsetType:
+    return UNSET if value is None else value

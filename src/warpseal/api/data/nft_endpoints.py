@@ -1,0 +1,151 @@
+"""Endpoints 11, 12, 14 and 15: ERC-1155 transfers, the NFTs of an address, and the tokens of a collection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from warpseal.api.data.bodies import CollectibleBalances, Erc1155Transfers, NftTokens
+from warpseal.api.data.evm_context import SETTING, EvmContext
+from warpseal.api.data.evm_pages import complete_page
+from warpseal.api.data.evm_resources import EvmWording
+from warpseal.api.data.parameters import CONTRACT_ADDRESS, block_range_in, order_in
+from warpseal.errors import (
+    IndexBehind,
+    IndexNotEnabled,
+    ReindexedRecently,
+    ReindexUnavailable,
+    TokenNotFound,
+    WarpsealError,
+)
+from warpseal.history.evm import CollectibleBalance, CollectibleQuery, Erc1155Query, ErcType
+from warpseal.history.text import account_text
+from warpseal.index.evm.records import ReindexOutcome
+
+_ZERO: Final = "0"
+
+
+async def list_erc1155_transfers(context: EvmContext) -> Response:
+    """GET .../addresses/{address}/transactions:listErc1155."""
+    address = context.address()
+    query = await context.page_query(address)
+    start, end = block_range_in(query.values)
+    index = context.index()
+    described = context.services.evm.contracts_of(context.chain)
+    wanted = Erc1155Query(address, start, end, order_in(query.values), described.hidden)
+    found = await complete_page(context, lambda: index.erc1155_transfers(wanted, query.page))
+    wording = EvmWording(described, for_sdk=context.for_sdk)
+    return await context.respond(
+        Erc1155Transfers(
+            next_page_token=await context.next_token(query, found.next),
+            transactions=tuple([wording.transfer(transfer) for transfer in found.items]),
+        )
+    )
+
+
+async def list_collectibles(context: EvmContext) -> Response:
+    """GET .../addresses/{address}/balances:listCollectibles."""
+    address = context.address()
+    query = await context.page_query(address)
+    index = context.index()
+    described = context.services.evm.contracts_of(context.chain)
+    values: Mapping[str, Any] = query.values
+    wanted = CollectibleQuery(address, values.get(CONTRACT_ADDRESS.name), described.hidden)
+    found = await complete_page(context, lambda: index.collectibles(wanted, query.page))
+    items = found.items
+    if context.freshness is not None and context.freshness.first_height:
+        items = await _with_amounts(context, address, items)
+    wording = EvmWording(described, for_sdk=context.for_sdk)
+    return await context.respond(
+        CollectibleBalances(
+            next_page_token=await context.next_token(query, found.next),
+            collectible_balances=tuple([wording.token(item) for item in items]),
+        )
+    )
+
+
+async def list_tokens(context: EvmContext) -> Response:
+    """GET .../nfts/collections/{address}/tokens."""
+    contract = context.address()
+    query = await context.page_query(contract)
+    index = context.index()
+    found = await complete_page(context, lambda: index.tokens(contract, query.page))
+    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
+    return await context.respond(
+        NftTokens(
+            next_page_token=await context.next_token(query, found.next),
+            tokens=tuple([wording.token(token) for token in found.items]),
+        )
+    )
+
+
+async def get_token(context: EvmContext) -> Response:
+    """GET .../nfts/collections/{address}/tokens/{tokenId}."""
+    context.parameters()
+    contract, token_id, index = context.address(), context.token_id(), context.index()
+    found = await complete_page(context, lambda: index.token(contract, token_id))
+    if not found.items:
+        raise _unknown_token(context, contract, token_id)
+    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
+    return await context.respond(wording.token(found.items[0]))
+
+
+async def reindex(context: EvmContext) -> Response:
+    """POST .../nfts/collections/{address}/tokens/{tokenId}:reindex."""
+    context.parameters()
+    contract, token_id, index = context.address(), context.token_id(), context.index()
+    if not context.chain.has_metadata:
+        raise IndexNotEnabled(f"NFT metadata of EVM chain {context.chain.name}", SETTING)
+    status = await index.status()
+    if status is None or status.at(context.now).waiting:
+        raise ReindexUnavailable("the indexer does not run")
+    answer = await index.reindex(contract, token_id)
+    if answer.outcome is ReindexOutcome.UNKNOWN_TOKEN:
+        raise _unknown_token(context, contract, token_id)
+    if answer.outcome is ReindexOutcome.TOO_EARLY:
+        raise ReindexedRecently(account_text(contract), str(token_id), answer.retry_after_s)
+    if answer.outcome is ReindexOutcome.BUSY:
+        raise ReindexUnavailable("too many requests wait")
+    return Response(status_code=201, headers={"cache-control": "no-store"})
+
+
+def _unknown_token(context: EvmContext, contract: bytes, token_id: int) -> WarpsealError:
+    """Return the error about a token that the index does not have: it may be in a block that the index lacks."""
+    chain = context.freshness
+    if chain is not None and chain.lag_s(context.now):
+        return IndexBehind(str(chain.chain_id), chain.height, chain.node_height)
+    return TokenNotFound(account_text(contract), str(token_id))
+
+
+async def _with_amounts(
+    context: EvmContext, owner: bytes, items: Sequence[CollectibleBalance]
+) -> tuple[CollectibleBalance, ...]:
+    """Return a page with the ERC-1155 amounts of a node: the index does not have the transfers before its beginning.
+
+    What the owner does not hold any more is left out. Raises NodeUnavailable.
+    """
+    by_contract: dict[str, list[CollectibleBalance]] = {}
+    for item in items:
+        if item.erc_type is ErcType.ERC1155:
+            by_contract.setdefault(item.address, []).append(item)
+
+    async def amounts(address: str, tokens: Sequence[CollectibleBalance]) -> dict[tuple[str, str], str]:
+        ids = [int(token.token_id) for token in tokens]
+        found = await context.chain.nodes.balances(bytes.fromhex(address[2:]), owner, ids)
+        if found is None:
+            return {}
+        return {(address, token.token_id): str(amount) for token, amount in zip(tokens, found, strict=True)}
+
+    known: dict[tuple[str, str], str] = {}
+    for answer in await asyncio.gather(*(amounts(*entry) for entry in by_contract.items())):
+        known |= answer
+    completed = []
+    for item in items:
+        amount = known.get((item.address, item.token_id), item.balance)
+        if amount != _ZERO:
+            completed.append(item if amount == item.balance else replace(item, balance=amount))
+    return tuple(completed)

@@ -1,0 +1,197 @@
+"""What the daemon itself reads of an EVM chain, on demand, from the nodes to which it forwards calls.
+
+Nodes are untrusted: a block and its receipts must agree, and be those that were asked for. Source of truth: the
+Ethereum JSON-RPC specification; for the errors, what recorded nodes returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from warpseal.chains.evm.blocks import (
+    EvmHeader,
+    EvmReceipt,
+    MalformedBlock,
+    decode_block,
+    decode_receipt,
+    decode_receipts,
+    parse_bytes,
+    parse_quantity,
+)
+from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
+from warpseal.chains.evm.contract_calls import MalformedResult, decode_balances, encode_balances_of
+from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.evm_rpc.forwarder import NO_NODE, EvmForwarder
+from warpseal.evm_rpc.node import EvmNode
+from warpseal.node.json_values import decode_hex
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall
+from warpseal.node.rpc import INLINE_BYTES
+
+T = TypeVar("T")
+
+_NULL: Final = b"null"
+_INLINE_RECEIPTS: Final = 100
+_GAS: Final = hex(5_000_000)
+# A node that has not executed or accepted a block yet.
+_NOT_YET: Final = re.compile(r"unfinalized|unaccepted|not found|unknown block", re.IGNORECASE)
+
+
+class EvmChainReader:
+    """Reads one chain. load_rules: returns what its headers say about receipts. timeout_s: of one call to one node."""
+
+    def __init__(
+        self,
+        forwarder: EvmForwarder,
+        load_rules: Callable[[], Awaitable[BlockRules]],
+        timeout_s: float,
+        executor: Executor | None = None,
+    ) -> None:
+        self._forwarder = forwarder
+        self._load_rules = load_rules
+        self._timeout_s = timeout_s
+        self._executor = executor
+
+    async def chain_id(self) -> int | None:
+        """Return the EVM's chain id; None while no node answers."""
+        await self._forwarder.pool.candidates()
+        identity = self._forwarder.pool.identity
+        return None if identity is None else identity.chain_id
+
+    async def is_up(self) -> bool:
+        """Return whether a node of the chain can be called."""
+        return bool(await self._forwarder.pool.candidates()) and self._forwarder.pool.is_up
+
+    async def block(self, block: int | bytes) -> EvmBlockFacts | None:
+        """Return an accepted block by number or hash; None if no node has it with its receipts.
+
+        Raises NodeUnavailable.
+        """
+        attempts: list[NodeAttempt] = []
+        is_missing = False
+        for node in await self._forwarder.pool.candidates():
+            try:
+                found = await self._block_at(node, block)
+            except _NodeFault as fault:
+                attempts.append(NodeAttempt(node.position, fault.failure))
+                continue
+            if found is not None:
+                return found
+            is_missing = True
+        if is_missing:
+            return None
+        raise NodeUnavailable("the block", attempts)
+
+    async def has_code(self, address: bytes) -> bool:
+        """Return whether a contract is at an address now. Raises NodeUnavailable."""
+        response = await self._forwarder.read(_call("eth_getCode", _hex(address), "latest"), None, self._timeout_s)
+        try:
+            return bool(decode_hex(msgspec.json.decode(response.result or b"", type=str)))
+        except ValueError:
+            raise NodeUnavailable("eth_getCode") from None
+
+    async def balances(self, contract: bytes, owner: bytes, token_ids: Sequence[int]) -> tuple[int, ...] | None:
+        """Return how much of each ERC-1155 token an account holds now; None if the contract does not say it.
+
+        Raises NodeUnavailable.
+        """
+        data = encode_balances_of([owner] * len(token_ids), token_ids)
+        call = _call("eth_call", {"to": _hex(contract), "data": _hex(data), "gas": _GAS}, "latest")
+        response = await self._forwarder.read(call, None, self._timeout_s)
+        if response.result is None:
+            if response.error == NO_NODE:
+                raise NodeUnavailable("eth_call")
+            return None
+        try:
+            return decode_balances(decode_hex(msgspec.json.decode(response.result, type=str)), len(token_ids))
+        except (ValueError, MalformedResult):
+            return None
+
+    async def _block_at(self, node: EvmNode, block: int | bytes) -> EvmBlockFacts | None:
+        """Return a block of one node; None if it does not have it or its receipts. Raises _NodeFault."""
+        if isinstance(block, int):
+            call = _call("eth_getBlockByNumber", hex(block), False)
+        else:
+            call = _call("eth_getBlockByHash", _hex(block), False)
+        header = await self._read(node, call, decode_block)
+        if header is None:
+            return None
+        try:
+            is_other = (
+                parse_quantity(header.number) != block if isinstance(block, int) else parse_bytes(header.hash) != block
+            )
+        except MalformedBlock:
+            is_other = True
+        if is_other:
+            raise _NodeFault(NodeFailure.BAD_ANSWER)
+        receipts = await self._receipts(node, header) if header.transactions else ()
+        if receipts is None:
+            return None
+        rules = await self._load_rules()
+        try:
+            return await self._in_thread(len(receipts) - _INLINE_RECEIPTS, lambda: block_facts(header, receipts, rules))
+        except (BlockContradiction, MalformedBlock):
+            raise _NodeFault(NodeFailure.BAD_ANSWER) from None
+
+    async def _receipts(self, node: EvmNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
+        """Return the receipts of a block; None if the node does not have all of them. Raises _NodeFault."""
+        try:
+            return await self._read(node, _call("eth_getBlockReceipts", header.hash), decode_receipts)
+        except _MethodMissing:
+            pass
+        receipts = []
+        for tx_hash in header.transactions:
+            receipt = await self._read(node, _call("eth_getTransactionReceipt", tx_hash), decode_receipt)
+            if receipt is None:
+                return None
+            receipts.append(receipt)
+        return tuple(receipts)
+
+    async def _read(self, node: EvmNode, call: RpcCall, decode: Callable[[bytes], T | None]) -> T | None:
+        """Return a decoded result; None if the node does not have the block. Raises _NodeFault."""
+        response = await self._forwarder.read(call, [node], self._timeout_s)
+        if response.result is None:
+            if response.error is not None and response.error.code == METHOD_NOT_FOUND:
+                raise _MethodMissing(NodeFailure.REFUSED)
+            if response.error is not None and _NOT_YET.search(response.error.message):
+                return None
+            raise _NodeFault(NodeFailure.REFUSED)
+        raw = bytes(response.result)
+        if raw == _NULL:
+            return None
+        try:
+            return await self._in_thread(len(raw) - INLINE_BYTES, lambda: decode(raw))
+        except MalformedBlock:
+            raise _NodeFault(NodeFailure.BAD_ANSWER) from None
+
+    async def _in_thread(self, weight: int, work: Callable[[], T]) -> T:
+        """Return the result of work, which runs in a thread if its weight is above 0."""
+        if weight <= 0:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+class _NodeFault(Exception):
+    """A node gave no usable answer."""
+
+    def __init__(self, failure: NodeFailure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class _MethodMissing(_NodeFault):
+    """A node does not have the method."""
+
+
+def _call(method: str, *params: Any) -> RpcCall:
+    return RpcCall(method, msgspec.Raw(msgspec.json.encode(params)))
+
+
+def _hex(raw: bytes) -> str:
+    return "0x" + raw.hex()
