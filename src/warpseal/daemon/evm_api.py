@@ -104,7 +104,7 @@ class EvmApi:
         async def genesis() -> bytes | None:
             return await self._genesis(chain.blockchain_id)
 
-        return ChainConfigLoader(chain.upgrade_file, genesis, self._upgrade_times)
+        return ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
         found = None
@@ -114,7 +114,8 @@ class EvmApi:
             found = await self._view.blockchain(chain_id) if self._view is not None else None
         return found.genesis if found is not None else None
 
-    async def _upgrade_times(self) -> Mapping[str, int] | None:
+    async def upgrade_times(self) -> Mapping[str, int] | None:
+        """Return when each network upgrade begins, Unix seconds; None while no node says it."""
         if self._times is None and self._info is not None:
             with suppress(NodeUnavailable):
                 self._times = await self._info.upgrades()

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from warpseal import bls
 from warpseal.api.aggregator.endpoints import SigningServices
+from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.settings import NETWORK_NAMES
 from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
+from warpseal.daemon.evm_chains import EvmDataServices
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import DaemonStatus, StatusSources
@@ -57,6 +59,8 @@ async def start_services(
 
     start_indexer: called once nothing is known that keeps the index process from starting.
     """
+    contract_infos = ContractInfoFolder(config.data_api.contract_info_dir)
+    await asyncio.to_thread(contract_infos.load)
     async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
@@ -64,6 +68,9 @@ async def start_services(
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
+            evm_services = EvmDataServices(
+                config, identity.folder, evm_api, node_api.aliases, contract_infos, upstreams.decoding
+            )
             services = await stack.enter_async_context(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )
@@ -104,7 +111,10 @@ async def start_services(
                         services.observed,
                     )
 
-                tasks.create_task(_open_data_api(data, data_services, config, index_location, index_status))
+                tasks.create_task(contract_infos.run())
+                tasks.create_task(
+                    _open_data_api(data, data_services, evm_services, config, index_location, index_status)
+                )
 
 
 def _signing_services(network_id: int, services: Services, index_status: IndexStatus) -> SigningServices:
@@ -134,10 +144,14 @@ async def _network_id(info: InfoClient, *gates: StartupGate[Any]) -> int:
 
 
 async def _check_index(config: Config, network_id: int, folder: Path | None) -> StoreUrl | None:
-    """Return the URL of the index, None without one. Raises StartupError for what the index process could not use."""
-    if not config.indexer.chains:
+    """Return the URL of the index, None if no primary chain is indexed.
+
+    Raises StartupError for what the index process could not use.
+    """
+    has_evm_index = any(chain.index is not None for chain in config.node.evm_chains)
+    if not config.indexer.chains and not has_evm_index:
         return None
-    if config.indexer.genesis_file is not None:
+    if config.indexer.chains and config.indexer.genesis_file is not None:
         # Without such a file, only the index process loads the codecs of the chains.
         from warpseal.indexer.network import load_genesis
 
@@ -147,7 +161,7 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the index: "
             "make it writable, or set index-url"
         )
-    return index_url(config.index, folder)
+    return index_url(config.index, folder) if config.indexer.chains else None
 
 
 async def _log_first_quorums(network: PeerNetwork, followed: SubnetTracker, uptime_s: Callable[[], float]) -> None:
@@ -177,6 +191,7 @@ async def _log_first_quorums(network: PeerNetwork, followed: SubnetTracker, upti
 async def _open_data_api(
     gate: StartupGate[DataServices],
     data_services: Callable[[], Awaitable[DataServices]],
+    evm_services: EvmDataServices,
     config: Config,
     index_location: StoreUrl | None,
     index_status: IndexStatus,
@@ -188,11 +203,14 @@ async def _open_data_api(
         gate.unavailable(error)
 
     services = await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(data_services)
-    if index_location is None:
-        gate.open(services)
-        return
-    text = NetworkText(services.network_id, services.chains)
-    async with Index(index_location, text, config.index) as index:
-        index_status.index = index
-        gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
-        await index.run()
+    async with evm_services.opened(services.chains) as evm_chains:
+        services = replace(services, evm=evm_chains)
+        if index_location is None:
+            gate.open(services)
+            await asyncio.Event().wait()
+            return
+        text = NetworkText(services.network_id, services.chains)
+        async with Index(index_location, text, config.index) as index:
+            index_status.index = index
+            gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
+            await index.run()

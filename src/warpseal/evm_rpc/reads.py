@@ -25,7 +25,7 @@ from warpseal.chains.evm.blocks import (
     parse_quantity,
 )
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
-from warpseal.chains.evm.contract_calls import MalformedResult, decode_balances, encode_balances_of
+from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_numbers
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.evm_rpc.forwarder import NO_NODE, EvmForwarder
@@ -101,7 +101,7 @@ class EvmChainReader:
 
         Raises NodeUnavailable.
         """
-        data = encode_balances_of([owner] * len(token_ids), token_ids)
+        data = balance_of_batch_call([owner] * len(token_ids), token_ids)
         call = _call("eth_call", {"to": _hex(contract), "data": _hex(data), "gas": _GAS}, "latest")
         response = await self._forwarder.read(call, None, self._timeout_s)
         if response.result is None:
@@ -109,8 +109,8 @@ class EvmChainReader:
                 raise NodeUnavailable("eth_call")
             return None
         try:
-            return decode_balances(decode_hex(msgspec.json.decode(response.result, type=str)), len(token_ids))
-        except (ValueError, MalformedResult):
+            return decode_numbers(decode_hex(msgspec.json.decode(response.result, type=str)), len(token_ids))
+        except ValueError:
             return None
 
     async def _block_at(self, node: EvmNode, block: int | bytes) -> EvmBlockFacts | None:
@@ -142,7 +142,7 @@ class EvmChainReader:
     async def _receipts(self, node: EvmNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
         """Return the receipts of a block; None if the node does not have all of them. Raises _NodeFault."""
         try:
-            return await self._read(node, _call("eth_getBlockReceipts", header.hash), decode_receipts)
+            return await self._read(node, _call("eth_getBlockReceipts", header.number), decode_receipts)
         except _MethodMissing:
             pass
         receipts = []
