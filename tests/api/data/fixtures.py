@@ -17,6 +17,7 @@ from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.fixtures import SETTINGS, serving
 from warpseal.api.cors import CorsMiddleware
+from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
@@ -79,12 +80,13 @@ class DataApiSetup:
     clock: Clock = field(default_factory=Clock)
     is_open: bool = True
     indexed: frozenset[PrimaryChain] = frozenset()
+    evm: EvmChainServices = field(default_factory=EvmChainServices)
 
     def app(self) -> ASGIApp:
         gate = StartupGate[DataServices](timeout_s=0.05)
         if self.is_open:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
-            gate.open(replace(services, uptime_source=self.uptime_source, indexed=self.indexed))
+            gate.open(replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm))
         api = DataApi(gate, self.settings, self.data, self.clock, self.clock)
         routes = api.routes()
         return Starlette(

@@ -397,6 +397,200 @@ class ValidatorPage(Camel, kw_only=True):
     next_page_token: str = "-"
 
 
+EvmTokenType = Literal["ERC-721", "ERC-1155"]
+IndexStatus = Literal[
+    "UNKNOWN", "MISSING_TOKEN", "INVALID_TOKEN_URI", "INVALID_TOKEN_URI_SCHEME", "UNREACHABLE_TOKEN_URI",
+    "THROTTLED_TOKEN_URI", "METADATA_CONTENT_TOO_LARGE", "INVALID_METADATA", "INVALID_METADATA_JSON", "INDEXED",
+    "UNINDEXED",
+]  # fmt: skip
+LinkType = Literal[
+    "Blog", "CoinGecko", "CoinMarketCap", "Discord", "Documentation", "Facebook", "Github", "Instagram", "LinkedIn",
+    "Medium", "Reddit", "Support", "Telegram", "TikTok", "Twitter", "Website", "Whitepaper", "Youtube",
+]  # fmt: skip
+
+
+class NativeToken(Camel, kw_only=True):
+    name: str
+    symbol: str
+    decimals: Number
+    logo_uri: str = ""
+    description: str = ""
+
+
+class Utilities(Camel, kw_only=True):
+    multicall: str = ""
+
+
+class EvmChain(Camel, kw_only=True):
+    chain_id: str
+    status: Literal["OK", "UNAVAILABLE"]
+    chain_name: str
+    description: str
+    vm_name: Literal["EVM", "BITCOIN", "ETHEREUM"]
+    rpc_url: str
+    is_testnet: bool
+    network_token: NativeToken
+    platform_chain_id: str = ""
+    subnet_id: str = ""
+    vm_id: str = ""
+    explorer_url: str = ""
+    ws_url: str = ""
+    chain_logo_uri: str = ""
+    utility_addresses: Utilities = msgspec.field(default_factory=Utilities)
+    private: bool = False
+    enabled_features: list[Literal["nftIndexing", "webhooks", "teleporter"]] = []
+
+
+class EvmChainList(Camel, kw_only=True):
+    chains: list[EvmChain]
+
+
+class EvmBlock(Camel, kw_only=True):
+    chain_id: str
+    block_number: str
+    block_hash: str
+    base_fee: str
+    gas_used: str
+    gas_limit: str
+    gas_cost: str
+    parent_hash: str
+    fees_spent: str
+    cumulative_transactions: str
+    block_timestamp: Number
+    tx_count: Number
+
+
+class Holder(Camel, kw_only=True):
+    address: str
+    name: str = ""
+    symbol: str = ""
+    logo_uri: str = ""
+    decimals: Number = 0
+
+
+class Metadata(Camel, kw_only=True):
+    index_status: IndexStatus
+    metadata_last_updated_timestamp: Number = 0
+    name: str = ""
+    symbol: str = ""
+    image_uri: str = ""
+    description: str = ""
+    animation_uri: str = ""
+    external_url: str = ""
+    background: str = ""
+    attributes: str = ""
+    decimals: Number = 0
+    properties: str = ""
+
+
+class MovedToken(Camel, kw_only=True):
+    address: str
+    erc_type: Literal["ERC-1155"]
+    token_id: str
+    token_uri: str
+    metadata: Metadata
+
+
+class Erc1155Transfer(Camel, kw_only=True):
+    block_number: str
+    block_timestamp: Number
+    block_hash: str
+    tx_hash: str
+    sender: Holder = msgspec.field(name="from")
+    to: Holder
+    log_index: Number
+    value: str
+    erc1155_token: MovedToken
+
+
+class Erc1155Page(Camel, kw_only=True):
+    transactions: list[Erc1155Transfer]
+    next_page_token: str = ""
+
+
+class Erc721Token(Camel, kw_only=True, tag_field="ercType", tag="ERC-721"):
+    address: str
+    name: str
+    symbol: str
+    token_id: str
+    token_uri: str
+    metadata: Metadata
+    owner_address: str = ""
+
+
+class Erc1155Token(Camel, kw_only=True, tag_field="ercType", tag="ERC-1155"):
+    address: str
+    token_id: str
+    token_uri: str
+    metadata: Metadata
+
+
+class Erc721Balance(Erc721Token, kw_only=True, tag_field="ercType", tag="ERC-721"):
+    chain_id: str
+
+
+class Erc1155Balance(Erc1155Token, kw_only=True, tag_field="ercType", tag="ERC-1155"):
+    chain_id: str
+    balance: str
+
+
+class CollectiblePage(Camel, kw_only=True):
+    collectible_balances: list[Erc721Balance | Erc1155Balance]
+    next_page_token: str = ""
+
+
+class TokenPage(Camel, kw_only=True):
+    tokens: list[Erc721Token | Erc1155Token]
+    next_page_token: str = ""
+
+
+class Image(Camel, kw_only=True):
+    asset_id: str = ""
+    image_uri: str = ""
+
+
+class Link(Camel, kw_only=True):
+    type: LinkType
+    url: str
+
+
+class Deployment(Camel, kw_only=True):
+    tx_hash: str
+    deployer_address: str
+    deployer_contract_address: str = ""
+
+
+class Contract(Camel, kw_only=True, tag_field="ercType", tag="UNKNOWN"):
+    address: str
+    name: str = ""
+    description: str = ""
+    official_site: str = ""
+    email: str = ""
+    color: str = ""
+    logo_asset: Image = msgspec.field(default_factory=Image)
+    banner_asset: Image = msgspec.field(default_factory=Image)
+    resource_links: list[Link] = []
+    tags: list[str] = []
+    deployment_details: Deployment
+
+
+class Erc721Contract(Contract, kw_only=True, tag_field="ercType", tag="ERC-721"):
+    symbol: str = ""
+
+
+class Erc1155Contract(Erc721Contract, kw_only=True, tag_field="ercType", tag="ERC-1155"):
+    pass
+
+
+class Erc20Contract(Erc721Contract, kw_only=True, tag_field="ercType", tag="ERC-20"):
+    decimals: Number
+
+
+class ContractPage(Camel, kw_only=True):
+    contracts: list[Contract | Erc721Contract | Erc1155Contract | Erc20Contract]
+    next_page_token: str = ""
+
+
 def read_transactions(body: bytes) -> PPage | XPage | CPage:
     """Return a page as the SDKs take it: the first of the three that fits. Raises ValidationError."""
     for kind in (PPage, XPage):

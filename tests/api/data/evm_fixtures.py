@@ -1,0 +1,75 @@
+"""The Data API in front of EVM chains, with real nodes on loopback and the real index of each chain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tests.api.data.fixtures import DataApiSetup, client_of
+from tests.evm_rpc.evm import SETTINGS
+from tests.indexer.evm_chains import ServedChain, recorded_chain
+from tests.indexer.evm_node import EvmNode, serving_evm
+from warpseal.api.data.contract_info import ContractInfoFolder
+from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
+from warpseal.chains.evm.checks import BlockRules
+from warpseal.evm_rpc.build import open_forwarded_chains
+from warpseal.evm_rpc.reads import EvmChainReader
+from warpseal.history.aliases import ChainAliases
+from warpseal.index.evm.reader import EvmIndex
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
+from warpseal.warp.ids import ChainID
+
+L1: Final = recorded_chain("localnet", "l1-0")
+L1_PATH: Final = f"/v1/chains/{L1.evm_chain_id}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the API. body: decoded, None if it is empty."""
+
+    status: int
+    headers: Any
+    body: Any
+
+
+@asynccontextmanager
+async def evm_setup(
+    *nodes: EvmNode,
+    chain_id: ChainID | None = None,
+    index: EvmIndex | None = None,
+    rules: BlockRules | None = None,
+    aliases: ChainAliases | None = None,
+    contract_infos: ContractInfoFolder | None = None,
+    dead_urls: Sequence[str] = (),
+    **entry: Any,
+) -> AsyncIterator[DataApiSetup]:
+    """Serve nodes of one chain, and yield an API in front of them. entry: more fields of the entry of the chain."""
+    async with serving_evm(*nodes):
+        endpoints = tuple(NodeEndpoint(url) for url in (*(node.url for node in nodes), *dead_urls))
+        configured = EvmChain(chain_id or L1.blockchain_id, endpoints, **entry)
+
+        async def load_rules() -> BlockRules:
+            return rules or BlockRules()
+
+        async def nothing() -> None:
+            return None
+
+        async with open_forwarded_chains([configured], SETTINGS, lambda _: nothing) as (chain,):
+            services = EvmChainServices(aliases, contract_infos)
+            services.add(EvmChainService(configured, EvmChainReader(chain.forwarder, load_rules, 2.0), index))
+            yield replace(DataApiSetup(index=None), evm=services)
+
+
+async def ask(setup: DataApiSetup, path: str, method: str = "GET", **params: Any) -> Answer:
+    """Send one request. Names in `params` that begin with `header_` are headers."""
+    headers = {name.removeprefix("header_"): params.pop(name) for name in list(params) if name.startswith("header_")}
+    async with client_of(setup) as client, client.request(method, path, params=params, headers=headers) as answer:
+        body = await answer.json() if await answer.read() else None
+        return Answer(answer.status, answer.headers, body)
+
+
+def l1_node(chain: ServedChain = L1, **fields: Any) -> EvmNode:
+    """Return a node of a recorded chain."""
+    return EvmNode(chain, **fields)
