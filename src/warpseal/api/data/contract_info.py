@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +112,8 @@ class ContractInfoFolder:
             self._files[file] = stamp, before[1] if before is not None else None
             if not _FILE_NAME.fullmatch(file.name):
                 raise ValueError("the name is not 0x, 40 hexadecimal digits and .json")
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("it is no file")
             if status.st_size > MAX_FILE_BYTES:
                 raise ValueError(f"longer than {MAX_FILE_BYTES} bytes")
             with file.open("rb") as opened:
