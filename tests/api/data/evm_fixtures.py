@@ -38,7 +38,7 @@ class Answer:
 async def evm_setup(
     *nodes: EvmNode,
     chain_id: ChainID | None = None,
-    index: EvmIndex | None = None,
+    index_reader: EvmIndex | None = None,
     rules: BlockRules | None = None,
     aliases: ChainAliases | None = None,
     contract_infos: ContractInfoFolder | None = None,
@@ -58,7 +58,7 @@ async def evm_setup(
 
         async with open_forwarded_chains([configured], SETTINGS, lambda _: nothing) as (chain,):
             services = EvmChainServices(aliases, contract_infos)
-            services.add(EvmChainService(configured, EvmChainReader(chain.forwarder, load_rules, 2.0), index))
+            services.add(EvmChainService(configured, EvmChainReader(chain.forwarder, load_rules, 2.0), index_reader))
             yield replace(DataApiSetup(index=None), evm=services)
 
 
