@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tests.api.data import samples as s
 from tests.api.data.evm_fixtures import evm_setup
-from tests.api.data.fixtures import DataApiSetup
+from tests.api.data.fixtures import Clock, DataApiSetup
 from tests.indexer.evm_chains import (
     GENESIS_TIME,
     Log,
@@ -186,16 +187,18 @@ async def indexed_setup(
     chain_id: ChainID = CHAIN.blockchain_id,
     indexing: EvmIndexing | None = None,
     nodes: Sequence[EvmNode] | None = None,
+    clock: Clock | None = None,
     **more: Any,
 ) -> AsyncIterator[DataApiSetup]:
     """Yield an API in front of the index of a chain in a folder. nodes: of the chain, by default one with all of it."""
+    clock = clock or Clock()
     url = evm_index_url(SETTINGS, folder, chain_id)
     nodes = (EvmNode(CHAIN),) if nodes is None else nodes
     async with (
-        EvmIndex(url, SETTINGS, lambda: float(s.NOW)) as index,
+        EvmIndex(url, SETTINGS, clock) as index,
         evm_setup(*nodes, chain_id=chain_id, index_reader=index, index=indexing or EvmIndexing(), **more) as setup,
     ):
-        yield setup
+        yield replace(setup, clock=clock)
 
 
 def block_time(number: int) -> int:

@@ -26,6 +26,8 @@ from warpseal.history.evm import CollectibleBalance, CollectibleQuery, Erc1155Qu
 from warpseal.history.text import account_text
 from warpseal.index.evm.records import ReindexOutcome
 
+INDEXER_SILENCE_S: Final = 30.0
+"""The indexer writes its status every 15 seconds; after two of these it counts as down."""
 _ZERO: Final = "0"
 
 
@@ -101,7 +103,7 @@ async def reindex(context: EvmContext) -> Response:
     if not context.chain.has_metadata:
         raise IndexNotEnabled(f"NFT metadata of EVM chain {context.chain.name}", SETTING)
     status = await index.status()
-    if status is None or status.at(context.now).waiting:
+    if status is None or context.now - status.written_at > INDEXER_SILENCE_S:
         raise ReindexUnavailable("the indexer does not run")
     answer = await index.reindex(contract, token_id)
     if answer.outcome is ReindexOutcome.UNKNOWN_TOKEN:
