@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any, Final
 
 import pytest
@@ -11,12 +15,16 @@ from hypothesis import strategies as st
 from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from tests.api.data import evm_history as h
 from tests.api.data import samples as s
 from tests.api.data.fixtures import DataApiSetup, indexed
-from warpseal.api.data.operations import CHAIN_IDS, OPERATIONS, REWARDS
+from tests.api.fixtures import serving
+from warpseal.api.data import evm_pages
+from warpseal.api.data.operations import CHAIN_IDS, EVM, OPERATIONS, REWARDS
 from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.document import document
 from warpseal.chains.ids import bech32_text
+from warpseal.node.endpoint import EvmIndexing
 from warpseal.warp.ids import id_text, node_id_text
 
 load_all_checks()
@@ -41,16 +49,23 @@ IN_PATH: dict[str, list[str]] = {
     "network": ["fuji", "testnet"],
     "blockchainId": CHAINS,
     "nodeId": [node_id_text(s.NODE), node_id_text(s.OTHER_NODE)],
+    "chainId": [str(h.CHAIN.evm_chain_id), id_text(h.CHAIN.blockchain_id)],
+    "blockId": ["0", "3", "99", h.CHAIN.hashes[3], "0x" + "00" * 32],
+    "address": [h.text(address) for address in (h.ALICE, h.BOB, h.CATS, h.ITEMS, h.DOGS)],
+    "tokenId": ["1", "2", "3", "4", "99"],
 }
 IN_QUERY: dict[str, list[str]] = {
     "addresses": [bech32_text("fuji", s.ALICE), "P-" + bech32_text("fuji", s.BOB), "0x" + s.ACCOUNT.hex()],
     "nodeIds": [node_id_text(s.NODE)],
     "l1ValidationId": [id_text(s.VALIDATION)],
+    "contractAddress": [h.text(h.CATS), h.text(h.ITEMS)],
+    "startBlock": ["1"],
+    "endBlock": ["9"],
 }
 
 
 @pytest.mark.parametrize("setup", SETUPS)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda item: item.name)
+@pytest.mark.parametrize("operation", [item for item in OPERATIONS if item.tag != EVM], ids=lambda item: item.name)
 def test_responses_match_the_openapi_document(operation: Any, setup: str) -> None:
     app = SETUPS[setup].app()
     schema = schemathesis.openapi.from_dict(document())
@@ -68,6 +83,51 @@ def test_responses_match_the_openapi_document(operation: Any, setup: str) -> Non
         case.call_and_validate(app=app, excluded_checks=[positive_data_acceptance])
 
     ask()
+
+
+@pytest.fixture(scope="module")
+def evm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve an indexed EVM chain in a thread, and return the URL of the API: nodes belong to an event loop."""
+    folder = tmp_path_factory.mktemp("evm")
+    with h.open_writer(folder) as writer:
+        h.write_history(writer)
+    served: Future[str] = Future()
+    stopped: Future[None] = Future()
+
+    async def serve() -> None:
+        async with h.indexed_setup(folder, indexing=EvmIndexing()) as setup:
+            setup = setup.with_data(rate_limit_per_minute=0, rate_limit_per_day=0)
+            async with serving(setup.app(), setup.settings) as server:
+                served.set_result(server.url)
+                await asyncio.wrap_future(stopped)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evm_pages, "WAIT_S", 0.01)
+        thread.start()
+        try:
+            yield served.result()
+        finally:
+            stopped.set_result(None)
+            thread.join()
+
+
+@pytest.mark.parametrize("operation", [item for item in OPERATIONS if item.tag == EVM], ids=lambda item: item.name)
+def test_responses_about_evm_chains_match_the_openapi_document(operation: Any, evm_url: str) -> None:
+    schema = schemathesis.openapi.from_dict(document())
+    statuses = set[int]()
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(schema[operation.path][operation.method].as_strategy(), st.data())
+    def ask(case: Any, data: st.DataObject) -> None:
+        _make_likely(case.path_parameters, IN_PATH, data)
+        if case.query:
+            case.query.pop("pageToken", None)
+            _make_likely(case.query, IN_QUERY, data)
+        statuses.add(case.call_and_validate(base_url=evm_url, excluded_checks=[positive_data_acceptance]).status_code)
+
+    ask()
+    assert statuses & {200, 201}
 
 
 def _make_likely(given_values: dict[str, Any], likely: dict[str, list[str]], data: st.DataObject) -> None:

@@ -13,10 +13,15 @@ from tests.api.data import evm_history as h
 from tests.api.data import samples as s
 from tests.api.data.evm_fixtures import ask, evm_setup
 from tests.api.data.fixtures import DataApiSetup, client_of, get
+from tests.api.openapi.sample_requests import example_requests
 from tests.indexer.evm_node import EvmNode
+from warpseal.api.data import evm_pages
 from warpseal.api.data.contract_info import ContractInfoFolder
+from warpseal.api.data.operations import EVM, OPERATIONS
 from warpseal.api.data.settings import Compat
+from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.contract_calls import balance_of_batch_call
+from warpseal.history.aliases import ChainAliases
 from warpseal.index.evm.records import NftFields, TokenDocument
 
 ALICE, BOB, CATS, ITEMS, DOGS = map(h.text, (h.ALICE, h.BOB, h.CATS, h.ITEMS, h.DOGS))
@@ -47,6 +52,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with h.open_writer(made) as writer:
         h.write_history(writer)
     return made
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No indexer runs here, so that waiting for what a page lacks is in vain."""
+    monkeypatch.setattr(evm_pages, "WAIT_S", 0.01)
 
 
 async def all_pages(setup: DataApiSetup, path: str, key: str, **params: Any) -> list[list[dict[str, Any]]]:
@@ -472,3 +483,16 @@ async def test_an_indexed_chain_is_found_by_its_evm_chain_id_while_no_node_answe
         tokens = await get(setup, TOKENS.format(CATS))
     assert (chain["chainId"], chain["status"]) == (str(h.CHAIN.evm_chain_id), "UNAVAILABLE")
     assert len(tokens["tokens"]) == 2
+
+
+async def test_the_examples_of_the_openapi_document_are_answers(folder: Path) -> None:
+    named = {operation.name for operation in OPERATIONS if operation.tag == EVM and operation.method == "GET"}
+    aliases = ChainAliases()
+    aliases.add_primary_chains(s.CHAINS.x, h.CHAIN.blockchain_id)
+    async with h.indexed_setup(folder, aliases=aliases) as setup:
+        for request in example_requests():
+            if request.name in named:
+                answer = await ask(setup, request.path, header_host="localhost:8080")
+                assert (answer.status, answer.body) == (200, load_examples()[request.name].answer), request.name
+                named.remove(request.name)
+    assert named == set()
