@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.data import evm_history as h
 from tests.api.data import samples as s
 from tests.api.data.fixtures import client_of
 from tests.api.data.test_sdk_models import ALICE, SETUP
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SDKS = ("avacloud-sdk", "chainkit")
 SCRIPT = "data_api.mjs"
 PRIMARY = "data.primaryNetwork."
+EVM = "data.evm."
 AGGREGATOR = "data.signatureAggregator."
 OWN_KEYS = {"p-chain": {"amountBurned"}, "x-chain": {"chainFormat"}, "c-chain": {"evmInputs", "evmOutputs"}}
 """SDKs leave out fields that they do not know, so the remaining fields show the chain of a transaction."""
@@ -164,6 +166,54 @@ async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
         verify_signed_message(
             scene.network, reply["signedMessage"], message.unsigned.raw, message.signing_subnet_id, 67
         )
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -> None:
+    """With default settings: every kind of contract, every status of metadata, pages of one and of many items."""
+    with h.open_writer(tmp_path) as writer:
+        h.write_history(writer)
+        writer.write_status(h.status_of(h.CHAIN, reported_at=s.NOW - 3_600))
+        chain = {"chainId": str(h.CHAIN.evm_chain_id)}
+        alice, bob, cats, items, dogs = map(h.text, (h.ALICE, h.BOB, h.CATS, h.ITEMS, h.DOGS))
+        collectibles = EVM + "address.balances.listCollectibles"
+        calls: list[Call] = [
+            (EVM + "chains.get", chain),
+            (EVM + "chains.list", {}),
+            (EVM + "blocks.get", {**chain, "blockId": "3"}),
+            (EVM + "blocks.get", {**chain, "blockId": h.CHAIN.hashes[0]}),
+            (EVM + "address.transactions.listErc1155", {**chain, "address": alice, "pageSize": 1}),
+            (collectibles, {**chain, "address": alice, "pageSize": 1}),
+            (collectibles, {**chain, "address": bob, "pageSize": 500}),
+            (EVM + "address.contracts.listDeployments", {**chain, "address": alice, "pageSize": 3}),
+            ("data.nfts.list", {**chain, "address": cats}),
+            ("data.nfts.list", {**chain, "address": items, "pageSize": 1}),
+            ("data.nfts.list", {**chain, "address": dogs, "pageSize": 4}),
+            ("data.nfts.get", {**chain, "address": cats, "tokenId": "1"}),
+            ("data.nfts.reindex", {**chain, "address": cats, "tokenId": "1"}),
+            ("data.nfts.reindex", {**chain, "address": cats, "tokenId": "1"}),
+            ("data.nfts.list", {"chainId": "99", "address": cats}),
+        ]
+        async with h.indexed_setup(tmp_path) as setup, client_of(setup) as client:
+            *read, again, unknown = await asked(sdk, str(client._base_url).rstrip("/"), calls)
+    assert [item.get("error") for item in read] == [None] * len(read)
+    chain_info, chains, block, genesis, moved, held, of_bob, deployed, _, of_items, of_dogs, token, _ = (
+        item["pages"] for item in read
+    )
+    assert chain_info[0]["enabledFeatures"] == ["nftIndexing"]
+    assert [found["chainId"] for found in chains[0]["chains"]] == [str(h.CHAIN.evm_chain_id)]
+    assert (block[0]["cumulativeTransactions"], genesis[0]["blockNumber"]) == ("9", "0")
+    assert [len(page["transactions"]) for page in moved] == [1] * 4
+    assert [page["collectibleBalances"][0].get("balance") for page in held] == [None, "6", "20"]
+    assert len(of_bob[0]["collectibleBalances"]) == 2 + len(h.STATUSES)
+    kinds = [contract["ercType"] for page in deployed for contract in page["contracts"]]
+    assert kinds == ["UNKNOWN", "ERC-20", "ERC-1155", "ERC-721"]
+    assert [len(page["tokens"]) for page in of_items] == [1, 1]
+    statuses = [item["metadata"]["indexStatus"] for page in of_dogs for item in page["tokens"]]
+    assert statuses == [status.value for status in h.STATUSES]
+    assert token[0]["metadata"]["attributes"] == h.FIELDS.attributes
+    kinds = [item["error"]["kind"].removesuffix("Error") for item in (again, unknown)]
+    assert kinds == ["TooManyRequests", "NotFound"]
 
 
 def request_of(message: SimMessage) -> dict[str, str]:

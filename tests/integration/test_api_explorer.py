@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from tests.api.openapi.sample_requests import DOCUMENT, example_requests, operations
 from tests.eventually import until
 from tests.evm_rpc.evm import Node, serve_node
+from tests.indexer.evm_chains import recorded_chain
 from tests.integration.browser import needs_chromium, open_tab
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
@@ -38,9 +39,12 @@ NEED_INDEX = {
     "listLatestPrimaryNetworkBlocks",
     "getChainIdsForAddresses",
     "listHistoricalPrimaryNetworkRewards",
+    *("listErc1155Transactions", "listCollectibleBalances", "listContractDeployments"),
+    *("listTokens", "getTokenDetails", "reindexNft"),
 }
 # A stream, a WebSocket, a redirect, and the metrics port.
 NO_ANSWER = {"getStatusEvents", "openEvmSocket", "findMetrics", "getMetrics"}
+GENESIS = json.loads(recorded_chain("localnet", "c-chain").headers[0])
 
 
 def simnet_plan(*flags: str) -> Plan:
@@ -71,7 +75,10 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
 
     monkeypatch.setattr(app, "switch_paths", switch)
     monkeypatch.setattr(app, "metrics_app", metrics)
-    async with run_network(simnet_plan()) as network, serve_node(Node()) as node:
+    async with (
+        run_network(simnet_plan()) as network,
+        serve_node(Node(answers={"eth_getBlockByNumber": GENESIS})) as node,
+    ):
         conversion = next(tx for tx in network.p_chain.transactions if tx.attested is not None)
         assert load_examples()["getAggregatedSignatures"].parameters["txHash"] == conversion.text
         c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")

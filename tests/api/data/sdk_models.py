@@ -505,7 +505,7 @@ class Erc1155Transfer(Camel, kw_only=True):
 
 class Erc1155Page(Camel, kw_only=True):
     transactions: list[Erc1155Transfer]
-    next_page_token: str = ""
+    next_page_token: str = "-"
 
 
 class Erc721Token(Camel, kw_only=True, tag_field="ercType", tag="ERC-721"):
@@ -536,12 +536,12 @@ class Erc1155Balance(Erc1155Token, kw_only=True, tag_field="ercType", tag="ERC-1
 
 class CollectiblePage(Camel, kw_only=True):
     collectible_balances: list[Erc721Balance | Erc1155Balance]
-    next_page_token: str = ""
+    next_page_token: str = "-"
 
 
 class TokenPage(Camel, kw_only=True):
     tokens: list[Erc721Token | Erc1155Token]
-    next_page_token: str = ""
+    next_page_token: str = "-"
 
 
 class Image(Camel, kw_only=True):
@@ -588,7 +588,7 @@ class Erc20Contract(Erc721Contract, kw_only=True, tag_field="ercType", tag="ERC-
 
 class ContractPage(Camel, kw_only=True):
     contracts: list[Contract | Erc721Contract | Erc1155Contract | Erc20Contract]
-    next_page_token: str = ""
+    next_page_token: str = "-"
 
 
 def read_transactions(body: bytes) -> PPage | XPage | CPage:

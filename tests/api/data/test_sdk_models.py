@@ -1,13 +1,15 @@
-"""The published SDKs accept every page of endpoints 3 to 8."""
+"""The published SDKs accept every page of endpoints 3 to 14."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.api.data import evm_history as h
 from tests.api.data import samples as s
 from tests.api.data import sdk_models as sdk
 from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, DataApiSetup, client_of, indexed
@@ -100,3 +102,44 @@ async def test_empty_pages_are_accepted() -> None:
     assert sdk.read(await body_of(empty, P_BLOCKS), sdk.BlockPage)
     assert sdk.read(await body_of(empty, f"{NETWORK}/rewards?addresses={ALICE}"), sdk.RewardPage)
     assert sdk.read(await body_of(empty, f"{NETWORK}/validators/{node_id_text(s.NODE)}"), sdk.ValidatorPage)
+
+
+@pytest.fixture(scope="module")
+def evm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of an index with every kind of contract, and of metadata."""
+    folder = tmp_path_factory.mktemp("evm")
+    with h.open_writer(folder) as writer:
+        h.write_history(writer)
+        # The status UNINDEXED is that of a token that was never fetched, for which pages would wait.
+        writer.write_status(h.status_of(h.CHAIN, reported_at=s.NOW - 3_600))
+    return folder
+
+
+EVM_PAGES = {
+    h.PATH: sdk.EvmChain,
+    "/v1/chains": sdk.EvmChainList,
+    f"{h.PATH}/blocks/0": sdk.EvmBlock,
+    f"{h.PATH}/blocks/{h.CHAIN.hashes[3]}": sdk.EvmBlock,
+    f"{h.PATH}/addresses/{h.text(h.ALICE)}/transactions:listErc1155": sdk.Erc1155Page,
+    f"{h.PATH}/addresses/{h.text(h.ALICE)}/balances:listCollectibles": sdk.CollectiblePage,
+    f"{h.PATH}/addresses/{h.text(h.BOB)}/balances:listCollectibles": sdk.CollectiblePage,
+    f"{h.PATH}/contracts/{h.text(h.ALICE)}/deployments": sdk.ContractPage,
+    f"{h.PATH}/contracts/{h.text(h.FACTORY)}/deployments": sdk.ContractPage,
+    f"{h.PATH}/nfts/collections/{h.text(h.CATS)}/tokens": sdk.TokenPage,
+    f"{h.PATH}/nfts/collections/{h.text(h.ITEMS)}/tokens": sdk.TokenPage,
+    f"{h.PATH}/nfts/collections/{h.text(h.DOGS)}/tokens": sdk.TokenPage,
+    f"{h.PATH}/nfts/collections/{h.text(h.BOB)}/tokens": sdk.TokenPage,
+}
+
+
+@pytest.mark.parametrize(("path", "kind"), EVM_PAGES.items(), ids=EVM_PAGES)
+async def test_sdks_accept_every_answer_about_an_evm_chain(evm_folder: Path, path: str, kind: type[Any]) -> None:
+    async with h.indexed_setup(evm_folder) as setup:
+        assert sdk.read(await body_of(setup.with_data(compat=Compat.SDK), path), kind)
+
+
+async def test_sdks_refuse_the_status_of_metadata_as_the_specification_spells_it(evm_folder: Path) -> None:
+    path = f"{h.PATH}/nfts/collections/{h.text(h.CATS)}/tokens"
+    async with h.indexed_setup(evm_folder) as setup:
+        with pytest.raises(msgspec.ValidationError, match="indexed"):
+            sdk.read(await body_of(setup, path), sdk.TokenPage)

@@ -43,7 +43,7 @@ def json_schema_of(content: dict[str, Any]) -> dict[str, Any] | None:
 
 def test_documented_parameters_are_the_parsed_ones() -> None:
     for operation in OPERATIONS:
-        body = DOCUMENT["paths"][operation.path]["get"]["parameters"]
+        body = DOCUMENT["paths"][operation.path][operation.method.lower()]["parameters"]
         assert [item["name"] for item in body if item["in"] == "query"] == [
             entry.name for entry in operation.parameters
         ]
@@ -88,11 +88,16 @@ def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
         "getChainIdsForAddresses",
         "listHistoricalPrimaryNetworkRewards",
         "getSingleValidatorDetails",
+        *("getChainInfo", "getBlock", "listErc1155Transactions", "listCollectibleBalances"),
+        *("listContractDeployments", "listTokens", "reindexNft"),
     } <= set(body)
 
 
 def test_compute_units_are_those_of_the_hosted_service() -> None:
-    assert [operation.units for operation in OPERATIONS] == [100, 20, 20, 100, 100, 20]
+    assert [operation.units for operation in OPERATIONS] == [
+        *(100, 20, 20, 100, 100, 20),
+        *(1, 1, 10, 20, 20, 20, 20, 20, 10),
+    ]
 
 
 def test_types_of_transactions_are_the_closed_list_of_the_sdks() -> None:
