@@ -25,6 +25,7 @@ from warpseal.api.data.evm_resources import EvmWording, block_of_node
 from warpseal.api.data.parameters import read_block_id
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.data.responses import FINAL_S, response_headers
+from warpseal.api.node.evm import SOURCE
 from warpseal.errors import BlockNotFound, NetworkNotServed, NodeUnavailable, StoreDown
 from warpseal.history.blocks import Blockchain
 from warpseal.history.evm import EvmBlock
@@ -33,7 +34,6 @@ from warpseal.history.resources import UNSET, UnsetType
 from warpseal.history.text import account_text, shared_id_text
 from warpseal.warp.ids import ChainID, id_text
 
-SOURCE: Final = "x-warpseal-source"
 _MAINNET: Final = 1
 _PLATFORM_WAIT_S: Final = 2.0
 _DECIMALS: Final = 18

@@ -1,0 +1,71 @@
+"""Endpoints 9 to 15 of a running daemon, over the index of an EVM chain and its node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.api.data import evm_history as h
+from tests.indexer.evm_node import EvmNode, serving_evm
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from warpseal.simnet.plan import Plan
+from warpseal.warp.ids import id_text
+
+CHAIN_ID = id_text(h.CHAIN.blockchain_id)
+TOKENS = f"{h.PATH}/nfts/collections/{h.text(h.CATS)}/tokens"
+
+
+def entry(node: EvmNode, **more: Any) -> dict[str, Any]:
+    return {"blockchain-id": CHAIN_ID, "rpc": [node.url], **more}
+
+
+async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None:
+    described = tmp_path / "contracts" / CHAIN_ID / f"{h.text(h.CATS)}.json"
+    described.parent.mkdir(parents=True)
+    described.write_text(json.dumps({"name": "Described"}))
+    async with run_network(Plan(validators=2)) as network, serving_evm(EvmNode(h.CHAIN)) as (node,):
+        folder = tmp_path / "data" / str(network.plan.network_id)
+        folder.mkdir(parents=True)
+        with h.open_writer(folder) as writer:
+            h.write_history(writer)
+            writer.write_status(h.status_of(h.CHAIN, reported_at=1, written_at=1))
+        keys = {
+            "evm-chains": [entry(node, index={"metadata": "asked"}, info={"chainName": "Mine"})],
+            "contract-info-dir": str(tmp_path / "contracts"),
+        }
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
+            chain = await daemon.get(h.PATH)
+            chains = await daemon.get("/v1/chains")
+            block = await daemon.get(f"/v1/chains/{CHAIN_ID}/blocks/{h.CHAIN.tip}")
+            tokens = await daemon.get(TOKENS)
+            reindexed = await post(daemon, f"{TOKENS}/1:reindex")
+            unknown = await daemon.get("/v1/chains/1")
+    own = f"{daemon.api_url}/ext/bc/{CHAIN_ID}/rpc"
+    assert (chain.body["chainName"], chain.body["rpcUrl"], chain.body["status"]) == ("Mine", own, "OK")
+    assert chains.body == {"chains": [chain.body]}
+    assert (block.body["blockHash"], block.body["cumulativeTransactions"]) == (h.CHAIN.hashes[-1], "12")
+    assert [token["name"] for token in tokens.body["tokens"]] == ["Described"] * 2
+    # No indexer runs, and what it wrote last is old.
+    assert "stale" in tokens.headers["x-warpseal-index"].split(";")
+    assert reindexed == 503
+    assert (unknown.status, unknown.body["code"]) == (404, "unknown_chain")
+
+
+async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_its_node(tmp_path: Path) -> None:
+    async with (
+        run_network(Plan(validators=2)) as network,
+        serving_evm(EvmNode(h.CHAIN)) as (node,),
+        run_daemon(build_config(network, tmp_path, {"evm-chains": [entry(node)]})) as daemon,
+    ):
+        chain = await daemon.get(f"/v1/chains/{CHAIN_ID}")
+        block = await daemon.get(f"/v1/chains/{CHAIN_ID}/blocks/3")
+        tokens = await daemon.get(f"/v1/chains/{CHAIN_ID}/nfts/collections/{h.text(h.CATS)}/tokens")
+    assert (chain.body["chainId"], chain.body["enabledFeatures"]) == (str(h.CHAIN.evm_chain_id), [])
+    assert (block.headers["x-warpseal-source"], block.body["txCount"]) == ("node", 3)
+    assert (tokens.status, tokens.body["code"]) == (404, "index_not_enabled")
+
+
+async def post(daemon: Daemon, path: str) -> int:
+    async with daemon.session.post(daemon.api_url + path) as answer:
+        return answer.status
