@@ -67,9 +67,9 @@ class EvmDataServices:
         self.chains.add(EvmChainService(entry, reader, index))
 
     async def _c_chain_rules(self) -> BlockRules:
-        """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom prove nothing."""
-        times = await self._evm_api.upgrade_times()
-        return BlockRules(asynchronous_from=0 if times is None else times.get("helicon"))
+        """Return the rules of the C-Chain; if no node says when Helicon begins, gas and bloom prove nothing."""
+        times = await self._evm_api.upgrade_times() or {}
+        return BlockRules(asynchronous_from=times.get("helicon", 0))
 
 
 async def _l1_rules() -> BlockRules:
