@@ -12,7 +12,7 @@ from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, DataApiSetup, client_of, get, indexed
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.fixtures import exchange, serving
-from warpseal.api.data.request_context import header_of
+from warpseal.api.data.primary_context import header_of
 from warpseal.api.data.responses import accepts_gzip
 from warpseal.chains.ids import bech32_text
 from warpseal.history.chains import ChainFreshness, PrimaryChain

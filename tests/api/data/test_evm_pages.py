@@ -62,11 +62,12 @@ def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def all_pages(setup: DataApiSetup, path: str, key: str, **params: Any) -> list[list[dict[str, Any]]]:
     """Return the items of each page."""
-    pages, token = [], None
+    pages: list[list[dict[str, Any]]] = []
+    token: str | None = None
     async with client_of(setup) as client:
         while token is not None or not pages:
-            more = {} if token is None else {"pageToken": token}
-            async with client.get(path, params={**params, **more}) as answer:
+            page = params if token is None else {**params, "pageToken": token}
+            async with client.get(path, params=page) as answer:
                 body = await answer.json()
                 assert answer.status == 200, body
             pages.append(body[key])

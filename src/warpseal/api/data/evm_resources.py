@@ -43,7 +43,7 @@ class EvmWording:
         return block
 
     def token(self, token: N) -> N:
-        """Return a token of a collection, also if somebody's balance is shown."""
+        """Return a token of a collection, or one that an address holds."""
         changes: dict[str, Any] = {"metadata": self._metadata(token.metadata)}
         info = self._contracts.of(token.address)
         if info is not None:
