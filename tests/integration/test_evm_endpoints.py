@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.api.data import evm_history as h
-from tests.indexer.evm_node import EvmNode, serving_evm
+from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
@@ -16,7 +16,7 @@ CHAIN_ID = id_text(h.CHAIN.blockchain_id)
 TOKENS = f"{h.PATH}/nfts/collections/{h.text(h.CATS)}/tokens"
 
 
-def entry(node: EvmNode, **more: Any) -> dict[str, Any]:
+def entry(node: EvmReplayNode, **more: Any) -> dict[str, Any]:
     return {"blockchain-id": CHAIN_ID, "rpc": [node.url], **more}
 
 
@@ -24,7 +24,7 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
     described = tmp_path / "contracts" / CHAIN_ID / f"{h.text(h.CATS)}.json"
     described.parent.mkdir(parents=True)
     described.write_text(json.dumps({"name": "Described"}))
-    async with run_network(Plan(validators=2)) as network, serving_evm(EvmNode(h.CHAIN)) as (node,):
+    async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(h.CHAIN)) as (node,):
         folder = tmp_path / "data" / str(network.plan.network_id)
         folder.mkdir(parents=True)
         with h.open_writer(folder) as writer:
@@ -55,7 +55,7 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
 async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_its_node(tmp_path: Path) -> None:
     async with (
         run_network(Plan(validators=2)) as network,
-        serving_evm(EvmNode(h.CHAIN)) as (node,),
+        serving_evm(EvmReplayNode(h.CHAIN)) as (node,),
         run_daemon(build_config(network, tmp_path, {"evm-chains": [entry(node)]})) as daemon,
     ):
         chain = await daemon.get(f"/v1/chains/{CHAIN_ID}")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tests.api.data.fixtures import DataApiSetup, client_of
 from tests.evm_rpc.evm import SETTINGS
 from tests.indexer.evm_chains import ServedChain, recorded_chain
-from tests.indexer.evm_node import EvmNode, serving_evm
+from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
@@ -36,7 +36,7 @@ class Answer:
 
 @asynccontextmanager
 async def evm_setup(
-    *nodes: EvmNode,
+    *nodes: EvmReplayNode,
     chain_id: ChainID | None = None,
     index_reader: EvmIndex | None = None,
     rules: BlockRules | None = None,
@@ -70,6 +70,6 @@ async def ask(setup: DataApiSetup, path: str, method: str = "GET", **params: Any
         return Answer(answer.status, answer.headers, body)
 
 
-def l1_node(chain: ServedChain = L1, **fields: Any) -> EvmNode:
+def l1_node(chain: ServedChain = L1, **fields: Any) -> EvmReplayNode:
     """Return a node of a recorded chain."""
-    return EvmNode(chain, **fields)
+    return EvmReplayNode(chain, **fields)

@@ -21,7 +21,7 @@ from tests.indexer.evm_chains import (
     erc1155_batch,
     erc1155_transfer,
 )
-from tests.indexer.evm_node import EvmNode
+from tests.indexer.evm_node import EvmReplayNode
 from warpseal.chains.evm.blocks import decode_block, decode_receipts
 from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
@@ -186,14 +186,14 @@ async def indexed_setup(
     folder: Path,
     chain_id: ChainID = CHAIN.blockchain_id,
     indexing: EvmIndexing | None = None,
-    nodes: Sequence[EvmNode] | None = None,
+    nodes: Sequence[EvmReplayNode] | None = None,
     clock: Clock | None = None,
     **more: Any,
 ) -> AsyncIterator[DataApiSetup]:
     """Yield an API in front of the index of a chain in a folder. nodes: of the chain, by default one with all of it."""
     clock = clock or Clock()
     url = evm_index_url(SETTINGS, folder, chain_id)
-    nodes = (EvmNode(CHAIN),) if nodes is None else nodes
+    nodes = (EvmReplayNode(CHAIN),) if nodes is None else nodes
     async with (
         EvmIndex(url, SETTINGS, clock) as index,
         evm_setup(*nodes, chain_id=chain_id, index_reader=index, index=indexing or EvmIndexing(), **more) as setup,

@@ -14,7 +14,7 @@ from tests.api.data import samples as s
 from tests.api.data.evm_fixtures import ask, evm_setup
 from tests.api.data.fixtures import DataApiSetup, client_of, get
 from tests.api.openapi.sample_requests import example_requests
-from tests.indexer.evm_node import EvmNode
+from tests.indexer.evm_node import EvmReplayNode
 from warpseal.api.data import evm_pages
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.operations import EVM, OPERATIONS
@@ -373,7 +373,7 @@ async def test_a_chain_without_an_index_says_so_and_one_without_blocks_is_not_re
         answers.append(await ask(setup, TOKENS.format(CATS) + "/1:reindex", "POST"))
         return {(answer.status, answer.body["code"]) for answer in answers}
 
-    async with evm_setup(EvmNode(h.CHAIN), chain_id=h.CHAIN.blockchain_id) as setup:
+    async with evm_setup(EvmReplayNode(h.CHAIN), chain_id=h.CHAIN.blockchain_id) as setup:
         assert await outcomes(setup) == {(404, "index_not_enabled")}
         detail = (await ask(setup, paths[0])).body["detail"]
     assert detail == {"missing": f"EVM chain {h.CHAIN.evm_chain_id}", "setting": "evm-chains"}
@@ -430,7 +430,7 @@ async def test_amounts_of_an_index_that_begins_late_come_from_a_node(tmp_path: P
         words = [32, len(values), *values]
         return b"".join(word.to_bytes(32) for word in words)
 
-    node = EvmNode(h.CHAIN, call=call)
+    node = EvmReplayNode(h.CHAIN, call=call)
     async with h.indexed_setup(tmp_path, nodes=[node]) as setup:
         body = await get(setup, COLLECTIBLES.format(ALICE))
         node.is_down = True
@@ -479,7 +479,7 @@ async def test_an_indexed_chain_has_the_feature_and_is_unavailable_once_indexing
 
 
 async def test_an_indexed_chain_is_found_by_its_evm_chain_id_while_no_node_answers(folder: Path) -> None:
-    async with h.indexed_setup(folder, nodes=[EvmNode(h.CHAIN, is_down=True)]) as setup:
+    async with h.indexed_setup(folder, nodes=[EvmReplayNode(h.CHAIN, is_down=True)]) as setup:
         chain = await get(setup, h.PATH)
         tokens = await get(setup, TOKENS.format(CATS))
     assert (chain["chainId"], chain["status"]) == (str(h.CHAIN.evm_chain_id), "UNAVAILABLE")
