@@ -25,12 +25,13 @@ from tests.indexer.evm_node import EvmReplayNode
 from warpseal.chains.evm.blocks import decode_block, decode_receipts
 from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
+from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import ErcType, MetadataStatus
 from warpseal.history.text import account_text
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, NftFields, TokenDocument, TracedBlock
+from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDocument, TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.node.endpoint import EvmIndexing

@@ -21,8 +21,9 @@ from warpseal.api.data.operations import EVM, OPERATIONS
 from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.contract_calls import balance_of_batch_call
+from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.aliases import ChainAliases
-from warpseal.index.evm.records import NftFields, TokenDocument
+from warpseal.index.evm.records import TokenDocument
 
 ALICE, BOB, CATS, ITEMS, DOGS = map(h.text, (h.ALICE, h.BOB, h.CATS, h.ITEMS, h.DOGS))
 TRANSFERS = f"{h.PATH}/addresses/{{}}/transactions:listErc1155"

@@ -16,9 +16,10 @@ from tests.api.data.evm_fixtures import ask
 from tests.api.data.fixtures import Clock, DataApiSetup
 from tests.eventually import finish, until
 from warpseal.api.data import evm_pages
+from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import MetadataStatus
 from warpseal.index.evm import requests
-from warpseal.index.evm.records import ContractFacts, FetchReason, NftFields, TokenDocument
+from warpseal.index.evm.records import ContractFacts, FetchReason, TokenDocument
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.node.endpoint import EvmIndexing, MetadataMode
 from warpseal.runtime.process import running

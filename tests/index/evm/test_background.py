@@ -11,6 +11,7 @@ from msgspec.structs import replace as changed
 from tests.index.evm.fixtures import index_url, open_index, open_writer
 from tests.index.evm.histories import MAX, START, address, made_block, transfer
 from warpseal.chains.evm.facts import Creation, MetadataUpdate, TokenStandard
+from warpseal.chains.evm.nft_document import NftFields
 from warpseal.errors import StoreDown
 from warpseal.history.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
 from warpseal.history.queries import PageRequest
@@ -23,7 +24,6 @@ from warpseal.index.evm.records import (
     ContractToCall,
     FetchReason,
     Lacking,
-    NftFields,
     ReindexAnswer,
     ReindexOutcome,
     TokenDocument,

@@ -8,10 +8,11 @@ from tests.index.evm.fixtures import all_items, open_index, open_writer, read_co
 from tests.index.evm.histories import MAX, START, History, address, made_block, transfer
 from tests.index.evm.model import EvmModel
 from warpseal.chains.evm.facts import TokenStandard
+from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
 from warpseal.history.queries import PageRequest
 from warpseal.history.resources import UNSET, SortOrder
-from warpseal.index.evm.records import ContractFacts, NftFields, TokenDocument
+from warpseal.index.evm.records import ContractFacts, TokenDocument
 from warpseal.index.evm.resources import MAX_PAGE_BYTES
 
 ZERO, ALICE = address(0), address(1_000)

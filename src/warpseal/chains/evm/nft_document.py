@@ -55,7 +55,7 @@ class MalformedDocument(ValueError):
         self.fault = fault
 
 
-class NftFields(Struct, frozen=True, gc=False, kw_only=True):
+class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Fields of a metadata document; None: absent. attributes, properties: JSON text.
 
     No text has a NUL, which PostgreSQL refuses. A URI is http(s), ipfs, ar, or data of an image, audio or video.

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
-
 from warpseal.chains.evm.facts import Creation, TokenStandard
+from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import ErcType, MetadataStatus
 from warpseal.warp.ids import ChainID
 
@@ -101,21 +100,6 @@ class TokenToFetch:
     attempts: int
     requested_at: int | None
     key: int
-
-
-class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """The known fields of a metadata document; None: absent. attributes, properties: JSON texts."""
-
-    name: str | None = None
-    symbol: str | None = None
-    image_uri: str | None = None
-    description: str | None = None
-    animation_uri: str | None = None
-    external_url: str | None = None
-    background: str | None = None
-    attributes: str | None = None
-    properties: str | None = None
-    decimals: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import (
     CollectibleBalance,
     DeployedContract,
@@ -25,7 +26,7 @@ from warpseal.index.evm.derived import CreationRow
 from warpseal.index.evm.documents import RECENT_S, decode_fields
 from warpseal.index.evm.keys import collection_of, height_of, is_erc1155, tx_key_of, unpack
 from warpseal.index.evm.ownership import TransferRow
-from warpseal.index.evm.records import Lacking, NftFields
+from warpseal.index.evm.records import Lacking
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
 
