@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.api.data import evm_history as h
+from tests.eventually import until
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from warpseal.simnet.plan import Plan
+from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
 
 CHAIN_ID = id_text(h.CHAIN.blockchain_id)
@@ -64,6 +65,30 @@ async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_it
     assert (chain.body["chainId"], chain.body["enabledFeatures"]) == (str(h.CHAIN.evm_chain_id), [])
     assert (block.headers["x-warpseal-source"], block.body["txCount"]) == ("node", 3)
     assert (tokens.status, tokens.body["code"]) == (404, "index_not_enabled")
+
+
+async def test_the_l1s_that_a_node_serves_are_served_without_being_configured(tmp_path: Path) -> None:
+    plan = Plan(validators=2, l1s=(L1Plan(validators=2),))
+    async with run_network(plan) as network, serving_evm(EvmReplayNode(h.CHAIN)) as (node,):
+        subnet = next(subnet for subnet in network.subnets if subnet.manager_chain_id is not None)
+        assert subnet.manager_chain_id is not None
+        chain_id = id_text(subnet.manager_chain_id)
+        keys = {"index-l1s-at": node.url, "tracked-subnet-ids": [id_text(subnet.subnet_id)]}
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
+
+            async def is_found() -> bool:
+                chains = (await daemon.get("/v1/chains")).body["chains"]
+                return chain_id in [chain["platformChainId"] for chain in chains]
+
+            await until(is_found)
+            chain = await daemon.get(f"/v1/chains/{h.CHAIN.evm_chain_id}")
+            block = await daemon.get(f"/v1/chains/{chain_id}/blocks/3")
+            tokens = await daemon.get(TOKENS)
+    assert (chain.body["platformChainId"], chain.body["subnetId"]) == (chain_id, id_text(subnet.subnet_id))
+    assert (chain.body["status"], chain.body["enabledFeatures"]) == ("OK", ["nftIndexing"])
+    assert block.body["blockHash"] == h.CHAIN.hashes[3]
+    # No indexer runs.
+    assert (tokens.status, tokens.body["code"]) == (503, "index_not_ready")
 
 
 async def post(daemon: Daemon, path: str) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -12,20 +11,20 @@ from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
+from warpseal.daemon.services import Upstreams
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.reads import EvmChainReader
+from warpseal.evm_rpc.served_l1s import ServedL1s
 from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChains
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.node.endpoint import EvmChain
+from warpseal.warp.ids import id_text
 
 
 class EvmDataServices:
-    """Builds the services of EVM chains. folder: of the network in data-dir; None: it is read-only.
-
-    executor: decodes large answers.
-    """
+    """Builds the services of EVM chains. folder: of the network in data-dir; None: it is read-only."""
 
     def __init__(
         self,
@@ -34,36 +33,54 @@ class EvmDataServices:
         evm_api: EvmApi,
         aliases: ChainAliases,
         contract_infos: ContractInfoFolder,
-        executor: Executor,
+        upstreams: Upstreams,
     ) -> None:
         self._config = config
         self._folder = folder
         self._evm_api = evm_api
-        self._executor = executor
+        self._aliases = aliases
+        self._upstreams = upstreams
         self._stack = AsyncExitStack()
         self.chains = EvmChainServices(aliases, contract_infos)
 
     @asynccontextmanager
     async def opened(self, primary_chains: PrimaryChains) -> AsyncIterator[EvmChainServices]:
-        """Hold the indexes of the configured chains."""
+        """Hold the indexes of the configured chains, and of those that `find_l1s` adds."""
         async with self._stack:
             for entry, chain in zip(self._config.node.evm_chains, self._evm_api.chains, strict=True):
-                await self.add(entry, chain, primary_chains)
+                self._add(entry, chain, is_c_chain=entry.blockchain_id == primary_chains.c)
             yield self.chains
 
-    async def add(self, entry: EvmChain, chain: ForwardedChain, primary_chains: PrimaryChains) -> None:
-        """Add a chain, its index open until `opened` ends."""
+    async def find_l1s(self) -> None:
+        """Add the chains that the node of `index-l1s-at` serves, until cancelled."""
+        node = self._config.node
+        if node.index_l1s_at is None:
+            return
+        known = [chain.blockchain_id for chain in node.evm_chains]
+        subnet_ids = self._config.validators.tracked_subnet_ids
+        blockchains_of = self._upstreams.upstream.platform.blockchains_of
+        sessions, settings = self._evm_api.sessions, self._config.evm_rpc
+        served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, known, sessions, settings)
+
+        def add(entry: EvmChain) -> None:
+            self._aliases.add_chain(entry.blockchain_id)
+            self._add(entry, self._evm_api.add(entry), is_c_chain=False)
+
+        await served.run(add)
+
+    def indexes(self) -> Mapping[str, EvmIndex]:
+        """Return the indexes by blockchain id as text."""
+        return {id_text(chain.entry.blockchain_id): chain.index for chain in self.chains if chain.index is not None}
+
+    def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
         index = None
         if entry.index is not None:
             url = evm_index_url(self._config.index, self._folder, entry.blockchain_id)
-            index = await self._stack.enter_async_context(EvmIndex(url, self._config.index))
-        is_c_chain = entry.blockchain_id == primary_chains.c
-        reader = EvmChainReader(
-            chain.forwarder,
-            self._c_chain_rules if is_c_chain else _l1_rules,
-            self._config.node.call_timeout_s,
-            self._executor,
-        )
+            index = EvmIndex(url, self._config.index)
+            self._stack.push_async_exit(index)
+        load_rules = self._c_chain_rules if is_c_chain else _l1_rules
+        timeout_s, executor = self._config.node.call_timeout_s, self._upstreams.decoding
+        reader = EvmChainReader(chain.forwarder, load_rules, timeout_s, executor)
         self.chains.add(EvmChainService(entry, reader, index))
 
     async def _c_chain_rules(self) -> BlockRules:

@@ -68,9 +68,8 @@ async def start_services(
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
-            evm_services = EvmDataServices(
-                config, identity.folder, evm_api, node_api.aliases, contract_infos, upstreams.decoding
-            )
+            aliases, folder = node_api.aliases, identity.folder
+            evm_services = EvmDataServices(config, folder, evm_api, aliases, contract_infos, upstreams)
             services = await stack.enter_async_context(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )
@@ -148,8 +147,7 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
 
     Raises StartupError for what the index process could not use.
     """
-    has_evm_index = any(chain.index is not None for chain in config.node.evm_chains)
-    if not config.indexer.chains and not has_evm_index:
+    if not config.indexer.chains and not config.node.has_evm_index:
         return None
     if config.indexer.chains and config.indexer.genesis_file is not None:
         # Without such a file, only the index process loads the codecs of the chains.
@@ -203,8 +201,10 @@ async def _open_data_api(
         gate.unavailable(error)
 
     services = await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(data_services)
-    async with evm_services.opened(services.chains) as evm_chains:
+    async with evm_services.opened(services.chains) as evm_chains, asyncio.TaskGroup() as tasks:
         services = replace(services, evm=evm_chains)
+        index_status.evm.indexes = evm_services.indexes
+        tasks.create_task(evm_services.find_l1s())
         if index_location is None:
             gate.open(services)
             await asyncio.Event().wait()
