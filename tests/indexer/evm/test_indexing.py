@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from eth_hash.auto import keccak
 
 from tests.eventually import until
-from tests.indexer.evm.indexing import SETTINGS, entry, indexing, rows, written_hashes
-from tests.indexer.evm_chains import MadeUpChain, ServedChain, Tx, nft_blocks, recorded_chain, transfer_blocks
+from tests.indexer.evm.indexing import RPC, SETTINGS, entry, indexing, rows, written_hashes
+from tests.indexer.evm_chains import (
+    Log,
+    MadeUpChain,
+    ServedChain,
+    Tx,
+    nft_blocks,
+    recorded_chain,
+    transfer_blocks,
+    word,
+)
 from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
-from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, is_private
+from warpseal.evm_rpc.node import open_sessions
+from warpseal.indexer.evm.block_reader import EvmBlockSource
+from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes, is_private
 from warpseal.node.endpoint import EvmIndexing, NodeEndpoint, TraceMode
+from warpseal.runtime.retry import Backoff, Retrier
+
+CONSECUTIVE_TRANSFER = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")
 
 
 def changed(chain: ServedChain, height: int, change: dict[str, object]) -> bytes:
@@ -240,6 +256,24 @@ async def test_an_endless_answer_ends_a_call_and_another_node_serves(tmp_path: P
         endless.is_endless = True
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+async def test_blocks_with_very_many_transfers_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    made = MadeUpChain(has_roots=False)
+    sender, contract = made.address("sender"), made.address("contract")
+    bomb = Log(contract, (CONSECUTIVE_TRANSFER, word(1), word(sender), word(sender)), word(10_000))
+    for _ in range(12):
+        made.add([Tx(sender, contract, [bomb])])
+    async with serving_evm(EvmReplayNode(made.chain)) as (node,), open_sessions(RPC) as sessions:
+        nodes = ChainNodes(entry(made.chain, node), sessions, RPC)
+        with ThreadPoolExecutor(1) as decoding:
+            source = EvmBlockSource(nodes, Retrier(Backoff(0.01, 0.05), {}), decoding)
+            numbers: list[int] = []
+            while len(numbers) < 13:
+                blocks = await source.read(len(numbers), 13 - len(numbers))
+                assert sum(len(block.transfers) for block in blocks) <= 20_000
+                numbers += [block.number for block in blocks]
+    assert numbers == list(range(13))
 
 
 async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:

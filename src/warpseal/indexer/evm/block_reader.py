@@ -30,7 +30,7 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource, rpc_call
+from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource, rpc_call
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
@@ -49,6 +49,8 @@ _HEAD_MARGIN: Final = 64
 _PROBED_BLOCKS: Final = 32
 _MAX_PROBED_BLOCKS: Final = 512
 _MAX_TRANSACTIONS: Final = 1 << 16
+# A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
+_MAX_TRANSFERS: Final = 20_000
 _REASONS: Final = {BlockFault.NUMBER: StopReason.WRONG_HEIGHT}
 
 
@@ -90,6 +92,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         self._nodes = nodes
         self._decoding = decoding
         self._span = 1
+        self._most = MAX_BATCH
 
     @property
     def span(self) -> int:
@@ -160,7 +163,10 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 continue
             denial = await self._find_denial(node, blocks[-1])
             if denial is None:
-                self._span = max(1, min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)))
+                largest = max(1, min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)))
+                # What follows such blocks was read in vain, so the next spans are as short at first.
+                self._most = len(blocks) if _are_many(blocks) else min(2 * self._most, MAX_BATCH)
+                self._span = min(largest, self._most)
                 return blocks
             fault = IndexingStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
         raise fault or failure
@@ -168,7 +174,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _read_from(self, node: ChainNode, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
 
-        Raises if that is the first of them: EvmNodeError, _NotHere, MalformedBlock, BlockContradiction.
+        They end earlier if they have many transfers. Raises if the first is not there or cannot be right: EvmNodeError,
+        _NotHere, MalformedBlock, BlockContradiction.
         """
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
         headers, fault = await self._run(partial(_decode_headers, responses), responses)
@@ -187,6 +194,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 if isinstance(receipt_fault, _NotHere) and not blocks:
                     self._learn(node, NodeResource.RECEIPTS, first)
                 fault = receipt_fault
+                break
+            if _are_many(blocks):
                 break
         if not blocks:
             raise fault or _NotHere
@@ -281,6 +290,11 @@ def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], 
     return headers, None
 
 
+def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
+    """Return whether the blocks have as many transfers as a span may have."""
+    return sum(len(block.transfers) for block in blocks) >= _MAX_TRANSFERS
+
+
 def _accept(
     headers: Sequence[EvmHeader],
     receipts: Mapping[int, _RawReceipts],
@@ -290,9 +304,10 @@ def _accept(
 ) -> tuple[list[EvmBlockFacts], Exception | None]:
     """Return the facts of the blocks before the first that is not accepted, and the error for that one.
 
-    number, parent_hash: of the first block.
+    They end earlier, without an error, if they have many transfers. number, parent_hash: of the first block.
     """
     accepted: list[EvmBlockFacts] = []
+    transfers = 0
     for place, header in enumerate(headers):
         raw = receipts.get(place, _NO_RECEIPTS)
         try:
@@ -304,6 +319,9 @@ def _accept(
         except (MalformedBlock, BlockContradiction) as error:
             return accepted, error
         accepted.append(block)
+        transfers += len(block.transfers)
+        if transfers >= _MAX_TRANSFERS:
+            break
         parent_hash = block.hash
     return accepted, None
 
