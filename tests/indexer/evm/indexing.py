@@ -21,7 +21,9 @@ from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.evm.database import evm_index_url, reading_evm_index
 from warpseal.index.settings import IndexSettings
+from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.contracts import ask_erc721
 from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
@@ -86,8 +88,8 @@ async def indexing(
     async def load_rules(chain_id: ChainID) -> BlockRules:
         return BlockRules(helicon)
 
-    async def ask_interfaces(chain: EvmChainContext, contracts: Collection[bytes]) -> Mapping[bytes, bool]:
-        return dict.fromkeys(contracts, True)
+    async def ask_interfaces(chain: EvmChainContext, contracts: Collection[bytes], height: int) -> Mapping[bytes, bool]:
+        return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
 
     async with open_sessions(RPC) as sessions:
         parts = EvmIndexerParts(

@@ -59,8 +59,8 @@ class BackgroundTask(Protocol):
 
 BuildTasks = Callable[[EvmChainContext], Iterable[BackgroundTask]]
 """Returns the background tasks of a chain."""
-AskInterfaces = Callable[[EvmChainContext, Collection[bytes]], Awaitable[Mapping[bytes, bool]]]
-"""Returns whether contracts of a chain are ERC-721 by ERC-165. Raises NodeUnavailable."""
+AskInterfaces = Callable[[EvmChainContext, Collection[bytes], int], Awaitable[Mapping[bytes, bool]]]
+"""Returns whether contracts of a chain are ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)

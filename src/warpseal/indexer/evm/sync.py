@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 LoadRules = Callable[[], Awaitable[BlockRules]]
 """Returns what the headers of the chain say, by the upgrade times of its network."""
-AskInterfaces = Callable[[Collection[bytes]], Awaitable[Mapping[bytes, bool]]]
-"""Returns whether each of these contracts is ERC-721 by ERC-165. Raises NodeUnavailable."""
+AskInterfaces = Callable[[Collection[bytes], int], Awaitable[Mapping[bytes, bool]]]
+"""Returns whether each of these contracts is ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
 
 
 class EvmChainSync(ChainSync[EvmBlockFacts]):
@@ -86,7 +86,8 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             raise IndexingStopped(StopReason.WRONG_PARENT, first_height, detail)
         contracts = await self._context.write(EvmIndexWriter.candidates, blocks)
         if contracts:
-            interfaces = await self._retrier.call(partial(self._ask_interfaces, contracts))
+            # The contracts may be as new as these blocks.
+            interfaces = await self._retrier.call(partial(self._ask_interfaces, contracts, blocks[-1].number))
             await self._context.write(EvmIndexWriter.set_interfaces, interfaces)
         checkpoint = await self._context.write(EvmIndexWriter.write, blocks)
         self._last = checkpoint.height, checkpoint.hash

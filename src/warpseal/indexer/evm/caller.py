@@ -1,0 +1,184 @@
+"""Calls of contracts (eth_call) at the nodes of one EVM chain, with bounded gas, time and size of the result.
+
+Contracts are hostile: they burn gas, return as much as a node lets them, and choose the text of their reverts. Source
+of truth of the errors: geth `core/vm/errors.go`, coreth `core/state`, and what recorded nodes returned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource, rpc_call
+from warpseal.node.json_values import decode_hex
+from warpseal.node.jsonrpc import REQUEST_TIMED_OUT, RESPONSE_TOO_LARGE, UNREADABLE, RpcCall, RpcError, RpcResponse
+from warpseal.runtime.settings import MEBIBYTE
+
+_GAS: Final = hex(5_000_000)
+_TIMEOUT_S: Final = 5.0
+_MAX_RESULT_BYTES: Final = MEBIBYTE
+# A pruned node keeps the state of its last blocks.
+_PRUNED_BLOCKS: Final = 32
+_LATEST: Final = "latest"
+_REVERTED: Final = 3
+_TOO_LARGE: Final = RpcResponse(error=RpcError(RESPONSE_TOO_LARGE))
+_TOO_SLOW: Final = RpcResponse(error=RpcError(REQUEST_TIMED_OUT))
+
+# The message of a revert ends with the contract's own text, so that only its beginning counts.
+_IS_REVERT: Final = re.compile(
+    r"execution reverted|EVM error|out of gas|contract creation code storage out of gas|max call depth|"
+    r"insufficient balance for transfer|contract address collision|max (init)?code size|invalid jump destination|"
+    r"write protection|return data out of bounds|gas uint64 overflow|invalid code|stack underflow|stack limit|"
+    r"invalid opcode|nonce uint64 overflow|intrinsic gas too low|insufficient gas for floor|"
+    r"gas required exceeds allowance|prohibited address",
+    re.IGNORECASE,
+)
+_IS_SLOW: Final = re.compile(r"execution aborted \(timeout", re.IGNORECASE)
+_HAS_NO_STATE: Final = re.compile(r"missing trie node|historical state|state .{0,80}(not available|unavailable)", re.I)
+
+
+class CallFault(StrEnum):
+    """Why a call of a contract has no result."""
+
+    REVERTED = "reverted"
+    TOO_LARGE = "too_large"
+    TOO_SLOW = "too_slow"
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """The contract was called and returned nothing usable; another node would say the same."""
+
+    fault: CallFault = CallFault.REVERTED
+
+
+@dataclass(frozen=True, slots=True)
+class ContractCall:
+    """A call without value, of the zero address. data: selector and arguments."""
+
+    to: bytes
+    data: bytes
+
+
+CallResult = bytes | Reverted | None
+"""What a contract returned; None if no node answered."""
+
+
+class EvmCaller:
+    """Calls contracts of one chain, at any of its nodes. timeout_s: of one call."""
+
+    def __init__(self, nodes: ChainNodes, timeout_s: float = _TIMEOUT_S) -> None:
+        self._nodes = nodes
+        self._timeout_s = timeout_s
+
+    async def call(self, to: bytes, data: bytes, height: int | None) -> CallResult:
+        """Return the result of one call in the state after block `height`, of the last block if it is None.
+
+        A node that has the block but not its state is called in the state of its last block.
+        """
+        return (await self.call_all([ContractCall(to, data)], height))[0]
+
+    async def call_all(self, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
+        """Return the results of calls, in their order, from as few batches as the nodes allow."""
+        results: list[CallResult] = [None] * len(calls)
+        try:
+            nodes = await self._nodes.candidates(None if height is None else NodeResource.STATE, height or 0)
+        except NodeUnavailable:
+            return results
+        for node in nodes:
+            open_calls = [index for index, result in enumerate(results) if result is None]
+            if not open_calls:
+                break
+            found = await self._call_node(node, [calls[index] for index in open_calls], height)
+            for index, result in zip(open_calls, found, strict=True):
+                results[index] = result
+        return results
+
+    async def _call_node(self, node: ChainNode, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
+        """Return what one node answers, in the state of its last block if it lacks that of `height`."""
+        if height is None or node.lacks(NodeResource.STATE, height):
+            return list(map(_read, await self._post(node, calls, _LATEST)))
+        responses = await self._post(node, calls, hex(height))
+        results = list(map(_read, responses))
+        stateless = [index for index, response in enumerate(responses) if _lacks_state(response)]
+        if stateless:
+            node.note_missing(NodeResource.STATE, max(height, (node.head or 0) - _PRUNED_BLOCKS))
+            latest = await self._post(node, [calls[index] for index in stateless], _LATEST)
+            for index, response in zip(stateless, latest, strict=True):
+                results[index] = _read(response)
+        return results
+
+    async def _post(self, node: ChainNode, calls: Sequence[ContractCall], block: str) -> list[RpcResponse]:
+        """Return the responses of a node; UNREADABLE for calls that it did not answer.
+
+        A contract that is slow or returns too much spoils only its own call.
+        """
+        try:
+            return await node.call([_encode(call, block) for call in calls], timeout_s=self._timeout_s)
+        except EvmNodeError as error:
+            if error.kind not in (EvmErrorKind.TIMEOUT, EvmErrorKind.TOO_LARGE):
+                return [UNREADABLE] * len(calls)
+            if len(calls) == 1:
+                return [await self._blame(node, error.kind)]
+        middle = len(calls) // 2
+        return [*await self._post(node, calls[:middle], block), *await self._post(node, calls[middle:], block)]
+
+    async def _blame(self, node: ChainNode, kind: EvmErrorKind) -> RpcResponse:
+        """Return why a single call has no response: the contract, unless the node answers nothing else either."""
+        if kind is EvmErrorKind.TOO_LARGE:
+            return _TOO_LARGE
+        return _TOO_SLOW if await responds(node, self._timeout_s) else UNREADABLE
+
+
+async def responds(node: ChainNode, timeout_s: float = _TIMEOUT_S) -> bool:
+    """Return whether a node that was too slow for one call answers another one."""
+    try:
+        await node.call([rpc_call("eth_chainId")], timeout_s=timeout_s)
+    except EvmNodeError:
+        return False
+    return True
+
+
+def _encode(call: ContractCall, block: str) -> RpcCall:
+    message = {"to": "0x" + call.to.hex(), "data": "0x" + call.data.hex(), "gas": _GAS}
+    return rpc_call("eth_call", message, block)
+
+
+def _lacks_state(response: RpcResponse) -> bool:
+    error = response.error
+    return error is not None and not _is_revert(error) and _HAS_NO_STATE.search(error.message) is not None
+
+
+def _is_revert(error: RpcError) -> bool:
+    return error.code == _REVERTED or _IS_REVERT.match(error.message) is not None
+
+
+def _read(response: RpcResponse) -> CallResult:
+    """Return what a response says of the contract; None if it says nothing."""
+    error = response.error
+    if error is None:
+        return _read_result(response.result)
+    if _is_revert(error):
+        return Reverted()
+    if error.code == RESPONSE_TOO_LARGE:
+        return Reverted(CallFault.TOO_LARGE)
+    if error.code == REQUEST_TIMED_OUT or _IS_SLOW.match(error.message):
+        return Reverted(CallFault.TOO_SLOW)
+    return None
+
+
+def _read_result(result: msgspec.Raw | None) -> CallResult:
+    if result is None:
+        return None
+    try:
+        output = decode_hex(msgspec.json.decode(result, type=str))
+    except (ValueError, RecursionError):
+        return None
+    return output if len(output) <= _MAX_RESULT_BYTES else Reverted(CallFault.TOO_LARGE)

@@ -1,0 +1,168 @@
+"""Kind, name and symbol of contracts, asked in the background; and which contracts' candidate transfers are of NFTs.
+
+Source of truth: ERC-165, ERC-721, ERC-1155, ERC-20.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from typing import Final
+
+from warpseal.chains.evm.contract_calls import (
+    DECIMALS,
+    EARLY_ERC721_INTERFACE,
+    ERC721_INTERFACE,
+    ERC1155_INTERFACE,
+    NAME,
+    NO_INTERFACE,
+    SYMBOL,
+    TOTAL_SUPPLY,
+    balance_of_call,
+    decode_flag,
+    decode_name,
+    decode_number,
+    supports_interface_call,
+)
+from warpseal.chains.evm.facts import TokenStandard
+from warpseal.errors import NodeUnavailable
+from warpseal.history.evm import ErcType
+from warpseal.index.evm.records import ContractFacts, ContractToCall
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.runtime.retry import Backoff, RetryDelays
+
+# Few, so that a page need not wait long for its turn.
+_BATCH: Final = 16
+_RETRY: Final = Backoff(first_s=0.5, cap_s=10.0)
+
+Outputs = tuple[bytes, ...]
+"""What a contract returned to each call; empty bytes for a call that reverted."""
+
+
+class ContractResolver:
+    """Calls the contracts of one chain without results, those first that pages wait for; again after an upgrade."""
+
+    def __init__(self, chain: EvmChainContext, caller: EvmCaller) -> None:
+        self._chain = chain
+        self._caller = caller
+
+    async def run(self) -> None:
+        """Call contracts until cancelled."""
+        delays = RetryDelays(_RETRY)
+        while True:
+            self._chain.contracts_requested.clear()
+            # Waits from before the read, so that no block is missed.
+            written = asyncio.create_task(self._chain.wait_for_blocks())
+            try:
+                contracts = await self._chain.write(EvmIndexWriter.contracts_to_call, _BATCH)
+                if not contracts or self._chain.height is None:
+                    await self._wait(written)
+                elif facts := await fetch_contract_facts(self._caller, contracts, self._chain.height):
+                    await self._chain.write(EvmIndexWriter.write_contracts, facts)
+                    delays.reset()
+                else:
+                    await asyncio.sleep(delays.next())
+            finally:
+                written.cancel()
+
+    async def _wait(self, written: asyncio.Task[None]) -> None:
+        """Wait until there may be contracts to call: of new blocks, or of pages."""
+        requested = asyncio.create_task(self._chain.contracts_requested.wait())
+        try:
+            await asyncio.wait((written, requested), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            requested.cancel()
+
+
+async def fetch_contract_facts(
+    caller: EvmCaller, contracts: Sequence[ContractToCall], height: int
+) -> list[ContractFacts]:
+    """Return what contracts say of themselves; nothing of those for which no node answers."""
+    addresses = [contract.address for contract in contracts]
+    first = await _call_contracts(caller, dict.fromkeys(addresses, _first_calls()), height)
+    left = {address: _second_calls(address, outputs) for address, outputs in first.items()}
+    second = await _call_contracts(caller, left, height)
+    return [
+        _contract_facts(contract, first[contract.address], second[contract.address], height)
+        for contract in contracts
+        if contract.address in second
+    ]
+
+
+async def ask_erc721(caller: EvmCaller, contracts: Collection[bytes], height: int) -> dict[bytes, bool]:
+    """Return whether ERC-165 says that contracts are ERC-721, also in its draft. Raises NodeUnavailable.
+
+    height: of a block in which all of them exist.
+    """
+    outputs = await _call_contracts(caller, dict.fromkeys(contracts, _candidate_calls()), height)
+    if len(outputs) < len(contracts):
+        raise NodeUnavailable("eth_call")
+    return {contract: _is_erc721(outputs[contract]) for contract in contracts}
+
+
+async def _call_contracts(caller: EvmCaller, asked: Mapping[bytes, Outputs], height: int) -> dict[bytes, Outputs]:
+    """Return the outputs of several calls to each contract, without contracts for which no node answers a call."""
+    calls = [ContractCall(address, data) for address, all_data in asked.items() for data in all_data]
+    results = iter(await caller.call_all(calls, height))
+    found = {address: [next(results) for _ in all_data] for address, all_data in asked.items()}
+    return {
+        address: tuple(b"" if isinstance(result, Reverted) else result for result in of_contract if result is not None)
+        for address, of_contract in found.items()
+        if None not in of_contract
+    }
+
+
+# The encoder is imported on first use: it takes half of a second.
+@cache
+def _first_calls() -> Outputs:
+    return supports_interface_call(NO_INTERFACE), NAME, SYMBOL, DECIMALS
+
+
+@cache
+def _nft_calls() -> Outputs:
+    return tuple(map(supports_interface_call, (ERC1155_INTERFACE, ERC721_INTERFACE)))
+
+
+@cache
+def _candidate_calls() -> Outputs:
+    return tuple(map(supports_interface_call, (NO_INTERFACE, ERC721_INTERFACE, EARLY_ERC721_INTERFACE)))
+
+
+def _second_calls(address: bytes, first: Outputs) -> Outputs:
+    """Return the calls that the outputs of the first leave: of ERC-165, and of ERC-20."""
+    nft = _nft_calls() if _has_erc165(first) else ()
+    erc20 = () if _decimals(first) is None else (TOTAL_SUPPLY, balance_of_call(address))
+    return (*nft, *erc20)
+
+
+def _contract_facts(contract: ContractToCall, first: Outputs, second: Outputs, height: int) -> ContractFacts:
+    kind = _find_kind(contract, first, second)
+    decimals = _decimals(first) if kind is ErcType.ERC20 else None
+    return ContractFacts(contract.address, kind, decode_name(first[1]), decode_name(first[2]), decimals, height)
+
+
+def _find_kind(contract: ContractToCall, first: Outputs, second: Outputs) -> ErcType:
+    """Return the kind by ERC-165, else by the NFT events that the contract emitted, else by well-formed answers."""
+    erc1155, erc721 = map(decode_flag, second[:2]) if _has_erc165(first) else (False, False)
+    if erc1155 or erc721:
+        return ErcType.ERC1155 if erc1155 else ErcType.ERC721
+    if contract.standards:
+        return ErcType.ERC721 if TokenStandard.ERC721 in contract.standards else ErcType.ERC1155
+    if _decimals(first) is not None and all(decode_number(output) is not None for output in second[-2:]):
+        return ErcType.ERC20
+    return ErcType.UNKNOWN
+
+
+def _has_erc165(first: Outputs) -> bool:
+    return decode_flag(first[0]) is False
+
+
+def _decimals(first: Outputs) -> int | None:
+    return decode_number(first[3], 8)
+
+
+def _is_erc721(outputs: Outputs) -> bool:
+    return _has_erc165(outputs) and any(map(decode_flag, outputs[1:]))

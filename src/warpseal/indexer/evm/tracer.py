@@ -1,0 +1,315 @@
+"""Creations inside of transactions, from traces of blocks: a pass of its own, behind the index.
+
+Few nodes trace, and most of them only their last blocks. Blocks that no node traces now stay gaps, which are tried
+again. Source of truth: go-ethereum `eth/tracers/api.go`; coreth serves it with `debug-tracer` in `eth-apis`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Final
+
+from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
+from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
+from warpseal.index.evm.records import TracedBlock
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.indexer.evm.block_reader import BLOCK
+from warpseal.indexer.evm.caller import responds
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.nodes import ChainNode, NodeResource, rpc_call
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse
+from warpseal.runtime.retry import Backoff, RetryDelays
+
+TRACE_METHOD: Final = "debug_traceBlockByNumber"
+_OPTIONS: Final = {"tracer": "callTracer", "timeout": "20s"}
+_TIMEOUT_S: Final = 30.0
+# Heights of one transaction of the index.
+_RANGE: Final = 256
+# Traces in memory at once.
+_BATCH: Final = 16
+_MAX_GAPS: Final = 10_000
+_GAP_RETRY_S: Final = 600.0
+_RETRY: Final = Backoff(first_s=0.5, cap_s=60.0)
+# Nodes do not have the last blocks at the same moment.
+_HEAD_MARGIN: Final = 8
+_HAS_NO_STATE: Final = re.compile(
+    r"missing trie node|historical state|state .{0,80}(not available|unavailable)|parent .{0,80}not found", re.I
+)
+_HAS_NO_BLOCK: Final = re.compile(r"not found|unfinalized|out of range", re.I)
+
+
+class _Missing(Enum):
+    """Why a node returned no trace."""
+
+    LACKING = 1
+    """It has the block, but not what a trace needs."""
+    LATER = 2
+    """It may have the trace later."""
+
+
+@dataclass
+class _Found:
+    """Results of heights in order. gaps: no node has them. end: the first that a node may have later, None if none."""
+
+    traced: list[TracedBlock] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+    end: int | None = None
+
+
+class Tracer:
+    """Traces the blocks of one chain that may hold creations inside of transactions, at nodes that can.
+
+    gap_retry_s: interval at which blocks that no node could trace are tried again.
+    """
+
+    def __init__(self, chain: EvmChainContext, gap_retry_s: float = _GAP_RETRY_S) -> None:
+        self._chain = chain
+        self._gap_retry_s = gap_retry_s
+        self._delays = RetryDelays(_RETRY)
+
+    async def run(self) -> None:
+        """Trace blocks until cancelled. Nothing is written before a node has the method."""
+        allow_nested_traces()
+        clock = asyncio.get_running_loop().time
+        gaps_due_at, has_tracing_node = clock(), False
+        while True:
+            # Waits from before the read, so that no block is missed.
+            written = asyncio.create_task(self._chain.wait_for_blocks())
+            try:
+                has_tracing_node = has_tracing_node or await self._has_tracing_node()
+                is_done = has_tracing_node and await self._trace_new()
+                if is_done and clock() >= gaps_due_at:
+                    await self._fill_gaps()
+                    gaps_due_at = clock() + self._gap_retry_s
+                if is_done:
+                    await asyncio.wait((written,), timeout=max(0.0, gaps_due_at - clock()))
+                else:
+                    has_tracing_node = False
+                    await asyncio.sleep(self._delays.next())
+            finally:
+                written.cancel()
+
+    async def _has_tracing_node(self) -> bool:
+        """Return whether a node has the method, by a trace of block 0, the result of which does not matter."""
+        for node in await self._tracing_nodes():
+            with suppress(EvmNodeError):
+                (response,) = await node.call([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
+                if not _is_unknown_method(node, response):
+                    return True
+        return False
+
+    async def _tracing_nodes(self) -> list[ChainNode]:
+        """Return the nodes that are not known to lack the method, best first."""
+        with suppress(NodeUnavailable):
+            return [node for node in await self._chain.nodes.candidates() if TRACE_METHOD not in node.lacks_methods]
+        return []
+
+    async def _trace_new(self) -> bool:
+        """Trace the blocks behind the last traced one; return False if a node may trace the next one only later."""
+        while blocks := await self._chain.write(EvmIndexWriter.blocks_to_trace, _RANGE):
+            found = await self._trace([height for height, needs_trace in blocks if needs_trace])
+            blocks = [block for block in blocks if found.end is None or block[0] < found.end]
+            if blocks:
+                first, last = blocks[0][0], blocks[-1][0]
+                gaps = _widen(found.gaps, blocks)
+                await self._chain.write(EvmIndexWriter.write_traces, first, last, found.traced, gaps)
+                self._delays.reset()
+            if found.end is not None:
+                return False
+        return True
+
+    async def _fill_gaps(self) -> None:
+        """Trace the blocks in gaps that a node can trace now."""
+        for first, last in await self._chain.write(EvmIndexWriter.trace_gaps, _MAX_GAPS):
+            while first <= last:
+                can_trace = partial(_can_any_trace, await self._tracing_nodes())
+                # What a node lacks at a height it lacks below as well.
+                first += bisect_left(range(first, last + 1), True, key=can_trace)
+                heights = range(first, min(first + _RANGE, last + 1))
+                found = await self._trace(heights)
+                if found.end is not None:
+                    return
+                if len(found.gaps) < len(heights):
+                    method = EvmIndexWriter.write_traces
+                    await self._chain.write(method, heights[0], heights[-1], found.traced, found.gaps)
+                first += _RANGE
+
+    async def _trace(self, heights: Sequence[int]) -> _Found:
+        """Trace blocks at any node, up to the first that a node may trace later."""
+        found = _Found()
+        for start in range(0, len(heights), _BATCH):
+            batch = heights[start : start + _BATCH]
+            nodes = await self._tracing_nodes()
+            results: _Results = dict.fromkeys(batch, _Missing.LACKING if nodes else _Missing.LATER)
+            for node in nodes:
+                left = [height for height in batch if isinstance(results[height], _Missing)]
+                for height, result in (await self._trace_at(node, left)).items():
+                    if result is not _Missing.LACKING:
+                        results[height] = result
+            for height, result in results.items():
+                if result is _Missing.LATER:
+                    found.end = height
+                    return found
+                if isinstance(result, _Missing):
+                    found.gaps.append(height)
+                elif result.creations:
+                    found.traced.append(result)
+        return found
+
+    async def _trace_at(self, node: ChainNode, heights: Sequence[int]) -> _Results:
+        """Return the traces of one node by height, or why it returns none."""
+        results: _Results = {}
+        while left := heights[len(results) :]:
+            # As many as come in one answer: traces may be large.
+            part = left[: node.batch_size(TRACE_METHOD)]
+            asked = [height for height in part if not node.lacks(NodeResource.TRACES, height)]
+            results |= dict.fromkeys(part, _Missing.LACKING)
+            if asked:
+                results |= await self._call_node(node, asked)
+        return results
+
+    async def _call_node(self, node: ChainNode, heights: Sequence[int]) -> _Results:
+        """Return the traces of one node by height, or why it returns none, and learn from it what the node lacks."""
+        try:
+            responses = await node.call(list(map(_trace_call, heights)), timeout_s=_TIMEOUT_S, is_background=True)
+        except EvmNodeError as error:
+            return await self._call_singly(node, heights, error.kind)
+        results: _Results = {}
+        for height, response in zip(heights, responses, strict=True):
+            results[height] = await self._read(node, height, response)
+        lacking = [
+            height for height, response in zip(heights, responses, strict=True) if _lacks(node, height, response)
+        ]
+        if lacking:
+            node.note_missing(NodeResource.TRACES, await self._find_lacking(node, lacking[-1]))
+        return results | await self._confirm(node, results)
+
+    async def _call_singly(self, node: ChainNode, heights: Sequence[int], kind: EvmErrorKind) -> _Results:
+        """Return the traces of blocks of which one is too large, or takes too long."""
+        if kind not in (EvmErrorKind.TIMEOUT, EvmErrorKind.TOO_LARGE):
+            return dict.fromkeys(heights, _Missing.LATER)
+        if len(heights) == 1:
+            is_lacking = kind is EvmErrorKind.TOO_LARGE or await responds(node)
+            return {heights[0]: _Missing.LACKING if is_lacking else _Missing.LATER}
+        results: _Results = {}
+        for height in heights:
+            results |= await self._call_node(node, [height])
+            if results[height] is _Missing.LATER:
+                break
+        return dict.fromkeys(heights, _Missing.LATER) | results
+
+    async def _find_lacking(self, node: ChainNode, height: int) -> int:
+        """Return up to which height a node cannot trace, from one that it cannot: it lacks the state of all below."""
+        high = max(height, self._chain.height or 0)
+        with suppress(EvmNodeError):
+            while height < high:
+                middle = (height + high + 1) // 2
+                (response,) = await node.call([_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True)
+                if _lacks(node, middle, response):
+                    height = middle
+                else:
+                    high = middle - 1
+        return height
+
+    async def _read(self, node: ChainNode, height: int, response: RpcResponse) -> TracedBlock | _Missing:
+        """Return the traced block in a response, or why there is none."""
+        if _is_unknown_method(node, response):
+            return _Missing.LATER
+        if response.result is not None:
+            with suppress(MalformedBlock):
+                # Traces are decoded on the thread of the chain: they may be large.
+                traces = await self._chain.write(partial(_decode, bytes(response.result)))
+                if traces is not None:
+                    return _traced_block(height, traces)
+        is_later = _has_no_block(response) and not _lacks(node, height, response)
+        return _Missing.LATER if is_later else _Missing.LACKING
+
+    async def _confirm(self, node: ChainNode, results: _Results) -> _Results:
+        """Return the traced blocks with creations, with the transactions of their blocks; else that they are missing.
+
+        A node may be several behind one URL, and old ones leave the hashes of transactions out.
+        """
+        creating = [block for block in results.values() if isinstance(block, TracedBlock) and block.creations]
+        if not creating:
+            return {}
+        try:
+            responses = await node.call([rpc_call(BLOCK, hex(block.number), False) for block in creating])
+        except EvmNodeError:
+            return {block.number: _Missing.LATER for block in creating}
+        return {block.number: _confirmed(block, response) for block, response in zip(creating, responses, strict=True)}
+
+
+_Results = dict[int, TracedBlock | _Missing]
+
+
+def _trace_call(height: int) -> RpcCall:
+    return rpc_call(TRACE_METHOD, hex(height), _OPTIONS)
+
+
+def _decode(raw: bytes, _: EvmIndexWriter) -> tuple[TxTrace, ...] | None:
+    return decode_block_trace(raw)
+
+
+def _is_unknown_method(node: ChainNode, response: RpcResponse) -> bool:
+    """Return whether a node has no tracer, and note that."""
+    if response.error is None or response.error.code != METHOD_NOT_FOUND:
+        return False
+    node.lacks_methods[TRACE_METHOD] = True
+    return True
+
+
+def _lacks(node: ChainNode, height: int, response: RpcResponse) -> bool:
+    """Return whether a node has not what the trace of a block needs, and so not for the blocks below."""
+    if response.error is not None and _HAS_NO_STATE.search(response.error.message) is not None:
+        return True
+    return _has_no_block(response) and height <= (node.head or 0) - _HEAD_MARGIN
+
+
+def _has_no_block(response: RpcResponse) -> bool:
+    if response.error is not None:
+        return _HAS_NO_BLOCK.search(response.error.message) is not None
+    return response.result is not None and bytes(response.result) == b"null"
+
+
+def _traced_block(height: int, traces: Sequence[TxTrace]) -> TracedBlock:
+    creations = tuple(creation for trace in traces for creation in trace.creations)
+    hashes = {index: trace.tx_hash or b"" for index, trace in enumerate(traces) if trace.creations}
+    return TracedBlock(height, creations, hashes)
+
+
+def _confirmed(block: TracedBlock, response: RpcResponse) -> TracedBlock | _Missing:
+    """Return a traced block with the hashes of the transactions of the block; LACKING if it has others."""
+    try:
+        header = None if response.result is None else decode_block(bytes(response.result))
+        if header is None:
+            return _Missing.LACKING
+        hashes = {index: parse_bytes(header.transactions[index], HASH_BYTES) for index in block.tx_hashes}
+    except (MalformedBlock, IndexError):
+        return _Missing.LACKING
+    is_same = all(traced in (b"", hashes[index]) for index, traced in block.tx_hashes.items())
+    return TracedBlock(block.number, block.creations, hashes) if is_same else _Missing.LACKING
+
+
+def _can_any_trace(nodes: Sequence[ChainNode], height: int) -> bool:
+    return any(not node.lacks(NodeResource.TRACES, height) for node in nodes)
+
+
+def _widen(gaps: Sequence[int], blocks: Sequence[tuple[int, bool]]) -> list[int]:
+    """Return the gaps with the blocks behind them that need no trace: one range of heights takes less than many."""
+    widened: list[int] = []
+    lacking = set(gaps)
+    is_gap = False
+    for height, needs_trace in blocks:
+        is_gap = height in lacking if needs_trace else is_gap
+        if is_gap:
+            widened.append(height)
+    return widened

@@ -1,0 +1,160 @@
+"""Calls of contracts: the state in which they are made, nodes that lack it, and contracts that are hostile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import pytest
+
+from tests.evm_rpc.evm import HANGS, Node, serve_node
+from tests.indexer.evm.nodes import open_chain_nodes
+from tests.indexer.evm_chains import transfer_blocks
+from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm
+from warpseal.indexer.evm.caller import CallFault, CallResult, ContractCall, EvmCaller, Reverted
+
+CONTRACT: Final = bytes([1]) * 20
+BLOCKS: Final = 100
+
+Answer = Callable[[bytes, bytes, Any], bytes | None]
+
+
+def node(answer: Answer, **more: Any) -> EvmReplayNode:
+    """Return a node of the chain that all tests call."""
+    return EvmReplayNode(transfer_blocks(BLOCKS), call=answer, **more)
+
+
+async def call_all(
+    calls: list[bytes], height: int | None, *nodes: EvmReplayNode, timeout_s: float = 60.0
+) -> list[CallResult]:
+    """Return the results of calls with this data."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving_evm(*nodes))
+        chain_nodes = await stack.enter_async_context(open_chain_nodes(*(served.url for served in nodes)))
+        await chain_nodes.heads()
+        caller = EvmCaller(chain_nodes, timeout_s)
+        return await caller.call_all([ContractCall(CONTRACT, data) for data in calls], height)
+
+
+def state_of(block: str) -> bytes:
+    return block.encode()
+
+
+async def test_a_contract_is_called_in_the_state_of_the_given_block() -> None:
+    def answer(to: bytes, data: bytes, block: str) -> bytes:
+        return to + data + state_of(block)
+
+    assert await call_all([b"a", b"b"], 100, node(answer)) == [CONTRACT + b"a" + b"0x64", CONTRACT + b"b" + b"0x64"]
+    assert await call_all([b"a"], None, node(answer)) == [CONTRACT + b"a" + b"latest"]
+
+
+async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_then_on_at_once() -> None:
+    asked: list[str] = []
+
+    def answer(to: bytes, data: bytes, block: str) -> bytes:
+        asked.append(block)
+        if block != "latest" and int(block, 16) < BLOCKS - 32:
+            raise Refused(*MISSING_STATE)
+        return state_of(block)
+
+    async with serving_evm(node(answer)) as (pruned,), open_chain_nodes(pruned.url) as nodes:
+        await nodes.heads()
+        caller = EvmCaller(nodes)
+        assert await caller.call(CONTRACT, b"", 5) == b"latest"
+        assert await caller.call(CONTRACT, b"", 60) == b"latest"
+        assert await caller.call(CONTRACT, b"", BLOCKS) == state_of(hex(BLOCKS))
+    assert asked == ["0x5", "latest", "latest", hex(BLOCKS)]
+
+
+async def test_a_node_with_the_state_is_called_before_one_that_is_known_to_lack_it() -> None:
+    def pruned(to: bytes, data: bytes, block: str) -> bytes:
+        if block != "latest":
+            raise Refused(*MISSING_STATE)
+        return b"pruned"
+
+    async with (
+        serving_evm(node(pruned), node(lambda to, data, block: b"archive")) as (first, second),
+        open_chain_nodes(first.url, second.url) as nodes,
+    ):
+        caller = EvmCaller(nodes)
+        assert await caller.call(CONTRACT, b"", 5) == b"pruned"
+        assert await caller.call(CONTRACT, b"", 5) == b"archive"
+
+
+async def test_a_node_that_lacks_the_block_does_not_answer_for_its_last_one() -> None:
+    def lagging(to: bytes, data: bytes, block: str) -> bytes:
+        if block != "latest":
+            raise Refused(-32000, "header not found")
+        return b"of an older block"
+
+    assert await call_all([b""], 100, node(lagging)) == [None]
+    assert await call_all([b""], 100, node(lagging), node(lambda to, data, block: b"new")) == [b"new"]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (3, "execution reverted"),
+        (3, "execution reverted: missing trie node 00 (path ) state 00 is not available"),
+        (-32000, "execution reverted: header not found"),
+        (-32000, "out of gas"),
+        (-32000, "invalid opcode: INVALID"),
+        (-32000, "stack underflow (0 <=> 1)"),
+        (-32000, "contract creation code storage out of gas"),
+    ],
+)
+async def test_a_failure_of_the_contract_is_no_failure_of_the_node(code: int, message: str) -> None:
+    def answer(to: bytes, data: bytes, block: str) -> bytes:
+        raise Refused(code, message)
+
+    other = node(lambda to, data, block: b"never called")
+    assert await call_all([b""], 100, node(answer), other) == [Reverted()]
+    assert other.asked["eth_call"] == 0
+
+
+@pytest.mark.parametrize("error", [(-32601, "the method eth_call does not exist"), (-32603, "database closed")])
+async def test_a_failure_of_the_node_leaves_the_call_to_the_others(error: tuple[int, str]) -> None:
+    def answer(to: bytes, data: bytes, block: str) -> bytes:
+        raise Refused(*error)
+
+    assert await call_all([b""], 100, node(answer)) == [None]
+    assert await call_all([b""], 100, node(answer), node(lambda to, data, block: b"result")) == [b"result"]
+
+
+async def test_a_result_above_one_mebibyte_spoils_only_its_own_call() -> None:
+    sizes = {b"allowed": 2**20, b"bomb": 2**20 + 1}
+
+    def answer(to: bytes, data: bytes, block: str) -> bytes:
+        return bytes(sizes.get(data, 1))
+
+    results = await call_all([b"a", b"bomb", b"b", b"allowed"], 100, node(answer))
+    assert results == [b"\0", Reverted(CallFault.TOO_LARGE), b"\0", bytes(2**20)]
+
+
+async def test_a_response_beyond_the_limit_of_the_node_spoils_only_its_own_call() -> None:
+    def answer(to: bytes, data: bytes, block: str) -> bytes:
+        if data == b"bomb":
+            raise Refused(-32003, "response too large")
+        return data
+
+    results = await call_all([b"a", b"bomb", b"b"], 100, node(answer))
+    assert results == [b"a", Reverted(CallFault.TOO_LARGE), b"b"]
+
+
+@pytest.mark.parametrize("result", ["1", "0x1", "0xzz", 5, None, ["0x01"]])
+async def test_an_answer_that_is_no_hex_is_no_result(result: object) -> None:
+    assert await call_all([b""], 100, EvmReplayNode(transfer_blocks(BLOCKS), answers={"eth_call": result})) == [None]
+
+
+async def test_a_contract_that_never_ends_has_no_result_if_its_node_answers_other_calls() -> None:
+    slow = Node(answers={"eth_call": HANGS})
+    async with serve_node(slow), open_chain_nodes(slow.url) as nodes:
+        assert await EvmCaller(nodes, timeout_s=2.0).call(CONTRACT, b"", 5) == Reverted(CallFault.TOO_SLOW)
+        slow.answers["eth_chainId"] = HANGS
+        assert await EvmCaller(nodes, timeout_s=0.1).call(CONTRACT, b"", 5) is None
+
+
+async def test_no_node_means_no_answer() -> None:
+    async with open_chain_nodes("http://127.0.0.1:9") as nodes:
+        assert await EvmCaller(nodes).call(CONTRACT, b"", 5) is None

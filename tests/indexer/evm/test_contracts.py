@@ -1,0 +1,156 @@
+"""Kinds of contracts by what they answer, and the transfers of which contracts are of NFTs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.eventually import until
+from tests.indexer.evm.indexing import INDEX, entry, indexing
+from tests.indexer.evm.nodes import open_chain_nodes
+from tests.indexer.evm_chains import MadeUpChain, Tx, transfer_blocks, word
+from tests.indexer.evm_node import EvmReplayNode, Refused, serving_evm
+from warpseal.chains.evm.contract_calls import (
+    DECIMALS,
+    EARLY_ERC721_INTERFACE,
+    ERC721_INTERFACE,
+    ERC1155_INTERFACE,
+    NAME,
+    NO_INTERFACE,
+    SYMBOL,
+    TOTAL_SUPPLY,
+    balance_of_call,
+    supports_interface_call,
+)
+from warpseal.chains.evm.facts import TokenStandard
+from warpseal.errors import NodeUnavailable
+from warpseal.history.evm import ErcType
+from warpseal.history.queries import PageRequest
+from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.evm.records import ContractFacts, ContractToCall
+from warpseal.indexer.evm.caller import EvmCaller
+from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721, fetch_contract_facts
+
+CONTRACT: Final = bytes([1]) * 20
+TRUE, FALSE = word(1), word(0)
+
+Answers = Mapping[bytes, bytes]
+
+
+def interfaces(*supported: bytes) -> dict[bytes, bytes]:
+    """Return the answers of a contract with ERC-165."""
+    known = (ERC721_INTERFACE, EARLY_ERC721_INTERFACE, ERC1155_INTERFACE, NO_INTERFACE)
+    return {supports_interface_call(interface): TRUE if interface in supported else FALSE for interface in known}
+
+
+COIN: Final = {DECIMALS: word(6), TOTAL_SUPPLY: word(100), balance_of_call(CONTRACT): FALSE}
+ERC721, ERC1155 = frozenset({TokenStandard.ERC721}), frozenset({TokenStandard.ERC1155})
+
+
+@asynccontextmanager
+async def caller_of(answers: Answers) -> AsyncIterator[EvmCaller]:
+    """Call a contract that answers these calls and reverts all others."""
+    node = EvmReplayNode(transfer_blocks(10), call=lambda to, data, block: answers.get(data))
+    async with serving_evm(node), open_chain_nodes(node.url) as nodes:
+        yield EvmCaller(nodes)
+
+
+@pytest.mark.parametrize(
+    ("answers", "events", "kind"),
+    [
+        ({}, frozenset(), ErcType.UNKNOWN),
+        (interfaces(ERC721_INTERFACE), frozenset(), ErcType.ERC721),
+        (interfaces(ERC1155_INTERFACE), frozenset(), ErcType.ERC1155),
+        (interfaces(ERC1155_INTERFACE, ERC721_INTERFACE), ERC721, ErcType.ERC1155),
+        # It supports everything, so that its ERC-165 says nothing.
+        (interfaces(ERC721_INTERFACE, NO_INTERFACE), frozenset(), ErcType.UNKNOWN),
+        ({**interfaces(ERC721_INTERFACE, NO_INTERFACE), **COIN}, frozenset(), ErcType.ERC20),
+        (interfaces(), ERC721, ErcType.ERC721),
+        ({}, ERC1155, ErcType.ERC1155),
+        (COIN, ERC721, ErcType.ERC721),
+        (COIN, frozenset(), ErcType.ERC20),
+        ({**interfaces(), **COIN}, frozenset(), ErcType.ERC20),
+        ({**COIN, DECIMALS: word(256)}, frozenset(), ErcType.UNKNOWN),
+        ({**COIN, TOTAL_SUPPLY: b""}, frozenset(), ErcType.UNKNOWN),
+        ({**COIN, balance_of_call(CONTRACT): bytes(31)}, frozenset(), ErcType.UNKNOWN),
+        ({DECIMALS: word(6), TOTAL_SUPPLY: word(1)}, frozenset(), ErcType.UNKNOWN),
+    ],
+)
+async def test_the_kind_of_a_contract_is_by_erc165_then_by_events_then_by_well_formed_answers(
+    answers: Answers, events: frozenset[TokenStandard], kind: ErcType
+) -> None:
+    async with caller_of(answers) as caller:
+        (facts,) = await fetch_contract_facts(caller, [ContractToCall(CONTRACT, events)], 10)
+    decimals = 6 if kind is ErcType.ERC20 else None
+    assert facts == ContractFacts(CONTRACT, kind, None, None, decimals, 10)
+
+
+async def test_names_are_strings_or_bytes32() -> None:
+    text = word(32) + word(5) + b"Name!".ljust(32, b"\0")
+    async with caller_of({NAME: text, SYMBOL: b"SYM".ljust(32, b"\0")}) as caller:
+        (facts,) = await fetch_contract_facts(caller, [ContractToCall(CONTRACT, frozenset())], 10)
+    assert (facts.name, facts.symbol) == ("Name!", "SYM")
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_erc721"),
+    [
+        ({}, False),
+        (interfaces(), False),
+        (interfaces(ERC721_INTERFACE), True),
+        (interfaces(EARLY_ERC721_INTERFACE), True),
+        (interfaces(ERC1155_INTERFACE), False),
+        (interfaces(ERC721_INTERFACE, NO_INTERFACE), False),
+        ({**interfaces(ERC721_INTERFACE), supports_interface_call(NO_INTERFACE): b""}, False),
+        ({**interfaces(), supports_interface_call(ERC721_INTERFACE): word(2)}, False),
+    ],
+)
+async def test_candidate_transfers_are_of_nfts_if_erc165_says_so(answers: Answers, is_erc721: bool) -> None:
+    async with caller_of(answers) as caller:
+        assert await ask_erc721(caller, {CONTRACT}, 10) == {CONTRACT: is_erc721}
+
+
+async def test_no_answer_about_candidate_transfers_is_no_denial() -> None:
+    async with open_chain_nodes("http://127.0.0.1:9") as nodes:
+        with pytest.raises(NodeUnavailable):
+            await ask_erc721(EvmCaller(nodes), {CONTRACT}, 10)
+
+
+async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
+    made = MadeUpChain()
+    coins = [made.address(f"coin {number}") for number in range(40)]
+    sender = made.address("sender")
+    made.add([Tx(sender, None, gas_used=60_000, created=coin) for coin in coins])
+    is_down = True
+
+    def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
+        if is_down:
+            raise Refused(-32603, "database closed")
+        return {DECIMALS: word(6), TOTAL_SUPPLY: word(1), balance_of_call(to): word(0)}.get(data)
+
+    node = EvmReplayNode(made.chain, call=answer)
+    async with (
+        serving_evm(node),
+        indexing(
+            tmp_path,
+            [entry(made.chain, node)],
+            build_tasks=lambda context: [ContractResolver(context, EvmCaller(context.nodes))],
+        ) as running,
+        EvmIndex(evm_index_url(INDEX, tmp_path, made.chain.blockchain_id), INDEX) as index,
+    ):
+        await running.until_at(made.chain, 1)
+        await until(lambda: node.asked["eth_call"] > 0)
+        page = await index.deployments(sender, PageRequest(100))
+        assert len(page.lacking.contracts) == 40
+        is_down = False
+
+        async def are_called() -> bool:
+            page = await index.deployments(sender, PageRequest(100))
+            return not page.lacking.contracts and {item.erc_type for item in page.items} == {ErcType.ERC20}
+
+        await until(are_called)
