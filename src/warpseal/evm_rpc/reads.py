@@ -28,7 +28,7 @@ from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_fac
 from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_numbers
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
-from warpseal.evm_rpc.forwarder import NO_NODE, EvmForwarder
+from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.evm_rpc.node import EvmNode
 from warpseal.node.json_values import decode_hex
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall
@@ -37,7 +37,13 @@ from warpseal.node.rpc import INLINE_BYTES
 T = TypeVar("T")
 
 _NULL: Final = b"null"
+_NO_CODE: Final = b'"0x"'
 _INLINE_RECEIPTS: Final = 100
+_MAX_CONCURRENT: Final = 16
+"""Reads of one chain at a time: an answer of a node may have 64 MiB."""
+_MAX_RECEIPT_CALLS: Final = 16
+_BLOCK_TIMEOUT_S: Final = 15.0
+_WORD_DIGITS: Final = 64
 _GAS: Final = hex(5_000_000)
 # A node that has not executed or accepted a block yet.
 _NOT_YET: Final = re.compile(r"unfinalized|unaccepted|not found|unknown block", re.IGNORECASE)
@@ -57,6 +63,7 @@ class EvmChainReader:
         self._load_rules = load_rules
         self._timeout_s = timeout_s
         self._executor = executor
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def chain_id(self) -> int | None:
         """Return the EVM's chain id; None while no node answers."""
@@ -73,6 +80,42 @@ class EvmChainReader:
 
         Raises NodeUnavailable.
         """
+        try:
+            async with asyncio.timeout(_BLOCK_TIMEOUT_S), self._slots:
+                return await self._find_block(block)
+        except TimeoutError:
+            raise NodeUnavailable("the block") from None
+
+    async def has_code(self, address: bytes) -> bool:
+        """Return whether a contract is at an address now. Raises NodeUnavailable."""
+        response = await self._forwarder.read(_call("eth_getCode", _hex(address), "latest"), None, self._timeout_s)
+        if response.result is None:
+            raise NodeUnavailable("eth_getCode")
+        return bytes(response.result) not in (_NULL, _NO_CODE)
+
+    async def balances(self, contract: bytes, owner: bytes, token_ids: Sequence[int]) -> tuple[int, ...] | None:
+        """Return how much of each ERC-1155 token an account holds now; None if the contract does not say it.
+
+        Raises NodeUnavailable.
+        """
+        data = balance_of_batch_call([owner] * len(token_ids), token_ids)
+        call = _call("eth_call", {"to": _hex(contract), "data": _hex(data), "gas": _GAS}, "latest")
+        async with self._slots:
+            response = await self._forwarder.read(call, None, self._timeout_s)
+        if response.result is None:
+            if response.error in (NO_NODE, NOT_ANSWERED, TIMED_OUT):
+                raise NodeUnavailable("eth_call")
+            return None
+        # Hostile contracts return more; an array is its place, its length and its numbers.
+        if memoryview(response.result).nbytes > 2 * _WORD_DIGITS * (2 + len(token_ids)):
+            return None
+        try:
+            return decode_numbers(decode_hex(msgspec.json.decode(response.result, type=str)), len(token_ids))
+        except ValueError:
+            return None
+
+    async def _find_block(self, block: int | bytes) -> EvmBlockFacts | None:
+        """Ask the nodes one after another. Raises NodeUnavailable."""
         attempts: list[NodeAttempt] = []
         is_missing = False
         for node in await self._forwarder.pool.candidates():
@@ -87,31 +130,6 @@ class EvmChainReader:
         if is_missing:
             return None
         raise NodeUnavailable("the block", attempts)
-
-    async def has_code(self, address: bytes) -> bool:
-        """Return whether a contract is at an address now. Raises NodeUnavailable."""
-        response = await self._forwarder.read(_call("eth_getCode", _hex(address), "latest"), None, self._timeout_s)
-        try:
-            return bool(decode_hex(msgspec.json.decode(response.result or b"", type=str)))
-        except ValueError:
-            raise NodeUnavailable("eth_getCode") from None
-
-    async def balances(self, contract: bytes, owner: bytes, token_ids: Sequence[int]) -> tuple[int, ...] | None:
-        """Return how much of each ERC-1155 token an account holds now; None if the contract does not say it.
-
-        Raises NodeUnavailable.
-        """
-        data = balance_of_batch_call([owner] * len(token_ids), token_ids)
-        call = _call("eth_call", {"to": _hex(contract), "data": _hex(data), "gas": _GAS}, "latest")
-        response = await self._forwarder.read(call, None, self._timeout_s)
-        if response.result is None:
-            if response.error == NO_NODE:
-                raise NodeUnavailable("eth_call")
-            return None
-        try:
-            return decode_numbers(decode_hex(msgspec.json.decode(response.result, type=str)), len(token_ids))
-        except ValueError:
-            return None
 
     async def _block_at(self, node: EvmNode, block: int | bytes) -> EvmBlockFacts | None:
         """Return a block of one node; None if it does not have it or its receipts. Raises _NodeFault."""
@@ -145,13 +163,13 @@ class EvmChainReader:
             return await self._read(node, _call("eth_getBlockReceipts", header.number), decode_receipts)
         except _MethodMissing:
             pass
-        receipts = []
-        for tx_hash in header.transactions:
-            receipt = await self._read(node, _call("eth_getTransactionReceipt", tx_hash), decode_receipt)
-            if receipt is None:
-                return None
-            receipts.append(receipt)
-        return tuple(receipts)
+        receipts: list[EvmReceipt] = []
+        for start in range(0, len(header.transactions), _MAX_RECEIPT_CALLS):
+            hashes = header.transactions[start : start + _MAX_RECEIPT_CALLS]
+            calls = [_call("eth_getTransactionReceipt", tx_hash) for tx_hash in hashes]
+            found = await asyncio.gather(*(self._read(node, call, decode_receipt) for call in calls))
+            receipts += [receipt for receipt in found if receipt is not None]
+        return tuple(receipts) if len(receipts) == len(header.transactions) else None
 
     async def _read(self, node: EvmNode, call: RpcCall, decode: Callable[[bytes], T | None]) -> T | None:
         """Return a decoded result; None if the node does not have the block. Raises _NodeFault."""

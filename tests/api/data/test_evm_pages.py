@@ -434,8 +434,14 @@ async def test_amounts_of_an_index_that_begins_late_come_from_a_node(tmp_path: P
     node = EvmReplayNode(h.CHAIN, call=call)
     async with h.indexed_setup(tmp_path, nodes=[node]) as setup:
         body = await get(setup, COLLECTIBLES.format(ALICE))
+        node.call = lambda to, data, block: bytes(32) * 1_000
+        hostile = await get(setup, COLLECTIBLES.format(ALICE))
+        node.call = lambda to, data, block: None
+        reverted = await get(setup, COLLECTIBLES.format(ALICE))
         node.is_down = True
         unreachable = await ask(setup, COLLECTIBLES.format(ALICE))
+    assert [(item["tokenId"], item["balance"]) for item in reverted["collectibleBalances"]] == [("2", "5")]
+    assert hostile == reverted
     assert [(item["tokenId"], item["balance"]) for item in body["collectibleBalances"]] == [("2", "77")]
     assert (unreachable.status, unreachable.body["code"]) == (502, "node_unavailable")
 
