@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ANVIL := $(VENV)/anvil/.installed
 CLIENTS := $(VENV)/clients/.installed
+SOLIDITY := $(VENV)/solidity/.installed
 
 .PHONY: demo test lint types imports unit packages bench docs-table proto clean
 
@@ -27,7 +28,7 @@ imports: $(STAMP)
 
 # Without compiled files each process compiles all tests, 9 s of CPU time, and each daemon the changed program.
 unit: export PYTHONDONTWRITEBYTECODE =
-unit: $(STAMP) $(ANVIL) $(CLIENTS)
+unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(T)
 
 # A real EVM node for the tests; where there is no npm they have only their own.
@@ -42,6 +43,13 @@ $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json | $(STAMP
 	cp tests/clients/package.json tests/clients/package-lock.json $(VENV)/clients
 	! command -v npm >/dev/null || npm ci --prefix $(VENV)/clients --silent --no-audit --no-fund --ignore-scripts
 	touch $(CLIENTS)
+
+# The compiler of the contracts that tests deploy on that node, and the libraries that they import.
+$(SOLIDITY): tests/solidity/package.json tests/solidity/package-lock.json | $(STAMP)
+	mkdir -p $(VENV)/solidity
+	cp tests/solidity/package.json tests/solidity/package-lock.json $(VENV)/solidity
+	! command -v npm >/dev/null || npm ci --prefix $(VENV)/solidity --silent --no-audit --no-fund --ignore-scripts
+	touch $(SOLIDITY)
 
 # The wheel, its dependencies and the demo on every supported Python.
 packages: $(STAMP)

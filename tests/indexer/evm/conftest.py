@@ -1,4 +1,7 @@
-"""What the tests of an EVM indexer change in their process, restored."""
+"""What the tests of an EVM indexer change in their process, restored; and which tests are collected.
+
+Those with our Solidity contracts on a real EVM node are where `make test` could install both (they come from npm).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
+from tests.evm_rpc import anvil
+from tests.solidity import compiled
+
+collect_ignore = [] if anvil.binary() is not None and compiled.is_installed() else ["test_solidity.py"]
 
 
 @pytest.fixture(autouse=True)
