@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 BlockchainsOf = Callable[[SubnetID], Awaitable[tuple[ChainID, ...]]]
 """Returns the blockchains of a subnet. Raises NodeUnavailable."""
 
-_INTERVAL_S: Final = 20.0
+INTERVAL_S: Final = 20.0
 
 
 def served_chain(node: NodeEndpoint, chain_id: ChainID) -> EvmChain:
@@ -44,6 +44,7 @@ class ServedL1s:
         known: Iterable[ChainID],
         sessions: Sessions,
         settings: EvmRpcSettings,
+        interval_s: float = INTERVAL_S,
     ) -> None:
         self._node = node
         self._subnet_ids = tuple(subnet_ids)
@@ -51,6 +52,7 @@ class ServedL1s:
         self._known = set(known)
         self._sessions = sessions
         self._settings = settings
+        self._interval_s = interval_s
 
     async def run(self, on_chain: Callable[[EvmChain], None]) -> None:
         """Call `on_chain` with each chain once, within a minute of the time from which the node serves it."""
@@ -60,7 +62,7 @@ class ServedL1s:
                     self._known.add(chain.blockchain_id)
                     log.info("found EVM chain", extra={"chain": id_text(chain.blockchain_id)})
                     on_chain(chain)
-            await asyncio.sleep(_INTERVAL_S)
+            await asyncio.sleep(self._interval_s)
 
     async def _find(self, subnet_id: SubnetID) -> list[EvmChain]:
         """Return the chains of a subnet that are new and that the node serves."""

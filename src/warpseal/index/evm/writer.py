@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from time import monotonic
 from typing import Final
@@ -23,6 +23,7 @@ from warpseal.index.database import translate_errors
 from warpseal.index.details import encode
 from warpseal.index.evm import contracts, documents, traces
 from warpseal.index.evm.chain_row import EvmChainRow, lock_chain, read_chain_row
+from warpseal.index.evm.codes import RequestKind
 from warpseal.index.evm.derived import CreationRow, DerivedRows, add_address_creations
 from warpseal.index.evm.keys import MAX_HEIGHT, MAX_PLACES, block_key, pack, tx_key_of
 from warpseal.index.evm.ownership import TransferRow
@@ -246,6 +247,14 @@ class EvmIndexWriter:
             chain.traced = max(chain.traced, last)
             chain.write(connection)
         self._chain = chain
+
+    # Requests
+
+    def has_requests(self) -> tuple[bool, bool]:
+        """Return whether pages wait for contracts, and whether pages or clients wait for tokens; called often."""
+        with translate_errors(self._engine), closing(self._engine.raw_connection()) as session:
+            kinds = {row[0] for row in session.cursor().execute("SELECT DISTINCT kind FROM requests").fetchall()}
+        return RequestKind.CONTRACT in kinds, bool(kinds - {RequestKind.CONTRACT})
 
     # Calls of contracts
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
@@ -46,7 +46,10 @@ _MIN_CACHE_BYTES: Final = 8 * MEBIBYTE
 _OPEN_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _TASK_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _REBUILD_STEP_S: Final = 1.0
-_REQUEST_POLL_S: Final = 0.5
+# A page waits 2 s for what it requests.
+_REQUEST_POLL_S: Final = 1.0
+_BUSY_REQUEST_POLL_S: Final = 0.2
+_BUSY_S: Final = 10.0
 
 
 class BackgroundTask(Protocol):
@@ -213,8 +216,17 @@ async def _keep_running(task: BackgroundTask, chain: str) -> None:
 
 
 async def _watch_requests(context: EvmChainContext) -> None:
-    """Wake the tasks that serve the requests of pages."""
+    """Wake the tasks that serve the requests of pages; after a request there are likely to be more."""
+    clock = asyncio.get_running_loop().time
+    requested_at = float("-inf")
     while True:
-        context.contracts_requested.set()
-        context.tokens_requested.set()
-        await asyncio.sleep(_REQUEST_POLL_S)
+        with suppress(StoreDown):
+            has_contracts, has_tokens = await context.write(EvmIndexWriter.has_requests)
+            if has_contracts or has_tokens:
+                requested_at = clock()
+            if has_contracts:
+                context.contracts_requested.set()
+            if has_tokens:
+                context.tokens_requested.set()
+        is_busy = clock() - requested_at < _BUSY_S
+        await asyncio.sleep(_BUSY_REQUEST_POLL_S if is_busy else _REQUEST_POLL_S)
