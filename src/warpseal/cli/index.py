@@ -1,4 +1,4 @@
-"""`warpseal index run|status|verify`: the index of the primary chains."""
+"""`warpseal index run|status|verify`: the indexes of the primary chains and of EVM chains."""
 
 from __future__ import annotations
 
@@ -10,38 +10,57 @@ from typing import Any, Final
 
 from warpseal.cli.process import Command, run_daemon, run_on_loop, set_up_logging
 from warpseal.cli.serve import GC_THRESHOLDS, add_config_arguments, add_setting_arguments, load_config
+from warpseal.config.keys import Config
 from warpseal.daemon.index_process import (
     SUFFIX,
+    EvmIndexLocation,
     describe_damage,
+    find_evm_indexes,
     find_index,
+    read_evm_status,
     read_index_status,
     run_index,
     verify_index,
 )
 from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
 from warpseal.history.chains import ChainFreshness, PrimaryChain
+from warpseal.history.evm import EvmFreshness
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.warp.ids import MalformedID
+from warpseal.store.url import StoreUrl
+from warpseal.warp.ids import MalformedID, id_text
 
 _NODES: Final = ("p-chain-api", "info-api")
+_EVM: Final = ("evm-chains", "index-l1s-at", "tracked-subnet-ids")
 _SAMPLED: Final = 20
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Index the chains of index-chains until SIGTERM or SIGINT. A restart continues at the last height."
+        "Index the chains of index-chains, and those of evm-chains with index, until SIGTERM or SIGINT. A restart\n"
+        "continues at the last heights."
     )
     add_config_arguments(parser)
+    _add_chain_argument(parser, "chain to index, instead of all that are configured: p, x, c or a blockchain id")
     parser.add_argument("--ends-with-stdin", action="store_true", help="end at the end of standard input")
-    add_setting_arguments(parser, (*_NODES, "data-dir", "index", "indexer", "logs", "profiles"))
+    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "indexer", "logs", "profiles"))
 
 
 def _run(args: argparse.Namespace) -> int:
     config = load_config(args).config
     loggers = set_up_logging(config.logs, suffix=SUFFIX)
     gc.set_threshold(*GC_THRESHOLDS)
-    work = run_index(config, loggers, lambda line: print(line, flush=True), ends_with_stdin=args.ends_with_stdin)
+    work = run_index(
+        config,
+        loggers,
+        lambda line: print(line, flush=True),
+        chains=args.chain,
+        ends_with_stdin=args.ends_with_stdin,
+    )
     return run_daemon(work, loggers)
+
+
+def _add_chain_argument(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--chain", action="append", default=[], metavar="CHAIN", help=f"{help}; may be repeated")
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +68,32 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    add_setting_arguments(parser, (*_NODES, "data-dir", "index-chains", "index-url", "index-cache-bytes"))
+    _add_chain_argument(parser, "chain to show, instead of all: p, x, c, a blockchain id or an EVM chain id")
+    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index-chains", "index-url", "index-cache-bytes"))
 
 
 def _status(args: argparse.Namespace) -> int:
     config = load_config(args).config
-    url = find_index(config, args.network)
+    evm_chains = [_describe_evm_index(location, config) for location in find_evm_indexes(config, args.network)]
+    shown: dict[str, Any] = {}
+    if config.indexer.chains or not evm_chains:
+        shown |= _describe_primary_index(find_index(config, args.network), config)
+    chains = [*shown.get("chains", ()), *evm_chains]
+    wanted = frozenset(args.chain)
+    content = [chain for chain in chains if not wanted or wanted & _names(chain)]
+    if unknown := wanted - {name for chain in content for name in _names(chain)}:
+        raise StartupError(f"--chain {min(unknown)}: no such chain is indexed")
+    if args.json:
+        print(json.dumps({**shown, "chains": content}, indent=2))
+    else:
+        if "index" in shown:
+            print(f"index: {shown['index']}")
+        for chain in content:
+            print(", ".join(f"{name} {value}" for name, value in chain.items()))
+    return 1 if any("stopped" in chain for chain in content) else 0
+
+
+def _describe_primary_index(url: StoreUrl, config: Config) -> dict[str, Any]:
     try:
         freshness, notes = run_on_loop(read_index_status(url, config))
     except IndexDamaged as error:
@@ -64,18 +103,29 @@ def _status(args: argparse.Namespace) -> int:
     fresh = {chain.chain: chain for chain in freshness}
     chains = [chain for chain in PrimaryChain if chain in fresh or chain in notes or chain in config.indexer.chains]
     content = [describe_chain(chain, fresh.get(chain), notes.get(chain)) for chain in chains]
-    if args.json:
-        print(json.dumps({"index": url.redacted, "chains": content}, indent=2))
-    else:
-        print(f"index: {url.redacted}")
-        for chain in content:
-            print(", ".join(f"{name} {value}" for name, value in chain.items()))
-    return 1 if any("stopped" in chain for chain in content) else 0
+    return {"index": url.redacted, "chains": content}
 
 
-def describe_chain(chain: PrimaryChain, fresh: ChainFreshness | None, note: ChainStatus | None) -> dict[str, Any]:
+def _describe_evm_index(location: EvmIndexLocation, config: Config) -> dict[str, Any]:
+    report = run_on_loop(read_evm_status(location, config))
+    content = describe_chain(id_text(location.chain_id), report.freshness, report.status)
+    if report.freshness is not None:
+        internal = report.freshness.traced_height
+        content["internalHeight"] = "none" if internal is None else internal
+        content = {"chain": content.pop("chain"), "evmChainId": report.freshness.chain_id, **content}
+    if report.fault.startswith(IndexDamaged.code):
+        return {**content, "stopped": IndexDamaged.code, "detail": report.fault}
+    return {**content, "waiting": report.fault} if report.fault else content
+
+
+def _names(content: dict[str, Any]) -> set[str]:
+    """Return the names of a chain, such as p-chain and p."""
+    return {content["chain"], content["chain"].removesuffix("-chain"), str(content.get("evmChainId", ""))}
+
+
+def describe_chain(chain: str, fresh: ChainFreshness | EvmFreshness | None, note: ChainStatus | None) -> dict[str, Any]:
     """Return the line of a chain: how far it is indexed, its pace, and what it waits for or why it stopped."""
-    content: dict[str, Any] = {"chain": chain.value}
+    content: dict[str, Any] = {"chain": str(chain)}
     if fresh is not None:
         content["height"] = fresh.height
         content["nodeHeight"] = fresh.node_height
@@ -102,7 +152,8 @@ def describe_chain(chain: PrimaryChain, fresh: ChainFreshness | None, note: Chai
 def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Verify that the rows of the index are consistent, and that balances of sampled addresses, the supply and the\n"
-        "balances of L1 validators equal those of a node at the same height. The exit code is 1 if anything differs."
+        "balances of L1 validators equal those of a node at the same height; of EVM chains, that sampled blocks and\n"
+        "holdings are those of the nodes. The exit code is 1 if anything differs."
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
@@ -115,7 +166,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to verify in addition; may be repeated",
     )
     limits = ("index-requests-per-second", "index-requests-in-flight")
-    add_setting_arguments(parser, (*_NODES, "data-dir", "index", "genesis-file", *limits))
+    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "index-chains", "genesis-file", *limits))
 
 
 def _verify(args: argparse.Namespace) -> int:

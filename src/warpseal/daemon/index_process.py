@@ -9,25 +9,50 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError
+from warpseal.evm_rpc.node import open_sessions
+from warpseal.evm_rpc.served_l1s import ServedL1s
 from warpseal.history.aliases import PRIMARY_NAMES
 from warpseal.history.chains import ChainFreshness, PrimaryChain, PrimaryChains
 from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint
+from warpseal.index.evm.database import FOLDER as EVM_FOLDER
+from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
+from warpseal.indexer.evm.caller import EvmCaller
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721
+from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
+from warpseal.indexer.evm.tracer import Tracer
 from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
+from warpseal.indexer.settings import primary_chain
+from warpseal.indexer.status import EvmChainReport, EvmIndexStatus
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import Worker, open_worker_process
+from warpseal.node.endpoint import EvmChain, TraceMode
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.ipc import serve_commands
@@ -40,13 +65,14 @@ from warpseal.peers.data_dir import InUse, lock_descriptor
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import hangup_signal, os_error_text, running, stop_signals, ungrouped, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
-from warpseal.store.url import StoreUrl
-from warpseal.warp.ids import P_CHAIN
+from warpseal.runtime.settings import InvalidSetting
+from warpseal.store.url import StoreUrl, redacted_url
+from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, parse_id
 
 log = logging.getLogger(__name__)
 
-OnOpened = Callable[[Worker, str], Awaitable[None]]
-"""Called once the worker has opened the index, with the line to announce."""
+OnOpened = Callable[[Worker | None, str], Awaitable[None]]
+"""Called once the worker, if there is one, has opened the index, with the line to announce."""
 
 LOCK_NAME: Final = "index.lock"
 SUFFIX: Final = "-indexer"
@@ -56,17 +82,27 @@ WRITER_SUFFIX: Final = "-indexer-writer"
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _NICENESS: Final = 19
+_CONNECTIONS_PER_EVM_NODE: Final = 16
+# Of public networks whose nodes do not report their upgrades; on Fuji the day of the upgrade.
+_HELICON_S: Final = {1: 1_790_089_200, 5: 1_785_196_800}
 
 
 async def run_index(
-    config: Config, loggers: DaemonLoggers, announce: Callable[[str], None], *, ends_with_stdin: bool = False
+    config: Config,
+    loggers: DaemonLoggers,
+    announce: Callable[[str], None],
+    *,
+    chains: Sequence[str] = (),
+    ends_with_stdin: bool = False,
 ) -> None:
     """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError.
 
-    loggers: of this process; a daemon that runs on the same data folder sets their levels.
+    loggers: of this process; a daemon that runs on the same data folder sets their levels. chains: names of the only
+    chains to index; empty: all that are configured.
     """
-    if not config.indexer.chains:
-        raise StartupError('index-chains names no chain, so there is nothing to index: set it, for example to ["p"]')
+    config, only = select_chains(config, chains)
+    if not config.indexer.chains and not config.node.has_evm_index:
+        raise StartupError("there is nothing to index: no chain is in index-chains, and none of evm-chains has index")
     if config.indexer.low_priority:
         _lower_priority()
     stopping, has_worker_exited = asyncio.Event(), False
@@ -76,10 +112,11 @@ async def run_index(
     with ungrouped(StartupError), profiling as profiler:
         profilers = PairedProfiler(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
 
-        async def on_opened(worker: Worker, line: str) -> None:
+        async def on_opened(worker: Worker | None, line: str) -> None:
             announce(line)
-            with suppress(CallRefused):
-                await profilers.join(worker.call)
+            if worker is not None:
+                with suppress(CallRefused):
+                    await profilers.join(worker.call)
 
         def on_worker_exit() -> None:
             nonlocal has_worker_exited
@@ -89,7 +126,7 @@ async def run_index(
         handlers = {**level_handlers(loggers), **profile_handlers(profilers.take)}
         with stop_signals(stopping.set):
             async with running(serve_commands(data_dir, handlers)):
-                indexing = _index(config, loggers, on_opened, on_worker_exit)
+                indexing = _index(config, only, loggers, on_opened, on_worker_exit)
                 await _run_until(stopping, indexing, ends_with_stdin=ends_with_stdin)
     if has_worker_exited:
         raise StartupError("the worker process of the index ended by itself: its log says why")
@@ -157,18 +194,107 @@ async def read_index_status(
         return tuple(index.freshness()), index.chain_statuses()
 
 
+@dataclass(frozen=True, slots=True)
+class EvmIndexLocation:
+    """Where the index of an EVM chain is."""
+
+    chain_id: ChainID
+    url: StoreUrl
+
+
+def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocation, ...]:
+    """Return the indexes of the configured EVM chains, and of those whose files are there, without a call to a node.
+
+    Raises StartupError if there are files of several networks.
+    """
+    folder = None
+    if not config.index.url:
+        folders = [path for path in config.peers.data_dir.glob(f"*/{EVM_FOLDER}") if path.parent.name.isdigit()]
+        folders = [path for path in folders if network is None or path.parent.name == str(network)]
+        if len(folders) > 1:
+            raise StartupError(f"several networks in {config.peers.data_dir}: choose one with --network")
+        if not folders:
+            return ()
+        folder = folders[0].parent
+    found = {chain.blockchain_id for chain in config.node.indexed_evm_chains}
+    url = evm_index_url(config.index, folder, P_CHAIN)
+    for path in url.path.parent.glob("*.db") if url.path is not None else ():
+        with suppress(MalformedID):
+            found.add(ChainID(parse_id(path.stem)))
+    return tuple(
+        EvmIndexLocation(chain_id, evm_index_url(config.index, folder, chain_id)) for chain_id in sorted(found)
+    )
+
+
+async def read_evm_status(location: EvmIndexLocation, config: Config) -> EvmChainReport:
+    """Return what the index of an EVM chain says."""
+    status = EvmIndexStatus()
+    async with EvmIndex(location.url, config.index) as index:
+        status.indexes = lambda: {"": index}
+        await status.refresh()
+    return status.reports[""]
+
+
+def select_chains(config: Config, names: Iterable[str]) -> tuple[Config, frozenset[ChainID] | None]:
+    """Return a configuration that indexes only chains with these names, and the named blockchain ids; None for all.
+
+    names: p, x, c or blockchain ids; no name: all chains. Raises StartupError for a name that is neither.
+    """
+    primary, chain_ids = set[PrimaryChain](), set[ChainID]()
+    for name in names:
+        try:
+            primary.add(primary_chain(name, "--chain"))
+        except InvalidSetting:
+            try:
+                chain_ids.add(ChainID(parse_id(name)))
+            except MalformedID as error:
+                raise StartupError(f"--chain {name}: expected p, x, c or a blockchain id: {error}") from None
+    if not primary and not chain_ids:
+        return config, None
+    chains = tuple(chain for chain in config.indexer.chains if chain in primary)
+    evm_chains = tuple(
+        chain if chain.blockchain_id in chain_ids else replace(chain, index=None) for chain in config.node.evm_chains
+    )
+    found_at = config.node.index_l1s_at if chain_ids else None
+    node = replace(config.node, evm_chains=evm_chains, index_l1s_at=found_at)
+    return replace(config, indexer=replace(config.indexer, chains=chains), node=node), frozenset(chain_ids)
+
+
 async def _index(
-    config: Config, loggers: DaemonLoggers, on_opened: OnOpened, on_worker_exit: Callable[[], None]
+    config: Config,
+    only: frozenset[ChainID] | None,
+    loggers: DaemonLoggers,
+    on_opened: OnOpened,
+    on_worker_exit: Callable[[], None],
 ) -> None:
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(_open_upstream(config))
-        retrier = Retrier(_RETRY, {NodeUnavailable: "nodes"}, _log_unavailable)
-        network_id = await retrier.call(upstream.info.network_id)
-        genesis = _load_genesis(config, network_id)
-        network = await retrier.call(lambda: fetch_network(upstream, network_id, genesis))
+        network_id = await _new_retrier().call(upstream.info.network_id)
         folder = _network_folder(config, network_id)
         stack.enter_context(_locked(folder))
-        url = index_url(config.index, folder)
+        async with asyncio.TaskGroup() as tasks:
+            if config.node.has_evm_index:
+                tasks.create_task(_index_evm_chains(config, only, upstream, network_id, folder))
+            if config.indexer.chains:
+                tasks.create_task(_index_primary(config, loggers, upstream, network_id, on_opened, on_worker_exit))
+            else:
+                stack.enter_context(hangup_signal(loggers.reopen))
+                place = redacted_url(config.index.url) or folder / EVM_FOLDER
+                await on_opened(None, f"warpseal is indexing: network={network_id} index={place}")
+
+
+async def _index_primary(
+    config: Config,
+    loggers: DaemonLoggers,
+    upstream: Upstream,
+    network_id: int,
+    on_opened: OnOpened,
+    on_worker_exit: Callable[[], None],
+) -> None:
+    async with AsyncExitStack() as stack:
+        genesis = _load_genesis(config, network_id)
+        network = await _new_retrier().call(lambda: fetch_network(upstream, network_id, genesis))
+        url = index_url(config.index, _network_folder(config, network_id))
         raw_genesis = None if genesis is None else genesis.raw
         opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
         worker = await stack.enter_async_context(open_worker_process(on_worker_exit))
@@ -177,6 +303,55 @@ async def _index(
         stack.enter_context(hangup_signal(loggers.reopen))
         await on_opened(worker, f"warpseal is indexing: network={network_id} index={url.redacted}")
         await Indexer(upstream, worker, config.indexer).run()
+
+
+async def _index_evm_chains(
+    config: Config, only: frozenset[ChainID] | None, upstream: Upstream, network_id: int, folder: Path
+) -> None:
+    """Index the configured EVM chains, and those that a node serves. only: None for all of these."""
+    rpc, node = replace(config.evm_rpc, connections_per_node=_CONNECTIONS_PER_EVM_NODE), config.node
+    async with open_sessions(rpc) as sessions:
+
+        async def load_rules(chain_id: ChainID) -> BlockRules:
+            return await _block_rules(upstream, network_id, chain_id)
+
+        async def ask_interfaces(
+            chain: EvmChainContext, contracts: Collection[bytes], height: int
+        ) -> Mapping[bytes, bool]:
+            return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
+
+        def build_tasks(chain: EvmChainContext) -> list[BackgroundTask]:
+            caller = EvmCaller(chain.nodes)
+            tasks: list[BackgroundTask] = [ContractResolver(chain, caller)]
+            if chain.settings.traces is not TraceMode.OFF:
+                tasks.append(Tracer(chain))
+            return tasks
+
+        locate = partial(evm_index_url, config.index, folder)
+        parts = EvmIndexerParts(
+            sessions, rpc, config.index, config.indexer, locate, load_rules, ask_interfaces, build_tasks
+        )
+        indexer = EvmIndexer(node.indexed_evm_chains, parts)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(indexer.run())
+            if node.index_l1s_at is not None:
+                known = [chain.blockchain_id for chain in node.evm_chains]
+                subnet_ids, blockchains_of = config.validators.tracked_subnet_ids, upstream.platform.blockchains_of
+                served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, known, sessions, rpc)
+
+                def add(chain: EvmChain) -> None:
+                    if only is None or chain.blockchain_id in only:
+                        indexer.add(chain)
+
+                tasks.create_task(served.run(add))
+
+
+async def _block_rules(upstream: Upstream, network_id: int, chain_id: ChainID) -> BlockRules:
+    """Return the rules of a chain: the C-Chain executes behind acceptance from Helicon on. Raises NodeUnavailable."""
+    if chain_id != (await upstream.view.primary_chains(network_id)).c:
+        return BlockRules()
+    times = await upstream.info.upgrades()
+    return BlockRules(times.get("helicon", _HELICON_S.get(network_id)))
 
 
 async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> None:
@@ -201,6 +376,10 @@ def _load_genesis(config: Config, network_id: int) -> PGenesis | None:
     if genesis is None:
         log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")
     return genesis
+
+
+def _new_retrier() -> Retrier:
+    return Retrier(_RETRY, {NodeUnavailable: "nodes"}, _log_unavailable)
 
 
 def _log_unavailable(error: Exception, delay_s: float) -> None:

@@ -1,0 +1,73 @@
+"""The commands of `warpseal index` for EVM chains as processes, without a primary chain in the index."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.eventually import until
+from tests.indexer.evm_chains import recorded_chain, transfer_blocks
+from tests.indexer.evm_node import EvmReplayNode, serving_evm
+from tests.indexer.replay import ReplayNode, serving
+from tests.integration.process import run_command, start_command
+from warpseal.warp.ids import id_text
+
+
+async def read_status(config: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    """Return the exit code of `index status`, and the chains that it shows."""
+    ended = await run_command("index", "status", "--config", config, "--json", *arguments)
+    assert ended.code in (0, 1), ended.stderr
+    return ended.code, json.loads(ended.stdout)["chains"] if ended.stdout else []
+
+
+async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_9(tmp_path: Path) -> None:
+    recorded, made = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
+    nodes = EvmReplayNode(recorded, tip=5), EvmReplayNode(made)
+    nodes[1].receipts[7] = b"[]"
+    async with AsyncExitStack() as stack:
+        p_chain = ReplayNode()
+        await stack.enter_async_context(serving(p_chain))
+        await stack.enter_async_context(serving_evm(*nodes))
+        chains = [
+            {"blockchain-id": id_text(node.chain.blockchain_id), "rpc": [node.url], "index": {"traces": "off"}}
+            for node in nodes
+        ]
+        config = tmp_path / "config.json"
+        own = {"evm-chains": chains, "data-dir": str(tmp_path / "data"), "index-low-priority": False}
+        config.write_text(json.dumps({"p-chain-api": p_chain.url, "info-api": p_chain.url, **own}))
+        first = await stack.enter_async_context(start_command("index", "run", "--config", config))
+        place = tmp_path / "data" / "88888" / "evm"
+        assert await first.read_line() == f"warpseal is indexing: network=88888 index={place}\n"
+        found: dict[str, dict[str, Any]] = {}
+
+        async def is_as_expected() -> bool:
+            code, listed = await read_status(config)
+            found.update({chain["chain"]: chain for chain in listed})
+            heights = [chain.get("height") for chain in listed]
+            return code == 1 and sorted(heights, key=str) == [nodes[0].height, 6]
+
+        await until(is_as_expected)
+        first.kill()
+        await first.ended()
+        stopped = found[id_text(made.blockchain_id)]
+        assert (stopped["stopped"], stopped["stoppedAt"], stopped["evmChainId"]) == ("wrong_receipt_count", 7, 99_999)
+        nodes[0].tip = None
+        nodes[1].receipts.clear()
+        # Only the named chain goes on.
+        name = id_text(recorded.blockchain_id)
+        second = await stack.enter_async_context(start_command("index", "run", "--config", config, "--chain", name))
+        expected = {"chain": name, "evmChainId": 12_345, "height": recorded.tip, "lagSeconds": 0}
+
+        async def is_at_head() -> bool:
+            code, (chain,) = await read_status(config, "--chain", "12345")
+            return code == 0 and {key: chain.get(key) for key in expected} == expected
+
+        await until(is_at_head)
+        second.terminate()
+        assert await second.ended() == 0
+        _, listed = await read_status(config)
+        assert sorted(chain["height"] for chain in listed) == [6, recorded.tip]
+        unknown = await run_command("index", "status", "--config", config, "--chain", "7")
+        assert (unknown.code, unknown.stderr) == (1, "warpseal: --chain 7: no such chain is indexed\n")
