@@ -217,6 +217,13 @@ async def test_the_gas_of_a_block_of_the_c_chain_after_helicon_is_that_of_its_re
     assert worst_case
 
 
+async def test_fees_that_a_header_does_not_have_are_zero() -> None:
+    old = {name: value for name, value in header(0).items() if name not in ("baseFeePerGas", "blockGasCost")}
+    async with evm_setup(l1_node(headers={0: json.dumps(old).encode()})) as setup:
+        body = await get(setup, f"{L1_PATH}/blocks/0")
+    assert (body["baseFee"], body["gasCost"], body["gasUsed"], body["feesSpent"]) == ("0", "0", "0", "0")
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_block_beyond_the_head_is_not_found(is_async: bool) -> None:
     async with evm_setup(l1_node(is_async=is_async)) as setup:
