@@ -117,7 +117,7 @@ def test_responses_about_evm_chains_match_the_openapi_document(operation: Any, e
     schema = schemathesis.openapi.from_dict(document())
     statuses = set[int]()
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(schema[operation.path][operation.method].as_strategy(), st.data())
     def ask(case: Any, data: st.DataObject) -> None:
         _make_likely(case.path_parameters, IN_PATH, data)
