@@ -44,7 +44,9 @@ from warpseal.index.index import Index
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721
+from warpseal.indexer.evm.fetcher import open_fetcher
 from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
+from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
@@ -310,7 +312,7 @@ async def _index_evm_chains(
 ) -> None:
     """Index the configured EVM chains, and those that a node serves. only: None for all of these."""
     rpc, node = replace(config.evm_rpc, connections_per_node=_CONNECTIONS_PER_EVM_NODE), config.node
-    async with open_sessions(rpc) as sessions:
+    async with open_sessions(rpc) as sessions, open_fetcher(config.metadata) as fetcher:
 
         async def load_rules(chain_id: ChainID) -> BlockRules:
             return await _block_rules(upstream, network_id, chain_id)
@@ -325,6 +327,7 @@ async def _index_evm_chains(
             tasks: list[BackgroundTask] = [ContractResolver(chain, caller)]
             if chain.settings.traces is not TraceMode.OFF:
                 tasks.append(Tracer(chain))
+            tasks.append(MetadataFetcher(chain, caller, fetcher, config.metadata))
             return tasks
 
         locate = partial(evm_index_url, config.index, folder)

@@ -1,0 +1,310 @@
+"""Fetches the metadata of the NFTs of one chain, in the background: token URI -> document -> fields.
+
+Reindex requests have their own slots. Then come the tokens that pages showed, retries and changed metadata, new mints,
+and with the mode `all` the rest. The index keeps what is to be fetched; little of it is in memory here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_uri_call, uri_call
+from warpseal.chains.evm.facts import TokenStandard
+from warpseal.chains.evm.token_uri import MalformedTokenUri, RemoteDocument, fill_token_id, parse_token_uri
+from warpseal.errors import StoreDown
+from warpseal.history.evm import MetadataStatus
+from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
+from warpseal.indexer.evm.documents import URI_STATUS, DocumentResult, read_inline, read_remote
+from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchLane
+from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.node.endpoint import MetadataMode
+from warpseal.runtime.retry import Backoff, Retrier
+
+log = logging.getLogger(__name__)
+
+_BATCH: Final = 32
+_MAX_REINDEXED: Final = 64
+_MAX_UNWRITTEN: Final = 32
+_MAX_QUEUED_BYTES: Final = 16 * 1024 * 1024
+# Time for the last steps of a reindex request after its document.
+_WRITE_S: Final = 0.5
+_STORE_DOWN: Final = Backoff(1.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenUri:
+    """The URI of a token. result: if no server need be asked; document: else."""
+
+    token: TokenToFetch
+    uri: str
+    result: DocumentResult | None = None
+    document: RemoteDocument | None = None
+
+    @property
+    def filled_id(self) -> int | None:
+        return self.token.token_id if self.token.standard is TokenStandard.ERC1155 else None
+
+
+class MetadataFetcher:
+    """A background task of one chain. fetcher: shared by all chains."""
+
+    def __init__(
+        self, chain: EvmChainContext, caller: EvmCaller, fetcher: DocumentFetcher, settings: MetadataSettings
+    ) -> None:
+        self._chain = chain
+        self._caller = caller
+        self._fetcher = fetcher
+        self._settings = settings
+        self._reasons = [FetchReason.SHOWN, FetchReason.DUE, FetchReason.MINTED]
+        if chain.settings.metadata is MetadataMode.ALL:
+            self._reasons.append(FetchReason.REST)
+        self._queue: DocumentQueue[_TokenUri] = DocumentQueue(
+            len(self._reasons),
+            settings.max_queued,
+            _MAX_QUEUED_BYTES,
+            settings.max_queued_per_contract,
+            settings.requests_per_host,
+        )
+        self._queue_changed = asyncio.Event()
+        self._requested = {reason: asyncio.Event() for reason in (FetchReason.REINDEX, FetchReason.SHOWN)}
+        self._blocks_written = asyncio.Event()
+        self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
+        self._retrier = Retrier(_STORE_DOWN, {StoreDown: "index"})
+
+    async def run(self) -> None:
+        """Fetch until cancelled; return at once if the chain's metadata is not fetched."""
+        if self._chain.settings.metadata is MetadataMode.OFF:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pass_requests())
+            tasks.create_task(self._pass_blocks())
+            tasks.create_task(self._serve_reindex_requests())
+            tasks.create_task(self._collect([FetchReason.SHOWN], self._requested[FetchReason.SHOWN]))
+            tasks.create_task(self._collect(self._reasons[1:], self._blocks_written))
+            tasks.create_task(self._dispatch())
+            tasks.create_task(self._write_outcomes())
+
+    async def _pass_requests(self) -> None:
+        while True:
+            await self._chain.tokens_requested.wait()
+            self._chain.tokens_requested.clear()
+            for event in self._requested.values():
+                event.set()
+
+    async def _pass_blocks(self) -> None:
+        while True:
+            await self._chain.wait_for_blocks()
+            self._blocks_written.set()
+
+    # Reindex requests
+
+    async def _serve_reindex_requests(self) -> None:
+        slots, wake = asyncio.Semaphore(_MAX_REINDEXED), self._requested[FetchReason.REINDEX]
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                wake.clear()
+                await slots.acquire()
+                found = await self._tokens_to_fetch(FetchReason.REINDEX, 1)
+                if not found:
+                    slots.release()
+                    await _wait(wake, self._settings.idle_s)
+                for token in found:
+                    tasks.create_task(self._reindex(token)).add_done_callback(lambda _: slots.release())
+
+    async def _reindex(self, token: TokenToFetch) -> None:
+        """Fetch the metadata of one token, and write an outcome in time, whatever came of it."""
+        requested_at = self._chain.now() if token.requested_at is None else token.requested_at
+        left_s = min(max(requested_at + self._settings.reindex_s - self._chain.now(), 1.0), self._settings.reindex_s)
+        deadline = asyncio.get_running_loop().time() + left_s
+        uri, result = "", DocumentResult(MetadataStatus.UNKNOWN)
+        try:
+            async with asyncio.timeout_at(deadline):
+                (found,) = await self._read_uris([token])
+                uri = found.uri
+                result = found.result or await self._read_document(found, FetchLane.REINDEX, deadline)
+        except TimeoutError:
+            log.debug("reindex request timed out", extra={"chain": self._chain.name, "token": token.token_id})
+        # Not before the request, which may be later than the second in which it was made.
+        await self._outcomes.put(self._outcome(token, uri, result, math.ceil(self._chain.now())))
+
+    # Everything else
+
+    async def _collect(self, reasons: Sequence[FetchReason], wake: asyncio.Event) -> None:
+        """Read the URIs of tokens, the most urgent ones first, and queue those whose document is on a server."""
+        while True:
+            wake.clear()
+            for reason in reasons:
+                if await self._collect_batch(reason):
+                    break
+            else:
+                is_crowded = any(self._queue.crowded(self._reasons.index(reason)) for reason in reasons)
+                await _wait(wake, self._settings.crowded_s if is_crowded else self._settings.idle_s)
+
+    async def _collect_batch(self, reason: FetchReason) -> bool:
+        """Return whether there was any work for this reason."""
+        if reason in (FetchReason.MINTED, FetchReason.REST) and not self._chain.is_caught_up:
+            return False
+        level = self._reasons.index(reason)
+        room = self._queue.room(level)
+        if not room:
+            # Some documents of other hosts get a chance, although one host is slower than its documents come.
+            await asyncio.sleep(self._settings.full_queue_s)
+        tokens = await self._tokens_to_fetch(reason, min(_BATCH, room or _BATCH // 2), self._queue.crowded(level))
+        for found in await self._read_uris(tokens):
+            if found.document is None:
+                assert found.result is not None
+                await self._finish(found, found.result)
+                continue
+            host = next((url.raw_host or "" for url in found.document.urls), "")
+            fetch = QueuedDocument(host, found.token.contract, len(found.uri), found)
+            for displaced in self._queue.add(level, fetch):
+                await self._postpone(displaced)
+            self._queue_changed.set()
+        return bool(tokens)
+
+    async def _dispatch(self) -> None:
+        """Begin requests as slots become free."""
+        slots = asyncio.Semaphore(self._settings.max_requests)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await slots.acquire()
+                while (fetch := self._queue.take()) is None:
+                    self._queue_changed.clear()
+                    await self._queue_changed.wait()
+                tasks.create_task(self._fetch(fetch)).add_done_callback(lambda _: slots.release())
+
+    async def _fetch(self, fetch: QueuedDocument[_TokenUri]) -> None:
+        try:
+            await self._finish(fetch.job, await self._read_document(fetch.job, FetchLane.BACKGROUND))
+        finally:
+            self._queue.finish(fetch)
+            self._queue_changed.set()
+
+    async def _finish(self, found: _TokenUri, result: DocumentResult) -> None:
+        await self._outcomes.put(self._outcome(found.token, found.uri, result, int(self._chain.now())))
+
+    async def _postpone(self, found: _TokenUri) -> None:
+        """Return a token to the index, since too many documents of its host wait."""
+        token, now = found.token, int(self._chain.now())
+        next_attempt_at = now + int(self._settings.postponed_s)
+        await self._outcomes.put(
+            TokenDocument(
+                token.contract,
+                token.token_id,
+                MetadataStatus.UNINDEXED,
+                now,
+                next_attempt_at=next_attempt_at,
+                attempts=token.attempts,
+                standard=token.standard,
+            )
+        )
+
+    # Steps of both
+
+    async def _tokens_to_fetch(
+        self, reason: FetchReason, limit: int, skip: frozenset[bytes] = frozenset()
+    ) -> Sequence[TokenToFetch]:
+        now = int(self._chain.now())
+
+        async def read() -> Sequence[TokenToFetch]:
+            return await self._chain.write(EvmIndexWriter.tokens_to_fetch, reason, limit, now, skip)
+
+        return await self._retrier.call(read)
+
+    async def _read_uris(self, tokens: Sequence[TokenToFetch]) -> list[_TokenUri]:
+        """Return the URIs of tokens, in their order."""
+        calls = [ContractCall(token.contract, _uri_call(token)) for token in tokens]
+        outputs = await self._caller.call_all(calls, self._chain.height) if calls else []
+        reverted = [token for token, output in zip(tokens, outputs, strict=True) if isinstance(output, Reverted)]
+        owner_calls = [ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted]
+        owners = await self._caller.call_all(owner_calls, self._chain.height) if owner_calls else []
+        owner_of = {token.key: owner for token, owner in zip(reverted, owners, strict=True)}
+        found: list[_TokenUri] = []
+        for token, output in zip(tokens, outputs, strict=True):
+            if isinstance(output, bytes):
+                found.append(self._parse_uri(token, output))
+                # Parsing a large document takes milliseconds.
+                await asyncio.sleep(0)
+            else:
+                status = _status_without_uri(output, owner_of.get(token.key))
+                found.append(_TokenUri(token, "", DocumentResult(status)))
+        return found
+
+    def _parse_uri(self, token: TokenToFetch, output: bytes) -> _TokenUri:
+        uri = (decode_uri(output) or "").replace("\0", "").strip()
+        if token.standard is TokenStandard.ERC1155:
+            uri = fill_token_id(uri.encode(), token.token_id).decode()
+        found = _TokenUri(token, uri)
+        try:
+            document = parse_token_uri(uri, self._settings.gateways)
+        except MalformedTokenUri as error:
+            return _TokenUri(token, uri if len(uri) <= len(output) else "", DocumentResult(URI_STATUS[error.fault]))
+        if isinstance(document, RemoteDocument):
+            return _TokenUri(token, uri, document=document)
+        return _TokenUri(token, uri, read_inline(document, uri, found.filled_id))
+
+    async def _read_document(self, found: _TokenUri, lane: FetchLane, deadline: float = math.inf) -> DocumentResult:
+        """Return what the server of a document says. deadline: of the loop's clock."""
+        assert found.document is not None
+        left_s = deadline - asyncio.get_running_loop().time() - _WRITE_S
+        timeout_s = max(_WRITE_S, min(self._settings.timeout_s, left_s))
+        try:
+            return await read_remote(self._fetcher, found.document, found.uri, found.filled_id, lane, timeout_s)
+        except Exception:
+            log.exception("metadata fetch failed", extra={"chain": self._chain.name})
+            return DocumentResult(MetadataStatus.UNKNOWN)
+
+    def _outcome(self, token: TokenToFetch, uri: str, result: DocumentResult, updated_at: int) -> TokenDocument:
+        attempts = 0 if result.status is MetadataStatus.INDEXED else token.attempts + 1
+        delays = self._settings.retry_delays_s
+        is_retried = 0 < attempts <= len(delays)
+        return TokenDocument(
+            token.contract,
+            token.token_id,
+            result.status,
+            updated_at,
+            uri,
+            result.fields,
+            updated_at + int(delays[attempts - 1]) if is_retried else None,
+            attempts,
+            token.standard,
+        )
+
+    async def _write_outcomes(self) -> None:
+        while True:
+            documents = [await self._outcomes.get()]
+            while not self._outcomes.empty():
+                documents.append(self._outcomes.get_nowait())
+
+            async def write(documents: Sequence[TokenDocument] = tuple(documents)) -> None:
+                await self._chain.write(EvmIndexWriter.write_documents, documents)
+
+            await self._retrier.call(write)
+
+
+async def _wait(wake: asyncio.Event, timeout_s: float) -> None:
+    """Wait until there may be work: an event, or the time of a retry."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await wake.wait()
+
+
+def _uri_call(token: TokenToFetch) -> bytes:
+    return uri_call(token.token_id) if token.standard is TokenStandard.ERC1155 else token_uri_call(token.token_id)
+
+
+def _status_without_uri(output: CallResult, owner: CallResult) -> MetadataStatus:
+    """Return the status of a token whose contract returned no URI. owner: the result of `ownerOf`, after a revert."""
+    if output is None or owner is None:
+        return MetadataStatus.UNKNOWN
+    return MetadataStatus.MISSING_TOKEN if isinstance(owner, Reverted) else MetadataStatus.INVALID_TOKEN_URI

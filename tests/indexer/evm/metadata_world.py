@@ -1,0 +1,156 @@
+"""An indexed chain with NFTs, whose metadata comes from contracts on a replay node and from a real HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+from eth_abi.abi import encode
+
+from tests.eventually import until
+from tests.indexer.evm.indexing import INDEX, Indexing, entry, indexing
+from tests.indexer.evm.metadata_servers import PUBLIC, http_answer, twin_servers
+from tests.indexer.evm_chains import ZERO, MadeUpChain, Tx, erc721_transfer, erc1155_transfer
+from tests.indexer.evm_node import EvmReplayNode, serving_evm
+from warpseal.chains.evm.contract_calls import owner_of_call, token_uri_call, uri_call
+from warpseal.history.evm import MetadataStatus, NftToken
+from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.evm.records import Lacking
+from warpseal.indexer.evm.caller import EvmCaller
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.fetcher import AddressPolicy, open_fetcher
+from warpseal.indexer.evm.metadata import MetadataFetcher
+from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.node.endpoint import EvmIndexing, MetadataMode, TraceMode
+
+FAST: Final = MetadataSettings(ipfs_gateways=(), arweave_gateways=(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)
+Answer = bytes | Callable[[asyncio.StreamWriter], Any]
+
+
+class NftContracts:
+    """Contracts that the node calls. uris: by contract and id; None: the call reverts. ownerless: `ownerOf` reverts."""
+
+    def __init__(self) -> None:
+        self.uris: dict[tuple[bytes, int], str | bytes | None] = {}
+        self.ownerless: set[tuple[bytes, int]] = set()
+        self.calls: Counter[tuple[bytes, int]] = Counter()
+
+    def call(self, to: bytes, data: bytes, block: Any) -> bytes | None:
+        """Return the result of a call; None: it reverts."""
+        token_id = int.from_bytes(data[4:36])
+        if data in (token_uri_call(token_id), uri_call(token_id)):
+            self.calls[to, token_id] += 1
+            uri = self.uris.get((to, token_id))
+            return encode(["string"], [uri]) if isinstance(uri, str) else uri
+        if data == owner_of_call(token_id) and (to, token_id) not in self.ownerless:
+            return bytes(12) + b"\x01" * 20
+        return None
+
+
+@dataclass
+class MetadataWorld:
+    """cat: an ERC-721 contract, gem: an ERC-1155 one. answers: of the server, by path. index: as a daemon reads it."""
+
+    made: MadeUpChain
+    node: EvmReplayNode
+    contracts: NftContracts
+    folder: Path
+    settings: MetadataSettings = FAST
+    mode: MetadataMode = MetadataMode.ASKED
+    answers: dict[str, Answer] = field(default_factory=dict)
+    paths: Counter[str] = field(default_factory=Counter)
+    port: int = 0
+    indexer: Indexing = field(init=False)
+    index: EvmIndex = field(init=False)
+
+    @property
+    def cat(self) -> bytes:
+        return self.made.address("cat")
+
+    @property
+    def gem(self) -> bytes:
+        return self.made.address("gem")
+
+    def url(self, path: str, address: str = PUBLIC) -> str:
+        return f"http://{address}:{self.port}{path}"
+
+    def mint(self, *token_ids: int, contract: bytes | None = None, seconds: int = 2) -> None:
+        """Add a block in which someone gets ERC-721 tokens."""
+        contract, owner = contract or self.cat, self.made.address("owner")
+        logs = [erc721_transfer(contract, ZERO, owner, token_id) for token_id in token_ids]
+        self.made.add([Tx(owner, contract, logs, gas_used=90_000)], seconds=seconds)
+
+    def mint_gem(self, token_id: int) -> None:
+        """Add a block in which someone gets an ERC-1155 token."""
+        owner = self.made.address("owner")
+        self.made.add([Tx(owner, self.gem, [erc1155_transfer(self.gem, ZERO, owner, token_id, 5)], gas_used=90_000)])
+
+    def answer(self, path: str, document: Any) -> None:
+        """Have the server answer a path with a JSON document."""
+        self.answers[path] = http_answer(json.dumps(document).encode())
+
+    async def serve(self, head: str, writer: asyncio.StreamWriter) -> None:
+        """Answer one request."""
+        path = head.split(" ", 2)[1]
+        self.paths[path] += 1
+        answer = self.answers.get(path, http_answer(b"", "404 Not Found"))
+        if isinstance(answer, bytes):
+            writer.write(answer)
+        else:
+            await answer(writer)
+
+    async def token(self, token_id: int, contract: bytes | None = None) -> NftToken:
+        """Return a token as pages show it."""
+        (token,) = (await self.index.token(contract or self.cat, token_id)).items
+        return token
+
+    async def show(self, *token_ids: int, contract: bytes | None = None) -> None:
+        """Show tokens on a page, which requests what it lacks."""
+        for token_id in token_ids:
+            lacking: Lacking = (await self.index.token(contract or self.cat, token_id)).lacking
+            await self.index.request(replace(lacking, contracts=frozenset()))
+
+    async def until_fetched(self, token_id: int, contract: bytes | None = None) -> NftToken:
+        """Wait until a token has an outcome; return it."""
+
+        async def is_fetched() -> bool:
+            return (await self.token(token_id, contract)).metadata.index_status != MetadataStatus.UNINDEXED
+
+        await until(is_fetched)
+        return await self.token(token_id, contract)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[MetadataWorld]:
+        """Index the chain, and fetch the metadata."""
+        exempt = self.settings.exempt_hosts
+        policy = AddressPolicy(exempt, frozenset((self.port,)), lambda address: address == ip_address(PUBLIC))
+        async with open_fetcher(self.settings, policy) as fetcher:
+
+            def build_tasks(chain: EvmChainContext) -> Sequence[MetadataFetcher]:
+                return [MetadataFetcher(chain, EvmCaller(chain.nodes), fetcher, self.settings)]
+
+            chain = entry(self.made.chain, self.node, index=EvmIndexing(traces=TraceMode.OFF, metadata=self.mode))
+            async with indexing(self.folder, [chain], build_tasks=build_tasks) as self.indexer:
+                await self.indexer.until_at(self.made.chain, self.made.height)
+                url = evm_index_url(INDEX, self.folder, self.made.chain.blockchain_id)
+                async with EvmIndex(url, INDEX) as self.index:
+                    yield self
+
+
+@asynccontextmanager
+async def metadata_world(folder: Path) -> AsyncIterator[MetadataWorld]:
+    """Serve the node and the server of documents; nothing is indexed before `running`."""
+    made, contracts = MadeUpChain(has_roots=False), NftContracts()
+    node = EvmReplayNode(made.chain, call=contracts.call)
+    its = MetadataWorld(made, node, contracts, folder)
+    async with serving_evm(node), twin_servers(its.serve, its.serve) as (server, _):
+        its.port = server.port
+        yield its

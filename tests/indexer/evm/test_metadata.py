@@ -1,0 +1,330 @@
+"""The metadata of NFTs, from the chain to the page: which tokens are fetched and when, and each outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from eth_hash.auto import keccak
+
+from tests.eventually import finish, until
+from tests.indexer.evm.indexing import rows
+from tests.indexer.evm.metadata_servers import PRIVATE, http_answer
+from tests.indexer.evm.metadata_world import FAST, MetadataWorld, metadata_world
+from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
+from warpseal.history.evm import MetadataStatus, NftMetadata
+from warpseal.index.evm.records import ReindexOutcome
+from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.node.endpoint import MetadataMode
+
+INDEXED = MetadataStatus.INDEXED
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[MetadataWorld]:
+    async with metadata_world(tmp_path) as its:
+        yield its
+
+
+async def hang(writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_only_what_a_page_showed_is_fetched_of_old_tokens(world: MetadataWorld) -> None:
+    world.mint(1, 2)
+    world.answer("/1", {"name": "Cat #1", "image": "ipfs://Qm/1.png", "attributes": [{"trait_type": "Fur"}]})
+    world.contracts.uris |= {(world.cat, 1): world.url("/1"), (world.cat, 2): world.url("/2")}
+    began_at = int(time.time())
+    async with world.running() as its:
+        await its.show(1)
+        token = await its.until_fetched(1)
+        assert (token.token_uri, token.metadata.name, token.metadata.image_uri) == (
+            its.url("/1"),
+            "Cat #1",
+            "ipfs://Qm/1.png",
+        )
+        assert token.metadata.attributes == '[{"trait_type":"Fur"}]'
+        assert isinstance(token.metadata.metadata_last_updated_timestamp, int)
+        assert began_at <= token.metadata.metadata_last_updated_timestamp <= time.time() + 1
+        assert (await its.token(2)).metadata == NftMetadata(index_status=MetadataStatus.UNINDEXED)
+        assert its.paths == {"/1": 1}
+        await its.show(1)
+        assert its.paths == {"/1": 1}
+
+
+async def test_new_mints_are_fetched(world: MetadataWorld) -> None:
+    world.mint(1, seconds=int(time.time()) - GENESIS_TIME)
+    world.contracts.uris[world.cat, 1] = '{"name":"new"}'
+    async with world.running() as its:
+        assert (await its.until_fetched(1)).metadata.name == "new"
+
+
+async def test_all_tokens_are_fetched_with_the_mode_all(world: MetadataWorld) -> None:
+    world.mode = MetadataMode.ALL
+    for first in range(0, 300, 50):
+        world.mint(*range(first, first + 50))
+    for number in range(300):
+        world.contracts.uris[world.cat, number] = world.url(f"/{number}")
+        world.answer(f"/{number}", {"name": str(number)})
+    async with world.running() as its:
+        await until(lambda: len(its.paths) == 300)
+        assert [(await its.until_fetched(number)).metadata.name for number in (0, 150, 299)] == ["0", "150", "299"]
+        assert set(its.paths.values()) == {1}
+
+
+async def test_nothing_is_fetched_with_the_mode_off(world: MetadataWorld) -> None:
+    world.mode = MetadataMode.OFF
+    world.mint(1)
+    async with world.running() as its:
+        await its.show(1)
+        world.mint(2)
+        await its.indexer.until_at(world.made.chain, 2)
+        assert not its.contracts.calls
+
+
+async def test_every_outcome_has_its_status(world: MetadataWorld) -> None:
+    world.mode = MetadataMode.ALL
+    world.answer("/ok", {"name": "ok"})
+    world.answer("/list", [1])
+    world.answers["/busy"] = http_answer(b"", "429 Too Many Requests")
+    world.answers["/html"] = http_answer(b"<html>")
+    world.answers["/large"] = http_answer(b'{"name":"' + b"a" * 2**20 + b'"}')
+    world.answers["/image"] = http_answer(b"\x89PNG", "200 OK", "Content-Type: image/png")
+    world.answers["/private"] = http_answer(b'{"name":"secret"}')
+    packed = b64encode(b'{"name":"packed"}').decode()
+    uris: dict[int, tuple[str | bytes | None, MetadataStatus]] = {
+        1: (world.url("/ok"), INDEXED),
+        2: (None, MetadataStatus.MISSING_TOKEN),
+        3: (None, MetadataStatus.INVALID_TOKEN_URI),
+        4: ("", MetadataStatus.INVALID_TOKEN_URI),
+        5: ("no uri", MetadataStatus.INVALID_TOKEN_URI),
+        6: (b"", MetadataStatus.INVALID_TOKEN_URI),
+        7: (b"\xff" * 64, MetadataStatus.INVALID_TOKEN_URI),
+        8: ("data:," + "a" * (2**20 - 100), MetadataStatus.INVALID_METADATA_JSON),
+        9: ("https://a.test/" + "a" * 2**20, MetadataStatus.INVALID_TOKEN_URI),
+        10: ("ftp://a.test/1", MetadataStatus.INVALID_TOKEN_URI_SCHEME),
+        11: (world.url("/missing"), MetadataStatus.UNREACHABLE_TOKEN_URI),
+        12: (world.url("/private", PRIVATE), MetadataStatus.UNREACHABLE_TOKEN_URI),
+        13: (world.url("/busy"), MetadataStatus.THROTTLED_TOKEN_URI),
+        14: (world.url("/large"), MetadataStatus.METADATA_CONTENT_TOO_LARGE),
+        15: (world.url("/html"), MetadataStatus.INVALID_METADATA_JSON),
+        16: (world.url("/list"), MetadataStatus.INVALID_METADATA),
+        17: (world.url("/image"), INDEXED),
+        18: (f"data:application/json;base64,{packed}", INDEXED),
+        19: ("ipfs://Qm/1", MetadataStatus.UNREACHABLE_TOKEN_URI),
+        20: ("\n data:application/json,%7B%22name%22%3A%22percent%22%7D\0", INDEXED),
+    }
+    world.mint(*uris)
+    world.contracts.uris = {(world.cat, number): uri for number, (uri, _) in uris.items()}
+    world.contracts.ownerless = {(world.cat, 2)}
+    async with world.running() as its:
+        found = {number: await its.until_fetched(number) for number in uris}
+        assert {number: token.metadata.index_status for number, token in found.items()} == {
+            number: status for number, (_, status) in uris.items()
+        }
+        names = {number: token.metadata.name for number, token in found.items() if isinstance(token.metadata.name, str)}
+        assert names == {1: "ok", 18: "packed", 20: "percent"}
+        assert found[17].metadata.image_uri == found[17].token_uri == its.url("/image")
+        assert found[9].token_uri == found[2].token_uri == ""
+        assert its.paths["/private"] == 0
+
+
+async def test_without_a_node_the_status_is_unknown_until_a_retry(world: MetadataWorld) -> None:
+    world.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
+    world.mint(1)
+    world.contracts.uris[world.cat, 1] = '{"name":"back"}'
+    async with world.running() as its:
+        world.node.answers["eth_call"] = (-32000, "header not found")
+        await its.show(1)
+        assert (await its.until_fetched(1)).metadata.index_status == MetadataStatus.UNKNOWN
+        del world.node.answers["eth_call"]
+
+        async def is_indexed() -> bool:
+            return (await its.token(1)).metadata.index_status == INDEXED
+
+        await until(is_indexed)
+
+
+async def test_an_erc1155_token_has_its_id_in_uri_and_document(world: MetadataWorld) -> None:
+    digits = "0" * 63 + "a"
+    world.mint_gem(10)
+    world.contracts.uris[world.gem, 10] = world.url("/{id}.json")
+    world.answer(f"/{digits}.json", {"image": "https://a.test/{id}.png", "decimals": 2, "properties": {"a": "{id}"}})
+    async with world.running() as its:
+        await its.show(10, contract=its.gem)
+        token = await its.until_fetched(10, its.gem)
+        assert token.token_uri == its.url(f"/{digits}.json")
+        assert token.metadata.image_uri == f"https://a.test/{digits}.png"
+        assert (token.metadata.decimals, token.metadata.properties) == (2, f'{{"a":"{digits}"}}')
+
+
+async def test_gateways_serve_ipfs_arweave_and_dead_ipfs_urls(world: MetadataWorld) -> None:
+    gateways = (world.url("/gone", PRIVATE), world.url("", PRIVATE))
+    world.settings = replace(FAST, ipfs_gateways=gateways, arweave_gateways=gateways)
+    world.answer("/ipfs/QmA/1", {"name": "ipfs"})
+    world.answer("/ipfs/QmB/2", {"name": "dead"})
+    world.answer("/TxC", {"name": "arweave"})
+    world.mint(1, 2, 3)
+    world.contracts.uris |= {
+        (world.cat, 1): "ipfs://QmA/1",
+        (world.cat, 2): "http://127.0.0.3:1/ipfs/QmB/2",
+        (world.cat, 3): "ar://TxC",
+    }
+    async with world.running() as its:
+        await its.show(1, 2, 3)
+        names = [(await its.until_fetched(number)).metadata.name for number in (1, 2, 3)]
+        assert names == ["ipfs", "dead", "arweave"]
+        assert its.paths["/gone/ipfs/QmA/1"] == its.paths["/gone/TxC"] == 1
+
+
+async def test_a_failed_fetch_is_tried_five_times_more(world: MetadataWorld) -> None:
+    world.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
+    world.mint(1)
+    world.contracts.uris[world.cat, 1] = world.url("/1")
+    async with world.running() as its:
+        await its.show(1)
+
+        def is_over() -> bool:
+            found = rows(its.folder, its.made.chain, "SELECT attempts, next_attempt_at FROM documents")
+            return found == [(6, None)]
+
+        await until(is_over)
+        assert its.paths["/1"] == 6
+
+
+async def test_retries_wait_longer_and_longer(world: MetadataWorld) -> None:
+    assert MetadataSettings().retry_delays_s == (60, 600, 3_600, 21_600, 86_400)
+    world.mint(1)
+    world.contracts.uris[world.cat, 1] = world.url("/1")
+    async with world.running() as its:
+        await its.show(1)
+        await its.until_fetched(1)
+        query = "SELECT attempts, next_attempt_at - updated_at FROM documents"
+        assert rows(its.folder, its.made.chain, query) == [(1, 60)]
+
+
+async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(world: MetadataWorld) -> None:
+    world.mint(1)
+    world.contracts.uris[world.cat, 1] = world.url("/1")
+    world.answer("/1", {"name": "good"})
+    async with world.running() as its:
+        await its.show(1)
+        first = (await its.until_fetched(1)).metadata
+        world.answers["/1"] = http_answer(b"", "500 Oops")
+        requested_at = time.time()
+        assert (await its.index.reindex(its.cat, 1)).outcome is ReindexOutcome.ACCEPTED
+
+        async def is_new() -> bool:
+            return (await its.token(1)).metadata != first
+
+        await until(is_new)
+        token = await its.token(1)
+        assert token.metadata.index_status == MetadataStatus.UNREACHABLE_TOKEN_URI
+        assert (token.metadata.name, token.token_uri) == ("good", its.url("/1"))
+        assert isinstance(token.metadata.metadata_last_updated_timestamp, int)
+        assert isinstance(first.metadata_last_updated_timestamp, int)
+        assert token.metadata.metadata_last_updated_timestamp >= requested_at
+        assert token.metadata.metadata_last_updated_timestamp > first.metadata_last_updated_timestamp
+        assert (await its.index.reindex(its.cat, 1)).outcome is ReindexOutcome.TOO_EARLY
+
+
+async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_others(world: MetadataWorld) -> None:
+    world.mint(*range(20))
+    world.answers["/silent"] = hang
+    world.answer("/1", {"name": "one"})
+    world.contracts.uris |= {(world.cat, number): world.url("/silent") for number in range(20)}
+    async with world.running() as its:
+        await its.show(*range(2, 20))
+        await until(lambda: its.paths["/silent"] == 2)
+        world.contracts.uris[world.cat, 1] = world.url("/1")
+        await its.index.reindex(its.cat, 1)
+        assert (await its.until_fetched(1)).metadata.name == "one"
+
+
+@pytest.mark.parametrize("where", ["server", "node"])
+async def test_a_reindex_request_has_an_outcome_in_time_whatever_hangs(world: MetadataWorld, where: str) -> None:
+    assert MetadataSettings().reindex_s < 20
+    world.settings = replace(FAST, reindex_s=1.2)
+    world.mint(1)
+    world.answers["/silent"] = hang
+    world.contracts.uris[world.cat, 1] = world.url("/silent")
+    async with world.running() as its:
+        if where == "node":
+            world.node.delay_s = 60.0
+        await its.index.reindex(its.cat, 1)
+        status = (await its.until_fetched(1)).metadata.index_status
+        assert status == {"server": MetadataStatus.UNREACHABLE_TOKEN_URI, "node": MetadataStatus.UNKNOWN}[where]
+
+
+def update_log(contract: bytes, topic: str, *topics: int, data: bytes = b"") -> Log:
+    return Log(contract, (keccak(topic.encode()), *map(word, topics)), data)
+
+
+@pytest.mark.parametrize("event", ["MetadataUpdate", "BatchMetadataUpdate", "URI", "Upgraded"])
+async def test_events_renew_metadata_once_in_ten_minutes_and_contract(world: MetadataWorld, event: str) -> None:
+    contract = world.gem if event == "URI" else world.cat
+    world.mint(7)
+    world.mint_gem(7)
+    world.contracts.uris |= {(world.cat, 7): world.url("/7"), (world.gem, 7): world.url("/7")}
+    world.answer("/7", {"name": "old"})
+    text = b"ipfs://new"
+    log = {
+        "MetadataUpdate": update_log(contract, "MetadataUpdate(uint256)", data=word(7)),
+        "BatchMetadataUpdate": update_log(contract, "BatchMetadataUpdate(uint256,uint256)", data=word(0) + word(9)),
+        "URI": update_log(contract, "URI(string,uint256)", 7, data=word(32) + word(len(text)) + text.ljust(32, b"\0")),
+        "Upgraded": Log(contract, update_log(contract, "Upgraded(address)", 1).topics),
+    }[event]
+    async with world.running() as its:
+        await its.show(7, contract=contract)
+        assert (await its.until_fetched(7, contract)).metadata.name == "old"
+        world.answer("/7", {"name": "new"})
+        its.made.add([Tx(its.made.address("x"), contract, (log,), gas_used=50_000)])
+
+        async def is_new() -> bool:
+            return (await its.token(7, contract)).metadata.name == "new"
+
+        await until(is_new)
+        before = Counter(its.paths)
+        for _ in range(3):
+            its.made.add([Tx(its.made.address("x"), contract, (log,), gas_used=50_000)])
+        await its.indexer.until_at(its.made.chain, its.made.height)
+        # Something later has been fetched, so the events have been read.
+        await its.index.reindex(its.cat, 7)
+        await until(lambda: its.paths["/7"] > before["/7"])
+        assert its.paths["/7"] == before["/7"] + 1
+
+
+async def test_slow_documents_of_one_host_do_not_delay_other_hosts(world: MetadataWorld) -> None:
+    world.mode = MetadataMode.ALL
+    world.settings = replace(FAST, max_queued=20, max_queued_per_contract=8)
+    slow = [world.made.address(f"slow {number}") for number in range(10)]
+    for contract in slow:
+        world.mint(*range(10), contract=contract)
+        world.contracts.uris |= {(contract, number): f"http://127.0.0.2:{world.port}/slow" for number in range(10)}
+    world.answers["/slow"] = hang
+    world.mint(*range(5))
+    world.contracts.uris |= {(world.cat, number): world.url("/fast", PRIVATE) for number in range(5)}
+    world.settings = replace(world.settings, allowed_hosts=((PRIVATE, None),))
+    world.answer("/fast", {"name": "fast"})
+    async with world.running() as its:
+        for number in range(5):
+            assert (await its.until_fetched(number)).metadata.name == "fast"
+        assert its.paths["/slow"] == 2
+
+
+async def test_a_restarted_indexer_fetches_what_was_not_written(world: MetadataWorld) -> None:
+    world.mint(1)
+    world.contracts.uris[world.cat, 1] = world.url("/1")
+    world.answers["/1"] = hang
+    async with world.running() as its:
+        await its.show(1)
+        await until(lambda: its.paths["/1"] == 1)
+    world.answer("/1", {"name": "later"})
+    async with world.running() as its:
+        assert (await finish(its.until_fetched(1))).metadata.name == "later"
