@@ -153,11 +153,16 @@ async def test_own_addresses_stand_in_for_those_of_nodes() -> None:
     ws = (NodeEndpoint("ws://10.0.0.1/key"),)
     async with evm_setup(l1_node(), ws=ws) as setup:
         answer = await ask(setup, L1_PATH, header_host="api.example")
+        proxied = await ask(setup, L1_PATH, **{"header_host": "api.example", "header_x-forwarded-proto": "https"})
         broken = await ask(setup, L1_PATH, header_host="[::")
     path = f"/ext/bc/{id_text(L1.blockchain_id)}"
     assert (answer.body["rpcUrl"], answer.body["wsUrl"]) == (
         f"http://api.example{path}/rpc",
         f"ws://api.example{path}/ws",
+    )
+    assert (proxied.body["rpcUrl"], proxied.body["wsUrl"]) == (
+        f"https://api.example{path}/rpc",
+        f"wss://api.example{path}/ws",
     )
     assert broken.status == 200
     assert broken.body["rpcUrl"].startswith("http://127.0.0.1:")

@@ -34,6 +34,7 @@ from warpseal.history.resources import UNSET, UnsetType
 from warpseal.history.text import account_text, shared_id_text
 from warpseal.warp.ids import ChainID, id_text
 
+_PROXY_SCHEME: Final = "x-forwarded-proto"
 _MAINNET: Final = 1
 _PLATFORM_WAIT_S: Final = 2.0
 _DECIMALS: Final = 18
@@ -146,7 +147,10 @@ async def _describe_chain(context: RequestContext, chain: EvmChainService) -> Ev
 
 
 def own_address(request: Request) -> str:
-    """Return the address that the client called, from the letter behind http: s://host, or ://host:port."""
+    """Return the address that the client called, from the letter behind http: s://host, or ://host:port.
+
+    A proxy that ends TLS says so in a header.
+    """
     try:
         host = request.base_url.netloc
     except ValueError:  # A Host that is none.
@@ -154,7 +158,8 @@ def own_address(request: Request) -> str:
     if not host:
         name, port = request.scope["server"]
         host = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-    return f"{'s' if request.scope['scheme'] == 'https' else ''}://{host}"
+    scheme = request.headers.get(_PROXY_SCHEME, request.scope["scheme"])
+    return f"{'s' if scheme == 'https' else ''}://{host}"
 
 
 def _network_token(chain: EvmChainService, *, is_c_chain: bool) -> NetworkToken:
