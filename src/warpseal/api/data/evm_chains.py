@@ -115,11 +115,12 @@ class EvmChainServices:
         chain_id = self._aliases.find(name)
         if chain_id is not None:
             return self._chains.get(chain_id)
-        if name.isascii() and name.isdigit():
-            for chain in self:
-                if str(await chain.chain_id()) == name:
-                    return chain
-        return None
+        if not (name.isascii() and name.isdigit()):
+            return None
+        chains = tuple(self)
+        # At the same time: a chain without a node that answers takes a while.
+        chain_ids = await asyncio.gather(*(chain.chain_id() for chain in chains))
+        return next((chain for chain, found in zip(chains, chain_ids, strict=True) if str(found) == name), None)
 
     def contracts_of(self, chain: EvmChainService) -> DescribedContracts:
         """Return the contracts of a chain that the operator described, under any name of the chain."""
