@@ -1,7 +1,8 @@
-"""A daemon and its index process from the first block of an EVM chain on: pages and new blocks."""
+"""A daemon and its index process from the first block of an EVM chain on: pages, new blocks and reindexing."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from warpseal.chains.evm.contract_calls import (
     NAME,
     SYMBOL,
     supports_interface_call,
+    token_uri_call,
 )
 from warpseal.warp.ids import id_text
 
@@ -28,16 +30,27 @@ TOKENS = f"{h.PATH}/nfts/collections/{CATS}/tokens"
 COLLECTIBLES = f"{h.PATH}/addresses/{{}}/balances:listCollectibles?contractAddress={CATS}"
 
 
-def cats(to: bytes, data: bytes, block: Any) -> bytes | None:
-    """Return what an ERC-721 contract returns."""
-    if to != h.CATS:
+class Cats:
+    """An ERC-721 contract with metadata in its token URIs."""
+
+    def __init__(self) -> None:
+        self.colour = "red"
+
+    def __call__(self, to: bytes, data: bytes, block: Any) -> bytes | None:
+        if to != h.CATS:
+            return None
+        if data[:4] == supports_interface_call(ERC721_INTERFACE)[:4]:
+            return encode(["bool"], [data[4:8] in (ERC721_INTERFACE, bytes.fromhex("01ffc9a7"))])
+        if data in (NAME, SYMBOL):
+            return encode(["string"], ["Cats" if data == NAME else "CAT"])
+        if data[:4] == token_uri_call(0)[:4]:
+            document = {"name": f"Cat {int.from_bytes(data[4:])}", "attributes": [{"value": self.colour}]}
+            return encode(["string"], [f"data:application/json,{json.dumps(document)}"])
         return None
-    if data[:4] == supports_interface_call(ERC721_INTERFACE)[:4]:
-        return encode(["bool"], [data[4:8] in (ERC721_INTERFACE, bytes.fromhex("01ffc9a7"))])
-    return encode(["string"], ["Cats" if data == NAME else "CAT"]) if data in (NAME, SYMBOL) else None
 
 
-async def test_a_chain_is_indexed_and_served(tmp_path: Path) -> None:
+async def test_a_chain_is_indexed_and_served_and_its_metadata_reindexed(tmp_path: Path) -> None:
+    cats = Cats()
     node = EvmReplayNode(h.CHAIN, tip=2, call=cats)
     async with serving(ReplayNode()) as primary, serving_evm(node):
         chains = [{"blockchain-id": id_text(h.CHAIN.blockchain_id), "rpc": [node.url], "index": True}]
@@ -45,8 +58,8 @@ async def test_a_chain_is_indexed_and_served(tmp_path: Path) -> None:
         async with start_command("serve", "--config", file) as command, daemon_of(command) as daemon:
             await until_indexed(daemon, 2)
             minted = await daemon.get(TOKENS)
-            assert [(token["name"], token["tokenId"]) for token in minted.body["tokens"]] == [
-                ("Cats", str(number)) for number in (1, 2, 3)
+            assert [(token["name"], token["metadata"]["name"]) for token in minted.body["tokens"]] == [
+                ("Cats", f"Cat {number}") for number in (1, 2, 3)
             ]
             node.tip = None
             await until_indexed(daemon, h.CHAIN.tip)
@@ -58,6 +71,18 @@ async def test_a_chain_is_indexed_and_served(tmp_path: Path) -> None:
                 for owner in (h.ALICE, h.BOB)
             }
             assert held == {h.ALICE: ["1"], h.BOB: ["2"]}
+            before = (await daemon.get(f"{TOKENS}/1")).body["metadata"]
+            cats.colour = "blue"
+            assert await post(daemon, f"{TOKENS}/1:reindex") == 201
+
+            async def is_new() -> bool:
+                metadata = (await daemon.get(f"{TOKENS}/1")).body["metadata"]
+                return bool(metadata["attributes"] == '[{"value":"blue"}]')
+
+            await until(is_new)
+            after = (await daemon.get(f"{TOKENS}/1")).body["metadata"]
+            assert after["metadataLastUpdatedTimestamp"] >= before["metadataLastUpdatedTimestamp"]
+            assert await post(daemon, f"{TOKENS}/1:reindex") == 429
 
 
 async def until_indexed(daemon: Daemon, height: int) -> None:
@@ -66,3 +91,8 @@ async def until_indexed(daemon: Daemon, height: int) -> None:
         return f"height={height}" in answer.headers.get("x-warpseal-index", "").split(";")
 
     await until(is_indexed)
+
+
+async def post(daemon: Daemon, path: str) -> int:
+    async with daemon.session.post(daemon.api_url + path) as answer:
+        return answer.status
