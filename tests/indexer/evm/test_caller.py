@@ -67,6 +67,27 @@ async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_the
     assert asked == ["0x5", "latest", "latest", hex(BLOCKS)]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "missing trie node 12ab (path ) state 0x12ab is not available",
+        "missing trie node 12ab (path ) <nil>",
+        "required historical state unavailable (reexec=128)",
+        "historical state 12ab is not available",
+        "missing block 0x12 41",
+        "genesis state is missing",
+        "revision for root 0x12 not found",
+    ],
+)
+async def test_a_node_says_in_many_ways_that_it_has_no_state(message: str) -> None:
+    def answer(to: bytes, data: bytes, block: str) -> bytes:
+        if block != "latest":
+            raise Refused(-32000, message)
+        return b"latest"
+
+    assert await call_all([b""], 5, node(answer)) == [b"latest"]
+
+
 async def test_a_node_with_the_state_is_called_before_one_that_is_known_to_lack_it() -> None:
     def pruned(to: bytes, data: bytes, block: str) -> bytes:
         if block != "latest":
@@ -111,6 +132,19 @@ async def test_a_failure_of_the_contract_is_no_failure_of_the_node(code: int, me
     other = node(lambda to, data, block: b"never called")
     assert await call_all([b""], 100, node(answer), other) == [Reverted()]
     assert other.asked["eth_call"] == 0
+
+
+async def test_a_contract_that_reverts_with_the_words_of_a_node_leaves_the_node_its_state() -> None:
+    def answer(to: bytes, data: bytes, block: str) -> bytes:
+        if data == b"mimic":
+            raise Refused(3, "execution reverted: " + MISSING_STATE[1])
+        return state_of(block)
+
+    async with serving_evm(node(answer)) as (served,), open_chain_nodes(served.url) as nodes:
+        await nodes.heads()
+        caller = EvmCaller(nodes)
+        assert await caller.call(CONTRACT, b"mimic", 5) == Reverted()
+        assert await caller.call(CONTRACT, b"", 5) == b"0x5"
 
 
 @pytest.mark.parametrize("error", [(-32601, "the method eth_call does not exist"), (-32603, "database closed")])

@@ -164,6 +164,19 @@ async def test_two_nodes_trace_together_what_none_traces_alone(tmp_path: Path) -
         assert len(await traced.created()) == 100
 
 
+async def test_a_node_that_is_behind_traces_blocks_once_it_has_them(tmp_path: Path) -> None:
+    chain = make_chain(60, range(1, 61))
+    behind = EvmReplayNode(chain, tip=20, first_trace=0)
+    async with tracing(tmp_path, EvmReplayNode(chain), behind) as traced:
+        await traced.until_traced(20)
+        # The next block was tried, and is no gap.
+        asked = behind.asked[TRACE_METHOD]
+        await until(lambda: behind.asked[TRACE_METHOD] > asked)
+        await behind.add_to_tip(40)
+        await traced.until_traced(60)
+        assert len(await traced.created()) == 60
+
+
 async def test_a_malformed_trace_is_a_gap_of_its_own_block(tmp_path: Path) -> None:
     chain = make_chain(10, [3, 5, 7])
     broken = {**chain.traces, 5: b'[{"result":{"type":"CREATE","from":"0x12"}},7]'}

@@ -1,7 +1,7 @@
 """Calls of contracts (eth_call) at the nodes of one EVM chain, with bounded gas, time and size of the result.
 
 Contracts are hostile: they burn gas, return as much as a node lets them, and choose the text of their reverts. Source
-of truth of the errors: geth `core/vm/errors.go`, coreth `core/state`, and what recorded nodes returned.
+of truth of the errors: geth `core/vm/errors.go`, coreth `eth/state_accessor.go`, and what recorded nodes returned.
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ _IS_REVERT: Final = re.compile(
     re.IGNORECASE,
 )
 _IS_SLOW: Final = re.compile(r"execution aborted \(timeout", re.IGNORECASE)
-_HAS_NO_STATE: Final = re.compile(r"missing trie node|historical state|state .{0,80}(not available|unavailable)", re.I)
+HAS_NO_STATE: Final = re.compile(
+    r"missing trie node|historical state|genesis state is missing|missing block|"
+    r"state .{0,80}(not available|unavailable)|(revision|parent) .{0,80}not found",
+    re.IGNORECASE,
+)
+"""Messages of nodes that have a block, but not the state after it, or before it."""
 
 
 class CallFault(StrEnum):
@@ -153,7 +158,7 @@ def _encode(call: ContractCall, block: str) -> RpcCall:
 
 def _lacks_state(response: RpcResponse) -> bool:
     error = response.error
-    return error is not None and not _is_revert(error) and _HAS_NO_STATE.search(error.message) is not None
+    return error is not None and not _is_revert(error) and HAS_NO_STATE.search(error.message) is not None
 
 
 def _is_revert(error: RpcError) -> bool:

@@ -23,7 +23,7 @@ from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.block_reader import BLOCK
-from warpseal.indexer.evm.caller import responds
+from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.nodes import ChainNode, NodeResource, rpc_call
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse
@@ -41,10 +41,7 @@ _GAP_RETRY_S: Final = 600.0
 _RETRY: Final = Backoff(first_s=0.5, cap_s=60.0)
 # Nodes do not have the last blocks at the same moment.
 _HEAD_MARGIN: Final = 8
-_HAS_NO_STATE: Final = re.compile(
-    r"missing trie node|historical state|state .{0,80}(not available|unavailable)|parent .{0,80}not found", re.I
-)
-_HAS_NO_BLOCK: Final = re.compile(r"not found|unfinalized|out of range", re.I)
+_HAS_NO_BLOCK: Final = re.compile(r"not found|unfinalized|out of range", re.IGNORECASE)
 
 
 class _Missing(Enum):
@@ -230,7 +227,7 @@ class Tracer:
                 traces = await self._chain.write(partial(_decode, bytes(response.result)))
                 if traces is not None:
                     return _traced_block(height, traces)
-        is_later = _has_no_block(response) and not _lacks(node, height, response)
+        is_later = _has_nothing(response) and _is_behind(node, height)
         return _Missing.LATER if is_later else _Missing.LACKING
 
     async def _confirm(self, node: ChainNode, results: _Results) -> _Results:
@@ -269,15 +266,20 @@ def _is_unknown_method(node: ChainNode, response: RpcResponse) -> bool:
 
 def _lacks(node: ChainNode, height: int, response: RpcResponse) -> bool:
     """Return whether a node has not what the trace of a block needs, and so not for the blocks below."""
-    if response.error is not None and _HAS_NO_STATE.search(response.error.message) is not None:
-        return True
-    return _has_no_block(response) and height <= (node.head or 0) - _HEAD_MARGIN
+    return _has_nothing(response) and not _is_behind(node, height)
 
 
-def _has_no_block(response: RpcResponse) -> bool:
-    if response.error is not None:
-        return _HAS_NO_BLOCK.search(response.error.message) is not None
-    return response.result is not None and bytes(response.result) == b"null"
+def _has_nothing(response: RpcResponse) -> bool:
+    """Return whether a response says that the node has not the block, or not the state before it."""
+    if response.error is None:
+        return response.result is None or bytes(response.result) == b"null"
+    message = response.error.message
+    return HAS_NO_STATE.search(message) is not None or _HAS_NO_BLOCK.search(message) is not None
+
+
+def _is_behind(node: ChainNode, height: int) -> bool:
+    """Return whether a node may not have a block yet."""
+    return height > (node.head or 0) - _HEAD_MARGIN
 
 
 def _traced_block(height: int, traces: Sequence[TxTrace]) -> TracedBlock:
