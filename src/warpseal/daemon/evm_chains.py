@@ -6,16 +6,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.services import Upstreams
 from warpseal.evm_rpc.build import ForwardedChain
-from warpseal.evm_rpc.reads import EvmChainReader
+from warpseal.evm_rpc.reads import EvmChainReader, c_chain_rules
 from warpseal.evm_rpc.served_l1s import ServedL1s
-from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChains
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
@@ -24,24 +22,27 @@ from warpseal.warp.ids import id_text
 
 
 class EvmDataServices:
-    """Builds the services of EVM chains. folder: of the network in data-dir; None: it is read-only."""
+    """Builds the services of EVM chains, and adds them to `chains`.
+
+    folder: of the network in data-dir; None: it is read-only.
+    """
 
     def __init__(
         self,
         config: Config,
+        network_id: int,
         folder: Path | None,
         evm_api: EvmApi,
-        aliases: ChainAliases,
-        contract_infos: ContractInfoFolder,
         upstreams: Upstreams,
+        chains: EvmChainServices,
     ) -> None:
         self._config = config
+        self._network_id = network_id
         self._folder = folder
         self._evm_api = evm_api
-        self._aliases = aliases
         self._upstreams = upstreams
         self._stack = AsyncExitStack()
-        self.chains = EvmChainServices(aliases, contract_infos)
+        self.chains = chains
 
     @asynccontextmanager
     async def opened(self, primary_chains: PrimaryChains) -> AsyncIterator[EvmChainServices]:
@@ -63,7 +64,6 @@ class EvmDataServices:
         served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, known, sessions, settings)
 
         def add(entry: EvmChain) -> None:
-            self._aliases.add_chain(entry.blockchain_id)
             self._add(entry, self._evm_api.add(entry), is_c_chain=False)
 
         await served.run(add)
@@ -84,9 +84,9 @@ class EvmDataServices:
         self.chains.add(EvmChainService(entry, reader, index))
 
     async def _c_chain_rules(self) -> BlockRules:
-        """Return the rules of the C-Chain; if no node says when Helicon begins, gas and bloom prove nothing."""
-        times = await self._evm_api.upgrade_times() or {}
-        return BlockRules(asynchronous_from=times.get("helicon", 0))
+        """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom prove nothing."""
+        times = await self._evm_api.upgrade_times()
+        return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(self._network_id, times)
 
 
 async def _l1_rules() -> BlockRules:

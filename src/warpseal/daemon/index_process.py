@@ -31,6 +31,7 @@ from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError
 from warpseal.evm_rpc.node import open_sessions
+from warpseal.evm_rpc.reads import c_chain_rules
 from warpseal.evm_rpc.served_l1s import ServedL1s
 from warpseal.history.aliases import PRIMARY_NAMES
 from warpseal.history.chains import ChainFreshness, PrimaryChain, PrimaryChains
@@ -85,8 +86,6 @@ _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _NICENESS: Final = 19
 _CONNECTIONS_PER_EVM_NODE: Final = 16
-# Of public networks whose nodes do not report their upgrades; on Fuji the day of the upgrade.
-_HELICON_S: Final = {1: 1_790_089_200, 5: 1_785_196_800}
 
 
 async def run_index(
@@ -353,8 +352,7 @@ async def _block_rules(upstream: Upstream, network_id: int, chain_id: ChainID) -
     """Return the rules of a chain: the C-Chain executes behind acceptance from Helicon on. Raises NodeUnavailable."""
     if chain_id != (await upstream.view.primary_chains(network_id)).c:
         return BlockRules()
-    times = await upstream.info.upgrades()
-    return BlockRules(times.get("helicon", _HELICON_S.get(network_id)))
+    return c_chain_rules(network_id, await upstream.info.upgrades())
 
 
 async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from warpseal import bls
 from warpseal.api.aggregator.endpoints import SigningServices
 from warpseal.api.data.contract_info import ContractInfoFolder
+from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.settings import NETWORK_NAMES
 from warpseal.api.startup_gate import StartupGate
@@ -68,8 +69,8 @@ async def start_services(
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
-            aliases, folder = node_api.aliases, identity.folder
-            evm_services = EvmDataServices(config, folder, evm_api, aliases, contract_infos, upstreams)
+            evm_chains = EvmChainServices(node_api.aliases, contract_infos)
+            evm_services = EvmDataServices(config, network_id, identity.folder, evm_api, upstreams, evm_chains)
             services = await stack.enter_async_context(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final, TypeVar
 
@@ -45,6 +45,8 @@ _MAX_RECEIPT_CALLS: Final = 16
 _BLOCK_TIMEOUT_S: Final = 15.0
 _WORD_DIGITS: Final = 64
 _GAS: Final = hex(5_000_000)
+# Of public networks whose nodes do not report their upgrades; on Fuji the day of the upgrade.
+_HELICON_S: Final = {1: 1_790_089_200, 5: 1_785_196_800}
 # A node that has not executed or accepted a block yet.
 _NOT_YET: Final = re.compile(r"unfinalized|unaccepted|not found|unknown block", re.IGNORECASE)
 
@@ -193,6 +195,14 @@ class EvmChainReader:
         if weight <= 0:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRules:
+    """Return the rules of the C-Chain, which executes blocks behind their acceptance from Helicon on.
+
+    upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
+    """
+    return BlockRules(upgrade_times.get("helicon", _HELICON_S.get(network_id)))
 
 
 class _NodeFault(Exception):

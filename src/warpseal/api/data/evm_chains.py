@@ -108,6 +108,7 @@ class EvmChainServices:
 
     def add(self, chain: EvmChainService) -> None:
         """Add a chain, or replace the one with its blockchain id."""
+        self._aliases.add_chain(chain.entry.blockchain_id)
         self._chains[chain.entry.blockchain_id] = chain
 
     async def find(self, name: str) -> EvmChainService | None:
