@@ -34,7 +34,7 @@ from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.reads import c_chain_rules
 from warpseal.evm_rpc.served_l1s import ServedL1s
 from warpseal.history.aliases import PRIMARY_NAMES
-from warpseal.history.chains import ChainFreshness, PrimaryChain, PrimaryChains
+from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain, PrimaryChains
 from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint
@@ -350,7 +350,8 @@ async def _index_evm_chains(
 
 async def _block_rules(upstream: Upstream, network_id: int, chain_id: ChainID) -> BlockRules:
     """Return the rules of a chain: the C-Chain executes behind acceptance from Helicon on. Raises NodeUnavailable."""
-    if chain_id != (await upstream.view.primary_chains(network_id)).c:
+    public = PUBLIC_CHAINS.get(network_id)
+    if chain_id != (public.c if public is not None else await upstream.info.blockchain_id("C")):
         return BlockRules()
     return c_chain_rules(network_id, await upstream.info.upgrades())
 
