@@ -23,6 +23,7 @@ from warpseal.metrics.samples import (
 
 DOCUMENT = paths.DOCS / "metrics.md"
 SUBNET = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
+CHAIN = "2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5"
 NODE = "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg"
 
 Page = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -81,6 +82,9 @@ def full_metrics() -> Metrics:
             indexed=lambda: [
                 IndexSample("p-chain", 90, 100, 7, 12, 4000.5, 0.25, "wrong_parent", {"blocks": 3, "transactions": 4}),
                 IndexSample("x-chain"),
+                IndexSample(
+                    CHAIN, 5, traced_height=4, documents={"INDEXED": 7}, requests={"contract": 0, "reindex": 2}
+                ),
             ],
             store=lambda: StoreSample(True, 3, 1, 4096, 1024, 2),
             certificate_expires_at=lambda: 1_900_000_000,
@@ -147,6 +151,29 @@ async def test_each_indexed_chain_has_its_progress_and_its_page_counts() -> None
     assert page["warpseal_index_pages_total", (*of_p, ("kind", "transactions"))] == 4
     assert page["warpseal_index_pages_total", (*of_p, ("kind", "blocks"))] == 3
     assert not [name for name, labels in page if ("chain", "x-chain") in labels]
+
+
+async def test_an_indexed_evm_chain_has_its_traces_documents_and_requests() -> None:
+    page = await page_of(full_metrics())
+    of_chain = {key: value for key, value in page.items() if ("chain", CHAIN) in key[1]}
+    labels = (("chain", CHAIN),)
+    assert of_chain == {
+        ("warpseal_index_height", labels): 5,
+        ("warpseal_index_internal_height", labels): 4,
+        ("warpseal_index_documents_total", (*labels, ("status", "INDEXED"))): 7,
+        ("warpseal_index_requests_pending", (*labels, ("kind", "contract"))): 0,
+        ("warpseal_index_requests_pending", (*labels, ("kind", "reindex"))): 2,
+    }
+
+
+async def test_a_scrape_refreshes_what_it_reads() -> None:
+    metrics, heights = Metrics(), [7]
+
+    async def refresh() -> None:
+        heights[0] += 1
+
+    metrics.watch(MetricSources(indexed=lambda: [IndexSample("c", heights[0])], refresh=refresh))
+    assert (await page_of(metrics))["warpseal_index_height", (("chain", "c"),)] == 8
 
 
 async def test_weights_are_exact() -> None:

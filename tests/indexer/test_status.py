@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
+from tests.api.data import evm_history as h
+from tests.api.data.samples import NOW
 from warpseal.history.chains import ChainFreshness, PrimaryChain
+from warpseal.history.evm import CollectibleQuery
+from warpseal.history.queries import PageRequest
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
-from warpseal.indexer.status import IndexStatus
+from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.samples import IndexSample
 
 X_CHAIN_STOPPED = "indexing the x-chain stopped at block 0: wrong_genesis"
@@ -91,4 +98,31 @@ def test_metrics_report_every_chain_as_far_as_it_is_known() -> None:
     assert list(status_of(CatchingUpIndex()).samples()) == [
         IndexSample("p-chain", 70, 100, 5, 30, 15.0, 2.0, None, {"blocks": 3}),
         IndexSample("x-chain", None, 13, None, None, None, None, "wrong_genesis", {}),
+    ]
+
+
+async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(tmp_path: Path) -> None:
+    name, now = "chain", float(NOW)
+    url = evm_index_url(h.SETTINGS, tmp_path, h.CHAIN.blockchain_id)
+    async with EvmIndex(url, h.SETTINGS, lambda: now) as index:
+        status = EvmIndexStatus(lambda: now)
+        status.indexes = lambda: {name: index}
+        await status.refresh_if_old()
+        assert list(status.samples()) == [IndexSample(name, waiting="the indexer has not begun with this chain")]
+        with h.open_writer(tmp_path) as writer:
+            h.write_history(writer)
+            writer.write_status(h.status_of(h.CHAIN, stopped="another_hash", stopped_at=7))
+        page = await index.collectibles(CollectibleQuery(h.ALICE), PageRequest(10))
+        await index.request(page.lacking)
+        await status.refresh_if_old()
+        assert [sample.height for sample in status.samples()] == [None]
+        await status.refresh()
+        (sample,) = status.samples()
+    tip, requested = h.CHAIN.tip, {"contract": 0, "shown_token": 0, "reindex": 0}
+    assert (sample.height, sample.node_height, sample.lag_s, sample.traced_height) == (tip, tip, 0, tip)
+    assert (sample.stopped, sample.waiting, sample.evm_chain_id) == ("another_hash", "", h.CHAIN.evm_chain_id)
+    assert (sample.pages, sample.requests) == ({"collectibles": 1}, requested)
+    assert sample.documents == Counter(str(document.status) for document in h.DOCUMENTS)
+    assert status.stopped_chains() == [
+        "indexing the " + h.status_of(h.CHAIN).chain + " stopped at block 7: another_hash"
     ]

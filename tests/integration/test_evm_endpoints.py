@@ -42,6 +42,8 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
             tokens = await daemon.get(TOKENS)
             reindexed = await post(daemon, f"{TOKENS}/1:reindex")
             unknown = await daemon.get("/v1/chains/1")
+            status = await daemon.get("/status.json")
+            metrics = await daemon.metrics()
     own = f"{daemon.api_url}/ext/bc/{CHAIN_ID}/rpc"
     assert (chain.body["chainName"], chain.body["rpcUrl"], chain.body["status"]) == ("Mine", own, "OK")
     assert chains.body == {"chains": [chain.body]}
@@ -51,6 +53,12 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
     assert "stale" in tokens.headers["x-warpseal-index"].split(";")
     assert reindexed == 503
     assert (unknown.status, unknown.body["code"]) == (404, "unknown_chain")
+    (shown,) = (found for found in status.body["chains"] if found["kind"] == "index")
+    assert (shown["name"], shown["evmChainId"], shown["height"]) == (CHAIN_ID, h.CHAIN.evm_chain_id, str(h.CHAIN.tip))
+    assert shown["internalHeight"] == shown["height"]
+    assert "the indexer does not run" in shown["waiting"]
+    assert metrics[f'warpseal_index_height{{chain="{CHAIN_ID}"}}'] == h.CHAIN.tip
+    assert metrics[f'warpseal_index_pages_total{{chain="{CHAIN_ID}",kind="tokens"}}'] >= 1
 
 
 async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_its_node(tmp_path: Path) -> None:

@@ -211,13 +211,14 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
             print(f"  inactive {', '.join(inactive.node_ids)}  {_percent(int(inactive.weight), total)}")
         if subnet.inactive_validators:
             print(f"  {UNDERFUNDED_ADVICE}")
+    latest = document.aggregations[:_MAX_AGGREGATIONS]
     sections: tuple[tuple[Sequence[str], Rows], ...] = (
-        (("AGGREGATION", "OUTCOME", "TOTAL", "SIGNED", "REASON"), map(_aggregation_cells, document.aggregations)),
+        (("AGGREGATION", "OUTCOME", "TOTAL", "SIGNED", "REASON"), map(_aggregation_cells, latest)),
         (("NODE", "STATE", "HEIGHT", "ADDRESS"), _node_rows(document)),
         (("CHAIN", "HEIGHT", "NODE HEIGHT", "BLOCKS/S", "ETA", "NOTE"), map(_chain_cells, document.chains)),
     )
     for head, rows in sections:
-        listed = list(rows)[:_MAX_AGGREGATIONS]
+        listed = list(rows)
         if listed:
             print()
             _print_table(head, listed)
@@ -269,6 +270,7 @@ def _chain_cells(row: ChainSummary) -> Sequence[str]:
     notes = [f"stopped: {row.stopped}"] if row.stopped else []
     notes += [f"waits for {row.waiting_for}"] if row.waiting_for else []
     notes += [f"waits: {row.waiting}"] if row.waiting else []
+    notes += row.index_notes
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
     notes += [f"a node lags {row.lag_blocks} blocks behind"] if row.nodes is not None and row.lag_blocks else []
     return (

@@ -83,8 +83,9 @@ async def start_services(
             index_status = IndexStatus()
             sources = metric_sources(services, config)
             expires_at = identity.identity.expires_at
-            sources = replace(sources, indexed=index_status.samples, certificate_expires_at=lambda: expires_at)
-            metrics.watch(replace(sources, health=node_api.health.results))
+            sources = replace(sources, indexed=index_status.samples, refresh=index_status.evm.refresh_if_old)
+            sources = replace(sources, certificate_expires_at=lambda: expires_at, health=node_api.health.results)
+            metrics.watch(sources)
             status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status))
             signing.open(_signing_services(network_id, services, index_status))
             node_api.open(services, node_id, index_status)

@@ -99,6 +99,8 @@ class DaemonStatus:
         """
         self._update_offset()
         sources = self._sources
+        if sources is not None:
+            await sources.index_status.evm.refresh_if_old()
         readiness: list[SubnetReadiness] = []
         subnets: list[SubnetStatus] = []
         validators: list[ValidatorStatus] = []
@@ -329,6 +331,8 @@ def _indexed_chain(sample: IndexSample) -> ChainSummary:
         eta_seconds=_whole(sample.eta_s),
         waiting=sample.waiting or None,
         stopped=sample.stopped,
+        evm_chain_id=sample.evm_chain_id,
+        internal_height=None if sample.evm_chain_id is None else _text(sample.traced_height) or "none",
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -35,7 +36,8 @@ class ChainStatus:
     reported_at: unix seconds of that report. The indexer writes it periodically, so an old one means that it is
     stopped or reaches no node. stopped, stopped_at, detail, raw: of a failure, else "" and None; a damaged index has
     no stopped_at. rate_blocks_s, eta_s: of catching up. waiting: what the chain waits for, else "". written_at: unix
-    seconds of this status.
+    seconds of this status. documents: outcomes of the metadata fetches of an EVM chain since the start of the
+    indexer, by `MetadataStatus`.
     """
 
     chain: str
@@ -50,6 +52,7 @@ class ChainStatus:
     reported_at: int = 0
     waiting: str = ""
     written_at: int = 0
+    documents: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, now: float) -> ChainStatus:
         """Return the status at a later time: without rate and ETA, and waiting, if the indexer reports no more."""

@@ -5,27 +5,40 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from warpseal.errors import IndexDamaged, StoreDown
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.history.evm import EvmFreshness
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.metrics.samples import IndexSample
+from warpseal.runtime.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex
     from warpseal.index.index import Index
 
 
+_MAX_AGE_S: Final = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class EvmChainReport:
-    """What the index of an EVM chain said when it was read last. fault: why it could not be read, else ""."""
+    """What the index of an EVM chain said when it was read last. fault: why it could not be read, else "".
+
+    requests: how many wait for the indexer, by kind.
+    """
 
     freshness: EvmFreshness | None = None
     status: ChainStatus | None = None
     fault: str = ""
+    requests: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the index is damaged."""
+        return self.fault.startswith(IndexDamaged.code)
 
 
 class EvmIndexStatus:
@@ -38,9 +51,18 @@ class EvmIndexStatus:
         self.indexes: Callable[[], Mapping[str, EvmIndex]] = dict
         self.reports: Mapping[str, EvmChainReport] = {}
         self._now = now
+        self._read_at = float("-inf")
+        self._flights: SingleFlight[None, None] = SingleFlight()
+
+    async def refresh_if_old(self) -> None:
+        """Read the status of every chain, unless that was done in the last 5 seconds."""
+        is_old = asyncio.get_running_loop().time() - self._read_at >= _MAX_AGE_S
+        if is_old or self.reports.keys() != self.indexes().keys():
+            await self._flights.run(None, self.refresh)
 
     async def refresh(self) -> None:
         """Read the status of every chain."""
+        self._read_at = asyncio.get_running_loop().time()
         indexes = self.indexes()
         reports = await asyncio.gather(*map(self._read, indexes.values()))
         self.reports = dict(zip(indexes, reports, strict=True))
@@ -59,28 +81,34 @@ class EvmIndexStatus:
     def stopped_chains(self) -> list[str]:
         """Return one sentence for each chain that stopped: where and why."""
         statuses = [report.status for report in self.reports.values() if report.status is not None]
-        damaged = [
-            f"indexing {chain}: {report.fault}"
-            for chain, report in self.reports.items()
-            if report.fault.startswith(IndexDamaged.code)
-        ]
+        damaged = [f"indexing {chain}: {report.fault}" for chain, report in self.reports.items() if report.is_damaged]
         return damaged + [_describe_stop(status) for status in statuses if status.stopped]
 
     def samples(self) -> Iterator[IndexSample]:
         """Yield the metrics of each chain."""
+        indexes, now = self.indexes(), self._now()
         for chain, report in self.reports.items():
-            yield _sample(chain, report.freshness, report.status, {}, self._now())
+            pages = indexes[chain].page_counts() if chain in indexes else {}
+            sample = _sample(chain, report.freshness, report.status, pages, now)
+            sample = replace(sample, requests=report.requests, waiting=report.fault or sample.waiting)
+            if report.is_damaged:
+                sample = replace(sample, stopped=IndexDamaged.code)
+            if report.freshness is not None:
+                chain_id, traced_height = report.freshness.chain_id, report.freshness.traced_height
+                sample = replace(sample, evm_chain_id=chain_id, traced_height=traced_height)
+            yield sample if report.status is None else replace(sample, documents=report.status.documents)
 
     async def _read(self, index: EvmIndex) -> EvmChainReport:
         try:
             freshness, status = await index.freshness(), await index.status()
+            requests = await index.waiting_requests()
         except IndexDamaged as error:
             return EvmChainReport(fault=f"{IndexDamaged.code}: {error}")
         except StoreDown as error:
             return EvmChainReport(fault=f"the index cannot be read: {error.reason}")
         if status is None:
             return EvmChainReport(freshness, fault="the indexer has not begun with this chain")
-        return EvmChainReport(freshness, status.at(self._now()))
+        return EvmChainReport(freshness, status.at(self._now()), requests=requests)
 
 
 class IndexStatus:
@@ -112,11 +140,13 @@ class IndexStatus:
 
     def samples(self) -> Iterable[IndexSample]:
         """Yield the metrics of each chain that is indexed, or that the indexer could not begin."""
+        if self.index is not None:
+            yield from self._primary_samples(self.index)
         yield from self.evm.samples()
-        if self.index is None:
-            return
-        freshness = {chain.chain: chain for chain in self.index.freshness()}
-        statuses, pages = self._statuses(self.index), self.index.page_counts()
+
+    def _primary_samples(self, index: Index) -> Iterator[IndexSample]:
+        freshness = {chain.chain: chain for chain in index.freshness()}
+        statuses, pages = self._statuses(index), index.page_counts()
         for chain in PrimaryChain:
             if chain in freshness or chain in statuses:
                 yield _sample(chain.value, freshness.get(chain), statuses.get(chain), pages.get(chain, {}), self._now())

@@ -144,6 +144,8 @@ class Metrics:
     async def snapshot(self) -> Callable[[], bytes]:
         """Read all sources, yielding to the event loop; return the function that writes the page in a worker thread."""
         sources = self._sources
+        if sources.refresh is not None:
+            await sources.refresh()
         validators = await _yielding(sources.validators())
         wanted = {validator.node_id for validator in validators}
         self._bad_shares = Tally({node: count for node, count in self._bad_shares.items() if node in wanted})

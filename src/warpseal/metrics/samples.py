@@ -6,7 +6,7 @@ They are not kept between scrapes: a thousand validators cost nothing then, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -134,7 +134,7 @@ class IndexSample:
     """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
 
     rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process. waiting: what
-    the chain waits for, else "".
+    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, documents and requests.
     """
 
     chain: str
@@ -164,6 +164,24 @@ class IndexSample:
         dict, "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind"
     )
     waiting: str = ""
+    evm_chain_id: int | None = None
+    traced_height: int | None = metric(
+        None,
+        "warpseal_index_internal_height",
+        "Block of an EVM chain up to which creations inside of transactions are complete; absent if none is traced",
+    )
+    documents: Mapping[str, int] = metric(
+        dict,
+        "warpseal_index_documents_total",
+        "Metadata documents of an EVM chain that the indexer fetched, by outcome",
+        by="status",
+    )
+    requests: Mapping[str, int] = metric(
+        dict,
+        "warpseal_index_requests_pending",
+        "Requests of pages and clients that wait for the indexer of an EVM chain",
+        by="kind",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +200,10 @@ class StoreSample:
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """The functions that a scrape calls on the event loop. A series exists only while its source returns it."""
+    """The functions that a scrape calls on the event loop. A series exists only while its source returns it.
+
+    refresh: called first.
+    """
 
     validators: Callable[[], Iterable[ValidatorSample]] = tuple
     subnets: Callable[[], Iterable[SubnetSample]] = tuple
@@ -194,6 +215,7 @@ class MetricSources:
     store: Callable[[], StoreSample | None] = lambda: None
     health: Callable[[], Mapping[str, bool]] = dict
     certificate_expires_at: Callable[[], int | None] = lambda: None
+    refresh: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

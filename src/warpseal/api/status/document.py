@@ -124,8 +124,9 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     height: of the last block that was read; of an EVM chain, the highest block that a node has shown. The rate is that
     of the last minute: of reading blocks, or of an EVM chain's growth. lag_blocks, eta_seconds: until the last block is
     read, or until the EVM node that lags most has the highest one. waiting_for: the unavailable nodes or store.
-    waiting: why an indexed chain waits. stopped: why no more blocks are read. nodes_up, nodes, errors: of an EVM chain,
-    by the position of its nodes.
+    waiting: why an indexed chain waits. stopped: why no more blocks are read. nodes_up, nodes, errors: of an EVM chain
+    whose calls are forwarded, by the position of its nodes. internal_height: of an indexed EVM chain, the block up to
+    which creations inside of transactions are complete, or "none".
     """
 
     kind: str
@@ -142,6 +143,16 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     nodes_up: int | None = None
     nodes: int | None = None
     errors: Mapping[str, str] | None = None
+    internal_height: str | None = None
+
+    @property
+    def index_notes(self) -> list[str]:
+        """What the index of the chain lacks, and up to where it has internal creations."""
+        notes = [f"{self.lag_blocks} blocks behind"] if self.kind == "index" and self.lag_blocks else []
+        if self.internal_height is not None:
+            is_traced = self.internal_height != "none"
+            notes.append(f"internal creations up to {self.internal_height}" if is_traced else "no internal creations")
+        return notes
 
 
 class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

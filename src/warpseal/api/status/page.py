@@ -264,6 +264,7 @@ def _chain_cells(row: ChainSummary) -> Iterator[str]:
     notes = [f'<span class="bad">stopped: {escape(row.stopped)}</span>'] if row.stopped else []
     notes += [f'<span class="warn">waits for {escape(row.waiting_for)}</span>'] if row.waiting_for else []
     notes += [f'<span class="warn">waits: {escape(row.waiting)}</span>'] if row.waiting else []
+    notes += map(escape, row.index_notes)
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
     notes += [f"a node lags {row.lag_blocks} blocks behind"] if row.nodes is not None and row.lag_blocks else []
     notes += [f"node {escape(place)}: {escape(error)}" for place, error in (row.errors or {}).items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,7 @@ from warpseal.history.queries import Page, PageRequest, Position
 from warpseal.history.resources import SortOrder
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.evm.chain_row import EvmChainRow
+from warpseal.index.evm.codes import RequestKind
 from warpseal.index.evm.keys import (
     MAX_HEIGHT,
     PARTITION_BITS,
@@ -93,6 +94,12 @@ def read_status(session: ReadSession) -> ChainStatus | None:
     """Return the status that the indexer wrote last."""
     rows = session.rows("SELECT body FROM chain_status")
     return decode_status(rows[0][0]) if rows else None
+
+
+def count_requests(session: ReadSession) -> Mapping[str, int]:
+    """Return the number of waiting requests of each kind, of which there are few."""
+    counts = dict(session.rows("SELECT kind, count(*) FROM requests GROUP BY kind"))
+    return {kind.name.lower(): counts.get(kind, 0) for kind in RequestKind}
 
 
 def freshness(session: ReadSession, oldest: float) -> EvmFreshness | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -45,6 +46,7 @@ class EvmIndex:
         self._now = now
         self._reader = IndexReader(url, settings, MIGRATIONS)
         self._requests = RequestWriter(url, settings)
+        self._page_counts: Counter[str] = Counter()
 
     async def __aenter__(self) -> EvmIndex:
         return self
@@ -68,12 +70,21 @@ class EvmIndex:
         """Return the status that the indexer wrote last; None if it wrote none."""
         return await self._read_or_none(queries.read_status)
 
+    async def waiting_requests(self) -> Mapping[str, int]:
+        """Return how many requests wait for the indexer, by their kind; empty while there is no index."""
+        return await self._read_or_none(queries.count_requests) or {}
+
+    def page_counts(self) -> Mapping[str, int]:
+        """Return how many pages were read since the start, by the kind of their items."""
+        return self._page_counts
+
     async def block(self, number_or_hash: int | bytes) -> EvmBlock | None:
         """Return a block; None if it is not indexed."""
         return await self._reader.read(lambda session: queries.block(session, number_or_hash))
 
     async def erc1155_transfers(self, query: Erc1155Query, page: PageRequest) -> EvmPage[Erc1155Transfer]:
         """Return transfers by block, log index and position; one to oneself once."""
+        self._page_counts["erc1155_transfers"] += 1
         return await self._query(queries.erc1155_transfers, query, page)
 
     async def collectibles(self, query: CollectibleQuery, page: PageRequest) -> EvmPage[CollectibleBalance]:
@@ -81,10 +92,12 @@ class EvmIndex:
 
         If the index begins above block 0, ERC-1155 tokens whose balance may be 0 are among them: only a node knows.
         """
+        self._page_counts["collectibles"] += 1
         return await self._query(queries.collectibles, query, page)
 
     async def tokens(self, contract: bytes, page: PageRequest) -> EvmPage[NftToken]:
         """Return the tokens of a collection that are held, by first appearance; none for an unknown contract."""
+        self._page_counts["tokens"] += 1
         return await self._query(queries.tokens, contract, page)
 
     async def token(self, contract: bytes, token_id: int) -> EvmPage[NftToken]:
@@ -93,6 +106,7 @@ class EvmIndex:
 
     async def deployments(self, address: bytes, page: PageRequest) -> EvmPage[DeployedContract]:
         """Return the creations by an address, as sender or as creating contract, newest first."""
+        self._page_counts["deployments"] += 1
         return await self._query(queries.deployments, address, page)
 
     async def request(self, lacking: Lacking) -> None:

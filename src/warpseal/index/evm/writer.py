@@ -7,6 +7,7 @@ memory.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
+from warpseal.history.evm import MetadataStatus
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
@@ -76,6 +78,7 @@ class EvmIndexWriter:
         self._interfaces: dict[bytes, bool] = {}
         self._call_queue = contracts.CallQueue()
         self._fetch_queue = documents.FetchQueue()
+        self._outcomes: Counter[str] = Counter()
         self._chain: EvmChainRow | None = None
         self._is_open = False
 
@@ -183,7 +186,8 @@ class EvmIndexWriter:
         return checkpoint
 
     def write_status(self, status: ChainStatus) -> None:
-        """Write the status of the chain."""
+        """Write the status of the chain, with the outcomes of the documents that this writer has written."""
+        status = replace(status, documents=dict(self._outcomes))
         with translate_errors(self._engine), self._engine.begin() as connection:
             bulk.upsert(connection, CHAIN_STATUS, [(0, encode(status))])
 
@@ -290,6 +294,8 @@ class EvmIndexWriter:
         with translate_errors(self._engine), self._engine.begin() as connection:
             keys = documents.write_documents(connection, written)
         self._fetch_queue.forget(keys)
+        outcomes = (document.status for document in written)
+        self._outcomes.update(str(status) for status in outcomes if status is not MetadataStatus.UNINDEXED)
 
     @contextmanager
     def _transaction(self) -> Iterator[tuple[Connection, EvmChainRow | None]]:
