@@ -145,9 +145,9 @@ class ChainIndexer(Generic[T]):
         self._rate_meter.start(_now())
         while True:
             tip = await self._poll()
-            if self._next is None:
+            if self._next is None and self._first_height <= tip:
                 self._next = await self._sync.begin(self._first_height, tip)
-            if self._next > tip:
+            if self._next is None or self._next > tip:
                 await self._update_status(force=False)
                 self._rate_meter.start(_now())
                 await self._wait_for_block(self._settings.poll_s)
@@ -273,7 +273,8 @@ class ChainIndexer(Generic[T]):
         if not self._is_bootstrapped:
             return "the node is not bootstrapped yet"
         if self._next is None:
-            return "the first block is being looked for"
+            is_early = bool(self._tips) and self._tips[0] < self._first_height
+            return f"block {self._first_height} is not there yet" if is_early else "the first block is being looked for"
         return "" if self.is_caught_up else self._sync.notice
 
     def _status(self) -> ChainStatus:

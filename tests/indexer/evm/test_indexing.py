@@ -109,6 +109,17 @@ async def test_an_index_begins_later_if_no_node_has_the_beginning(tmp_path: Path
     assert rows(tmp_path, chain, "SELECT first_height FROM chain") == [(209,)]
 
 
+async def test_a_first_height_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    chain = transfer_blocks(30, has_roots=False)
+    node = EvmReplayNode(chain, tip=20)
+    later = EvmIndexing(first_height=25, traces=TraceMode.OFF)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node, index=later)]) as index:
+        await index.until_status(chain, lambda status: status.waiting == "block 25 is not there yet")
+        node.tip = None
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(list(enumerate(chain.hashes))[25:])
+
+
 async def test_a_state_synced_nodes_blocks_without_receipts_are_left_out(tmp_path: Path) -> None:
     chain = sparse_chain(600, every=100)
     node = EvmReplayNode(chain, first=150, first_receipts=401)
