@@ -211,7 +211,7 @@ async def test_a_locked_store_names_its_file_and_the_process(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"index-chains": []}, "index-chains names no chain"),
+        ({"index-chains": []}, "there is nothing to index: no chain is in index-chains"),
         ({"data-dir": "/dev/null"}, "data-dir /dev/null/5 cannot be used: not a directory"),
         ({"index-url": "off"}, "index-url is off: name no chain in index-chains instead"),
         ({"genesis-file": "/nonexistent"}, "genesis-file /nonexistent cannot be read: no such file or directory"),
