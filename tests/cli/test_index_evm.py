@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
+from tests.index.evm.fixtures import CHAIN_ID, IS_ERC721, open_writer
+from tests.index.evm.histories import History
 from tests.indexer.evm_chains import recorded_chain, transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.indexer.replay import ReplayNode, serving
@@ -71,3 +74,25 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         assert sorted(chain["height"] for chain in listed) == [6, recorded.tip]
         unknown = await run_command("index", "status", "--config", config, "--chain", "7")
         assert (unknown.code, unknown.stderr) == (1, "warpseal: --chain 7: no such chain is indexed\n")
+
+
+async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path: Path) -> None:
+    index_url = f"sqlite:///{tmp_path}/index.db"
+    history = History(5)
+    with open_writer(index_url) as writer:
+        writer.set_interfaces(IS_ERC721)
+        writer.write(history.blocks(30))
+    config = tmp_path / "config.json"
+    node = "http://127.0.0.1:1"
+    config.write_text(json.dumps({"p-chain-api": node, "info-api": node, "index-url": index_url}))
+    lines = await run_command("index", "export", "transfers", "--config", config, "--chain", id_text(CHAIN_ID))
+    rows = [json.loads(line) for line in lines.stdout.splitlines()]
+    assert lines.stderr == f"exported {len(rows)} transfers of {id_text(CHAIN_ID)}\n"
+    assert (lines.code, len(rows) > 10) == (0, True)
+    output = tmp_path / "transfers.csv"
+    table = await run_command("index", "export", "transfers", "--config", config, "--format", "csv", "--output", output)
+    assert (table.code, table.stdout) == (0, "")
+    with output.open(newline="") as file:
+        assert list(csv.DictReader(file)) == [{name: str(field) for name, field in row.items()} for row in rows]
+    unknown = await run_command("index", "export", "blocks", "--config", config, "--chain", "7")
+    assert (unknown.code, unknown.stderr) == (1, "warpseal: --chain 7: no such EVM chain is indexed\n")

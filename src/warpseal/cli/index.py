@@ -1,14 +1,19 @@
-"""`warpseal index run|status|verify`: the indexes of the primary chains and of EVM chains."""
+"""`warpseal index run|status|verify|export`: the indexes of the primary chains and of EVM chains."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import gc
+import io
 import json
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
-from warpseal.cli.process import Command, run_daemon, run_on_loop, set_up_logging
+from warpseal.cli.process import Command, open_output, run_daemon, run_on_loop, set_up_logging
 from warpseal.cli.serve import GC_THRESHOLDS, add_config_arguments, add_setting_arguments, load_config
 from warpseal.config.keys import Config
 from warpseal.daemon.index_process import (
@@ -26,6 +31,11 @@ from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDo
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.history.evm import EvmFreshness
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.evm.database import MIGRATIONS
+from warpseal.index.evm.export import ExportSubject, Row, export_rows
+from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.store.access import open_read_only, read_snapshot
+from warpseal.store.migrate import read_version
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import MalformedID, id_text
 
@@ -186,6 +196,81 @@ def _verify(args: argparse.Namespace) -> int:
     return 1 if wrong or not compared else 0
 
 
+def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write all rows of one kind from the index of an EVM chain, in the order of the chain: NFT transfers, NFT\n"
+        "holdings, created contracts or blocks. All rows are of one moment; the indexer may run meanwhile."
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS)
+    add_config_arguments(parser)
+    parser.add_argument("--chain", metavar="CHAIN", help="blockchain id or EVM chain id, if several are indexed")
+    parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
+    parser.add_argument("--format", choices=tuple(_LINES), default="jsonl", help="JSON Lines (the default) or CSV")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
+    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index-url", "index-cache-bytes"))
+    parser.usage = "%(prog)s ROWS [--chain CHAIN] [--config FILE] [--KEY VALUE ...]"
+
+
+def _export(args: argparse.Namespace) -> int:
+    config = load_config(args).config
+    location = _find_evm_index(config, args.network, args.chain)
+    make_line = _LINES[args.format]()
+    count = 0
+    with open_read_only(location.url) as connection, read_snapshot(connection):
+        version = read_version(connection)
+        if version != MIGRATIONS.head:
+            reason = f"has schema version {version}, and this program reads {MIGRATIONS.head}"
+            raise StartupError(f"{location.url.redacted}: the index {reason}")
+        with open_output(args.output) as output:
+            for row in export_rows(ReadSession(connection, ReadCache()), args.subject):
+                output.write(make_line(row))
+                count += 1
+            output.flush()
+    print(f"exported {count} {args.subject} of {id_text(location.chain_id)}", file=sys.stderr)
+    return 0
+
+
+def _find_evm_index(config: Config, network: int | None, chain: str | None) -> EvmIndexLocation:
+    """Return the index of the EVM chain that an operator names. Raises StartupError if none or several match."""
+    locations = {id_text(location.chain_id): location for location in find_evm_indexes(config, network)}
+    if chain is not None and chain not in locations:
+        contents = {name: _describe_evm_index(location, config) for name, location in locations.items()}
+        locations = {name: locations[name] for name in locations if chain in _names(contents[name])}
+    elif chain is not None:
+        locations = {chain: locations[chain]}
+    if len(locations) != 1:
+        named = "no EVM chain is indexed" if chain is None else f"--chain {chain}: no such EVM chain is indexed"
+        several = f"several EVM chains are indexed: choose one with --chain: {', '.join(locations)}"
+        raise StartupError(several if locations else named)
+    return next(iter(locations.values()))
+
+
+def _json_lines() -> Callable[[Row], bytes]:
+    return lambda row: json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _csv_lines() -> Callable[[Row], bytes]:
+    """Return a function that makes a line of a row, the first one with the names of the columns before it."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+
+    def make_line(row: Row) -> bytes:
+        if not text.tell():
+            writer.writerow(row)
+        else:
+            text.seek(0)
+            text.truncate()
+        writer.writerow(row.values())
+        return text.getvalue().encode()
+
+    return make_line
+
+
+_LINES: Final = {"jsonl": _json_lines, "csv": _csv_lines}
+_SUBJECTS: Final = f"what to write: {', '.join(ExportSubject)}"
+
 RUN: Final = Command(_add_run_arguments, _run)
 STATUS: Final = Command(_add_status_arguments, _status)
 VERIFY: Final = Command(_add_verify_arguments, _verify)
+EXPORT: Final = Command(_add_export_arguments, _export)

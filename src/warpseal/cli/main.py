@@ -37,9 +37,10 @@ COMMANDS = {
     ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
-    ("index", "run"): ("index.RUN", "index the primary chains until SIGTERM or SIGINT"),
+    ("index", "run"): ("index.RUN", "index the configured chains until SIGTERM or SIGINT"),
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
+    ("index", "export"): ("index.EXPORT", "write NFT transfers, holdings, contracts or blocks of an EVM chain"),
     ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
     ("peers",): ("status.PEERS", "list the validators and their connections, as the running daemon sees them"),
     ("health",): ("status.HEALTH", "ask the running daemon whether it is alive"),
@@ -49,7 +50,7 @@ COMMANDS = {
 }
 """Words of each command -> its module in this package, or an attribute of it, and its help."""
 GROUPS = {
-    "index": "history of the primary chains",
+    "index": "history of the primary chains and of EVM chains",
     "config": "config file",
     "message": "Warp messages and P-Chain transactions",
     "key": "API keys of callers",

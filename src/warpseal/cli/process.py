@@ -6,8 +6,11 @@ import argparse
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple, TypeVar
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
 from warpseal.errors import StartupError
 from warpseal.ops.logs.lines import LogFormat
@@ -82,3 +85,20 @@ def argument(parse: Callable[[str], T], *errors: type[Exception]) -> Callable[[s
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parse_argument
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[BinaryIO]:
+    """Open the output. A file is replaced only after all of it is written."""
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    beside = path.with_name(f".{path.name}.partial")
+    try:
+        with beside.open("wb") as file:
+            yield file
+        beside.replace(path)
+    except OSError as error:
+        raise StartupError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 from sqlalchemy import Engine
 
 from warpseal.cli.location import DataLocation, add_location_arguments
-from warpseal.cli.process import Command, argument
+from warpseal.cli.process import Command, argument, open_output
 from warpseal.errors import StartupError
 from warpseal.store.access import find_users, open_exclusive, open_read_only
 from warpseal.store.copies import keep_upgrade_copy, upgrade_copy
@@ -89,7 +89,7 @@ def _export(args: argparse.Namespace) -> int:
     selection = Selection(args.message_id, args.since, args.for_ever)
     with open_read_only(url) as connection:
         version = check_version(connection, url.redacted)
-        with _output(args.output) as output:
+        with open_output(args.output) as output:
             report = _Reporter()
             for line in export_lines(connection, version, selection, moved):
                 output.write(line)
@@ -197,23 +197,6 @@ class _Reporter:
         if now or time.monotonic() - self._printed_at >= _PROGRESS_EVERY_S:
             self._printed_at = time.monotonic()
             print(line, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _output(path: Path | None) -> Iterator[BinaryIO]:
-    """Open the output. A file is replaced only after all of it is written."""
-    if path is None:
-        yield sys.stdout.buffer
-        return
-    beside = path.with_name(f".{path.name}.partial")
-    try:
-        with beside.open("wb") as file:
-            yield file
-        beside.replace(path)
-    except OSError as error:
-        raise StartupError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,0 +1,135 @@
+"""Export of an EVM chain's index, row by row in the order of the chain: NFT transfers, holdings, contracts, blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from warpseal.history.text import account_text, hex_text
+from warpseal.index.evm.codes import ERC_TYPES, decode_text
+from warpseal.index.evm.keys import height_of, is_erc1155, unpack
+from warpseal.index.evm.tokens import id_of_row
+from warpseal.index.read_session import ReadSession
+
+Row = dict[str, str | int]
+
+_ROWS_PER_READ: Final = 5_000
+_ZERO_ADDRESS: Final = bytes(20)
+_TRANSFERS: Final = (
+    "SELECT t.key, b.time, x.hash, t.log_index, t.token, k.short, k.id, c.contract, t.sender, t.recipient, t.amount"
+    " FROM transfers t JOIN blocks b ON b.number = t.key >> 20"
+    " JOIN txs x ON x.key = (t.key >> 20 << 20 | t.tx_index) JOIN tokens k ON k.key = t.token"
+    " JOIN collections c ON c.number = t.token >> 32 WHERE t.key > ? ORDER BY t.key LIMIT ?"
+)
+_HOLDINGS: Final = (
+    "SELECT h.owner, h.token, k.short, k.id, c.contract, h.balance FROM holdings h JOIN tokens k ON k.key = h.token"
+    " JOIN collections c ON c.number = h.token >> 32 WHERE h.owner <> 0 AND (h.owner, h.token) > (?, ?)"
+    " ORDER BY h.owner, h.token LIMIT ?"
+)
+_CONTRACTS: Final = (
+    "SELECT c.tx, c.position, c.contract, c.sender, c.factory, x.hash, b.time, r.erc_type, r.name, r.symbol, r.decimals"
+    " FROM creations c JOIN txs x ON x.key = c.tx JOIN blocks b ON b.number = c.tx >> 20"
+    " LEFT JOIN contracts r ON r.contract = c.contract WHERE (c.tx, c.position) > (?, ?)"
+    " ORDER BY c.tx, c.position LIMIT ?"
+)
+_BLOCKS: Final = (
+    "SELECT number, hash, time, tx_count, gas_used, gas_limit, base_fee, fees_spent FROM blocks"
+    " WHERE number > ? ORDER BY number LIMIT ?"
+)
+
+
+class ExportSubject(StrEnum):
+    """What the rows of an export are."""
+
+    TRANSFERS = "transfers"
+    HOLDINGS = "holdings"
+    CONTRACTS = "contracts"
+    BLOCKS = "blocks"
+
+
+def export_rows(session: ReadSession, subject: ExportSubject) -> Iterator[Row]:
+    """Yield all rows of a subject. Amounts and token ids are decimal texts, as in answers of the Data API."""
+    text, first, keys, read = _SUBJECTS[subject]
+    position: tuple[int, ...] = first
+    while rows := session.rows(text, *position, _ROWS_PER_READ):
+        yield from read(session, rows)
+        position = tuple(rows[-1][:keys])
+
+
+def _read_transfers(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
+    addresses = _addresses(session, {key for row in rows for key in row[7:10]})
+    for key, time, tx_hash, log_index, token, short, raw_id, contract, sender, recipient, amount in rows:
+        yield {
+            "blockNumber": str(height_of(key)),
+            "blockTimestamp": time,
+            "txHash": hex_text(tx_hash),
+            "logIndex": log_index,
+            **_token(addresses[contract], token, short, raw_id),
+            "from": addresses[sender],
+            "to": addresses[recipient],
+            "value": "1" if amount is None else str(unpack(amount)),
+        }
+
+
+def _read_holdings(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
+    addresses = _addresses(session, {key for row in rows for key in (row[0], row[4])})
+    for owner, token, short, raw_id, contract, balance in rows:
+        yield {
+            "ownerAddress": addresses[owner],
+            **_token(addresses[contract], token, short, raw_id),
+            "balance": "1" if balance is None else str(unpack(balance)),
+        }
+
+
+def _read_contracts(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
+    addresses = _addresses(session, {key for row in rows for key in row[2:5] if key is not None})
+    for tx, _, contract, sender, factory, tx_hash, time, erc_type, name, symbol, decimals in rows:
+        yield {
+            "address": addresses[contract],
+            "ercType": ERC_TYPES[erc_type or 0].value,
+            "name": "" if name is None else decode_text(name),
+            "symbol": "" if symbol is None else decode_text(symbol),
+            "decimals": "" if decimals is None else decimals,
+            "blockNumber": str(height_of(tx)),
+            "blockTimestamp": time,
+            "txHash": hex_text(tx_hash),
+            "deployerAddress": addresses[sender],
+            "deployerContractAddress": "" if factory is None else addresses[factory],
+        }
+
+
+def _read_blocks(_: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
+    for number, block_hash, time, tx_count, gas_used, gas_limit, base_fee, fees_spent in rows:
+        yield {
+            "blockNumber": str(number),
+            "blockHash": hex_text(block_hash),
+            "blockTimestamp": time,
+            "txCount": tx_count,
+            "gasUsed": str(unpack(gas_used)),
+            "gasLimit": str(unpack(gas_limit)),
+            "baseFee": "0" if base_fee is None else str(unpack(base_fee)),
+            "feesSpent": str(unpack(fees_spent)),
+        }
+
+
+_SUBJECTS: Final[
+    Mapping[ExportSubject, tuple[str, tuple[int, ...], int, Callable[[ReadSession, Sequence[Any]], Iterator[Row]]]]
+] = {
+    ExportSubject.TRANSFERS: (_TRANSFERS, (-1,), 1, _read_transfers),
+    ExportSubject.HOLDINGS: (_HOLDINGS, (-1, -1), 2, _read_holdings),
+    ExportSubject.CONTRACTS: (_CONTRACTS, (-1, -1), 2, _read_contracts),
+    ExportSubject.BLOCKS: (_BLOCKS, (-1,), 1, _read_blocks),
+}
+"""The statement of each subject, the position before its first row, the columns of a position, and its reader."""
+
+
+def _token(contract: str, token: int, short: int, raw_id: bytes | None) -> Row:
+    standard = "ERC-1155" if is_erc1155(token) else "ERC-721"
+    return {"contractAddress": contract, "ercType": standard, "tokenId": str(id_of_row(short, raw_id))}
+
+
+def _addresses(session: ReadSession, keys: set[int]) -> dict[int, str]:
+    """Return the texts of addresses by key; key 0 is the zero address."""
+    session.load_ids(keys - {0})
+    return {key: account_text(session.id_of(key) if key else _ZERO_ADDRESS) for key in keys}
