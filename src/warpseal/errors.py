@@ -737,7 +737,7 @@ class BlockNotFound(WarpsealError):
 
 
 class TokenNotFound(WarpsealError):
-    """The contract has no token of this id that anybody holds."""
+    """No token of this contract with this id was ever minted, as far as the index goes back."""
 
     code = "token_not_found"
 
