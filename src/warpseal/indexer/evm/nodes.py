@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -128,7 +129,7 @@ class ChainNode:
         self._endpoint = endpoint
         self._calls_per_s = calls_per_s
         self._rate: CallRate | None = None
-        self._sizes: dict[str, BatchSize] = {}
+        self._sizes: defaultdict[str, BatchSize] = defaultdict(BatchSize)
         self._lacks: TTLCache[NodeResource, int] = TTLCache(len(NodeResource), _RELEARN_S)
 
     @property
@@ -143,7 +144,7 @@ class ChainNode:
 
     def batch_size(self, method: str) -> int:
         """Return how many calls of a method go into one batch now."""
-        size = self._sizes.setdefault(method, BatchSize()).value
+        size = self._sizes[method].value
         return size if self._calls_per_s is None else min(size, self._calls_per_s)
 
     def note_missing(self, resource: NodeResource, height: int) -> None:
@@ -164,7 +165,7 @@ class ChainNode:
         """
         responses: list[RpcResponse] = []
         while len(responses) < len(calls):
-            size = self._sizes.setdefault(calls[0].method, BatchSize())
+            size = self._sizes[calls[0].method]
             batch = calls[len(responses) : len(responses) + self.batch_size(calls[0].method)]
             responses += await self._call_batch(batch, size, timeout_s, is_background=is_background)
         return responses
