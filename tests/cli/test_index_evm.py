@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from tests.cli.test_serve_index import get_json
 from tests.eventually import until
 from tests.index.evm.fixtures import CHAIN_ID, IS_ERC721, open_writer
 from tests.index.evm.histories import History
@@ -96,3 +97,46 @@ async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path:
         assert list(csv.DictReader(file)) == [{name: str(field) for name, field in row.items()} for row in rows]
     unknown = await run_command("index", "export", "blocks", "--config", config, "--chain", "7")
     assert (unknown.code, unknown.stderr) == (1, "warpseal: --chain 7: no such EVM chain is indexed\n")
+
+
+async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_that_stopped(tmp_path: Path) -> None:
+    found, broken = transfer_blocks(12, 4, has_roots=False), transfer_blocks(30, 5, has_roots=False)
+    subnet_id = id_text(bytes([9]) * 32)
+    p_chain = ReplayNode(answers={"platform.validates": {"blockchainIDs": [id_text(found.blockchain_id)]}})
+    nodes = EvmReplayNode(found), EvmReplayNode(broken, receipts={7: b"[]"})
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(p_chain))
+        await stack.enter_async_context(serving_evm(*nodes))
+        name = id_text(broken.blockchain_id)
+        config = tmp_path / "config.json"
+        keys = {
+            "p-chain-api": p_chain.url,
+            "info-api": p_chain.url,
+            "data-dir": str(tmp_path / "data"),
+            "api-port": 0,
+            "metrics-port": 0,
+            "health-check-frequency": "1s",
+            "index-low-priority": False,
+            "evm-chains": [{"blockchain-id": name, "rpc": [nodes[1].url], "index": True}],
+            "index-l1s-at": nodes[0].url,
+            "tracked-subnet-ids": [subnet_id],
+        }
+        config.write_text(json.dumps(keys))
+        daemon = await stack.enter_async_context(start_command("serve", "--config", config))
+        url, _ = await daemon.listening()
+        checks: dict[str, Any] = {}
+
+        async def is_reported() -> bool:
+            checks.update((await get_json(f"{url}/ext/health"))["checks"])
+            indexes = checks.get("evm-index", {}).get("message") or {}
+            return indexes.get(id_text(found.blockchain_id), {}).get("height") == "12" and "stopped" in indexes[name]
+
+        await until(is_reported)
+        reason = f"indexing the {name} stopped at block 7: wrong_receipt_count"
+        assert checks["evm-index"]["error"] == reason
+        assert checks["evm-index"]["message"][name]["height"] == "6"
+        ready = await get_json(f"{url}/ready")
+        assert reason in ready["degraded"]
+        assert ready["index"][id_text(found.blockchain_id)]["height"] == "12"
+        daemon.terminate()
+        assert await daemon.ended() == 0
