@@ -190,6 +190,8 @@ def _verify(args: argparse.Namespace) -> int:
             print(f"WRONG  {finding.subject}: {finding.fault}")
         elif not finding.is_compared:
             print(f"       {finding.subject}: not compared: {finding.reason}")
+        elif finding.remark:
+            print(f"NOTE   {finding.subject}: {finding.remark}")
     wrong = sum(bool(finding.fault) for finding in findings)
     compared = sum(finding.is_compared for finding in findings)
     print(f"{compared} of {len(findings)} compared, {wrong} wrong")

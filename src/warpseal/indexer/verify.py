@@ -40,12 +40,16 @@ _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the inde
 
 @dataclass(frozen=True, slots=True)
 class IndexFinding:
-    """The result of one check. fault: "" if it passed; is_compared: False if it could not be made, for this reason."""
+    """The result of one check. fault: "" if it passed; is_compared: False if it could not be made, for this reason.
+
+    remark: what the operator should know although the index is right.
+    """
 
     subject: str
     fault: str = ""
     is_compared: bool = True
     reason: str = "the node does not report it, or is at another height"
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

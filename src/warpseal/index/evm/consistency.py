@@ -1,0 +1,489 @@
+"""Checks of an EVM chain's index: derived rows are computed again from the facts, and facts must fit together.
+
+Owners and balances are computed by rules written out here, not by those of the writer. Every row is read once, sorted
+by the database, so that memory stays bounded whatever the size of the index. Facts and rows for a comparison with a
+node are drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
+from random import Random
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
+from warpseal.index import bulk
+from warpseal.index.consistency import Inconsistency
+from warpseal.index.evm.keys import (
+    block_key,
+    collection_of,
+    first_token,
+    height_of,
+    is_erc1155,
+    short_id,
+    tx_key_of,
+    unpack,
+)
+from warpseal.index.keys import prefix_of
+
+_BATCH_ROWS: Final = 2_000
+_MAX_BALANCE: Final = 2**256 - 1
+# A holding is drawn from so many that follow a random place.
+_DRAWN_FROM: Final = 100
+_ZERO: Final = bytes(20)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRange:
+    """The indexed blocks of a chain. is_complete: the index begins at block 0."""
+
+    first_height: int
+    height: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the index begins at block 0."""
+        return self.first_height == 0
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A token and a holder of it. balance: of the holder, 1 for ERC-721. is_inconsistent: see `inconsistent`."""
+
+    contract: bytes
+    token_id: int
+    standard: TokenStandard
+    holder: bytes
+    balance: int
+    is_inconsistent: bool
+
+
+def indexed_range(connection: Connection) -> IndexedRange | None:
+    """Return the indexed blocks; None if there is none."""
+    rows = bulk.fetch(connection, "SELECT first_height, height FROM chain")
+    return IndexedRange(*rows[0]) if rows and rows[0][0] >= 0 and rows[0][1] >= rows[0][0] else None
+
+
+def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare rows that must agree and yield the differences. It reads every row once."""
+    blocks = indexed_range(connection)
+    if blocks is None:
+        return
+    yield from _check_blocks(connection)
+    yield from _check_references(connection)
+    yield from _check_tokens(connection)
+    yield from _check_ownership(connection, blocks)
+    yield from _check_address_transfers(connection)
+    yield from _check_address_creations(connection)
+
+
+def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the blocks with the checkpoint, the running sum of transactions, and the index of hashes."""
+    ((expected, height, last_hash, last_time, last_txs),) = bulk.fetch(
+        connection, "SELECT first_height, height, hash, time, txs FROM chain"
+    )
+    before = None
+    blocks = _stream(connection, "SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number")
+    hashes = _stream(connection, "SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix")
+    time, block_hash, total = -1, b"", 0
+    for row, named in zip_longest(blocks, hashes):
+        if row is None or named is None or (row[0], prefix_of(bytes(row[1]))) != (named[0], named[1]):
+            yield Inconsistency("block hashes", f"block {(row or named)[0]} is not found by its hash")
+            return
+        number, block_hash, time, tx_count, total = row
+        if number != expected:
+            yield Inconsistency(f"block {expected}", f"it is missing; the next one is {number}")
+            return
+        if before is not None and total != before + tx_count:
+            yield Inconsistency(f"block {number}", f"{total} transactions up to it, not {before + tx_count}")
+        before, expected = total, number + 1
+    if (expected - 1, bytes(block_hash), time, total) != (height, bytes(last_hash), last_time, last_txs):
+        yield Inconsistency("checkpoint", f"it is not the last block, {expected - 1}, or its number of transactions")
+
+
+def _check_references(connection: Connection) -> Iterator[Inconsistency]:
+    """Find rows that name other rows which do not exist."""
+    low = "(SELECT min(number) FROM blocks)"
+    high = "(SELECT max(number) FROM blocks)"
+    checks = (
+        (
+            "transfers whose block is not indexed",
+            f"transfers WHERE key / 1048576 NOT BETWEEN {low} AND {high}",
+        ),
+        (
+            "transfers without their transaction",
+            "transfers r WHERE NOT EXISTS (SELECT 1 FROM txs t WHERE t.key = r.key / 1048576 * 1048576 + r.tx_index)",
+        ),
+        (
+            "transfers of an unknown token",
+            "transfers r WHERE NOT EXISTS (SELECT 1 FROM tokens t WHERE t.key = r.token)",
+        ),
+        *(
+            (
+                f"transfers of an unknown {party}",
+                f"transfers r WHERE {party} <> 0 AND NOT EXISTS (SELECT 1 FROM ids i WHERE i.key = r.{party})",
+            )
+            for party in ("sender", "recipient")
+        ),
+        (
+            "creations without their transaction",
+            "creations c WHERE NOT EXISTS (SELECT 1 FROM txs t WHERE t.key = c.tx)",
+        ),
+        (
+            "creations that are no known contract",
+            "creations c WHERE NOT EXISTS (SELECT 1 FROM contracts t WHERE t.contract = c.contract)",
+        ),
+        (
+            "documents of an unknown token",
+            "documents d WHERE NOT EXISTS (SELECT 1 FROM tokens t WHERE t.key = d.token)",
+        ),
+    )
+    for subject, rows in checks:
+        ((count,),) = bulk.fetch(connection, f"SELECT count(*) FROM {rows}")
+        if count:
+            yield Inconsistency(subject, f"{count} rows")
+
+
+def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the tokens with the table by which they are found, and the collections with the contracts."""
+    tokens = _stream(connection, "SELECT key, short, id FROM tokens ORDER BY key")
+    found = _stream(connection, "SELECT token, collection, short FROM token_ids ORDER BY token")
+    for row, named in zip_longest(tokens, found):
+        if row is None or named is None or (row[0], collection_of(row[0]), row[1]) != tuple(named):
+            yield Inconsistency("tokens", f"token {(row or named)[0]} is not found by its id")
+            return
+        if row[2] is not None and row[1] != short_id(unpack(bytes(row[2]))):
+            yield Inconsistency(f"token {row[0]}", "its short id is of another id")
+    unknown = "SELECT count(*) FROM collections c WHERE NOT EXISTS (SELECT 1 FROM ids i WHERE i.key = c.contract)"
+    ((count,),) = bulk.fetch(connection, unknown)
+    if count:
+        yield Inconsistency("collections of an unknown contract", f"{count} rows")
+
+
+def _check_ownership(connection: Connection, blocks: IndexedRange) -> Iterator[Inconsistency]:
+    """Compute owners, balances and contradicting contracts from the transfers, and compare them with their rows."""
+    moves = _stream(connection, "SELECT token, key, sender, recipient, amount FROM transfers ORDER BY token, key")
+    holdings = _Groups(_stream(connection, "SELECT token, owner, balance FROM holdings ORDER BY token, owner"))
+    owners = _Groups(_stream(connection, "SELECT token, holder FROM owners ORDER BY token"))
+    contradicting: set[int] = set()
+    for token, transfers in groupby(moves, key=lambda row: row[0]):
+        model = _balances if is_erc1155(token) else _owner
+        expected, is_consistent = model(transfers, is_complete=blocks.is_complete)
+        if not is_consistent:
+            contradicting.add(collection_of(token))
+        held = {owner: 1 if balance is None else unpack(bytes(balance)) for _, owner, balance in holdings.take(token)}
+        if held != expected:
+            yield Inconsistency(f"token {token}", _difference(held, expected))
+        holder = next((row[1] for row in owners.take(token)), 0)
+        wanted = len(expected) if is_erc1155(token) else next(iter(expected), 0)
+        if holder != wanted:
+            yield Inconsistency(f"owner of token {token}", f"the row has {holder}, the transfers {wanted}")
+    for name, rest in (("holdings", holdings.rest()), ("owners", owners.rest())):
+        if rest:
+            yield Inconsistency(name, f"{rest} rows of tokens without transfers")
+    marked = {row[0] for row in _stream(connection, "SELECT collection FROM inconsistent")}
+    if blocks.is_complete and marked != contradicting:
+        yield Inconsistency("contracts whose events contradict each other", f"{marked ^ contradicting}")
+
+
+def _owner(transfers: Iterable[Sequence[Any]], *, is_complete: bool) -> tuple[dict[int, int], bool]:
+    """Return the owner of an ERC-721 token with 1, and whether each sender had it. The last receiver owns it."""
+    owner, is_consistent = 0, True
+    for _, _, sender, recipient, _ in transfers:
+        is_consistent = is_consistent and owner == sender
+        owner = recipient
+    return ({owner: 1} if owner else {}), is_consistent
+
+
+def _balances(transfers: Iterable[Sequence[Any]], *, is_complete: bool) -> tuple[dict[int, int], bool]:
+    """Return the balances of an ERC-1155 token by holder, and whether none had to be clamped.
+
+    Of an index that begins later, a holder stays one: its balance may be larger by what it had before.
+    """
+    balances: dict[int, int] = {}
+    is_consistent = True
+    for _, _, sender, recipient, raw in transfers:
+        amount = 1 if raw is None else unpack(bytes(raw))
+        for holder, change in ((sender, -amount), (recipient, amount)):
+            if holder:
+                balance = balances.get(holder, 0) + change
+                balances[holder] = min(max(balance, 0), _MAX_BALANCE)
+                is_consistent = is_consistent and balances[holder] == balance
+    return {holder: amount for holder, amount in balances.items() if amount or not is_complete}, is_consistent
+
+
+def _difference(held: dict[int, int], expected: dict[int, int]) -> str:
+    holder = min(holder for holder in held.keys() | expected if held.get(holder) != expected.get(holder))
+    return f"the rows give holder {holder} {held.get(holder)}, the transfers {expected.get(holder)}"
+
+
+def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the ERC-1155 transfers of each address with the transfers."""
+    text = "SELECT key, sender, recipient FROM transfers WHERE token & 1 = 1 ORDER BY key"
+    rows = _Groups(
+        _stream(connection, "SELECT transfer, address, partition FROM address_transfers ORDER BY transfer, address")
+    )
+    partitions: set[int] = set()
+    for key, sender, recipient in _stream(connection, text):
+        found = rows.take(key)
+        if [row[1] for row in found] != sorted({sender, recipient}):
+            yield Inconsistency(f"transfer {key}", "it is not among the transfers of its sender or recipient")
+        partitions.update(row[2] for row in found)
+    if rest := rows.rest():
+        yield Inconsistency("transfers of addresses", f"{rest} rows without a transfer")
+    known = {row[0] for row in _stream(connection, "SELECT number FROM transfer_partitions")}
+    if partitions != known:
+        yield Inconsistency("partitions of transfers", f"{sorted(partitions ^ known)[:5]} are not listed, or are empty")
+    missing = (
+        "SELECT count(*) FROM (SELECT DISTINCT address, partition FROM address_transfers) t WHERE NOT EXISTS"
+        " (SELECT 1 FROM address_partitions p WHERE p.address = t.address AND p.partition = t.partition)"
+    )
+    ((count,),) = bulk.fetch(connection, missing)
+    if count:
+        yield Inconsistency("partitions of addresses", f"{count} are missing")
+
+
+def _check_address_creations(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the creations of each address with the creations."""
+    text = "SELECT tx, position, sender, factory FROM creations ORDER BY tx, position"
+    listed = _stream(connection, "SELECT tx, position, address FROM address_creations ORDER BY tx, position, address")
+    rows = groupby(listed, key=lambda row: (row[0], row[1]))
+    for creation, group in zip_longest(_stream(connection, text), rows):
+        expected = None if creation is None else sorted({creation[2], creation[3]} - {None})
+        found = None if group is None else [row[2] for row in group[1]]
+        if expected != found or creation is None or group is None or tuple(creation[:2]) != group[0]:
+            yield Inconsistency("creations", "those of an address differ from all creations")
+            return
+
+
+class _Groups:
+    """Rows that come sorted by their first column, taken by its values in rising order."""
+
+    def __init__(self, rows: Iterator[Any]) -> None:
+        self._rows = rows
+        self._next: Any = next(rows, None)
+        self._skipped = 0
+
+    def take(self, key: int) -> list[Any]:
+        """Return the rows of a key; those of lower keys count as rest."""
+        found = []
+        while self._next is not None and self._next[0] <= key:
+            if self._next[0] == key:
+                found.append(self._next)
+            else:
+                self._skipped += 1
+            self._next = next(self._rows, None)
+        return found
+
+    def rest(self) -> int:
+        """Return the number of rows that nothing took."""
+        if self._next is not None:
+            self._skipped += 1 + sum(1 for _ in self._rows)
+            self._next = None
+        return self._skipped
+
+
+def _stream(connection: Connection, text: str) -> Iterator[Any]:
+    """Yield the rows of a statement without holding all of them."""
+    options = {"stream_results": True, "yield_per": _BATCH_ROWS}
+    yield from connection.exec_driver_sql(text, execution_options=options)
+
+
+def sample_blocks(connection: Connection, count: int, random: Random) -> list[int]:
+    """Draw at most `count` heights: half of all, a quarter with transfers, a quarter with creations; sorted."""
+    blocks = indexed_range(connection)
+    if blocks is None:
+        return []
+    found = {random.randint(blocks.first_height, blocks.height) for _ in range(count - count // 2)}
+    for table, column in (("transfers", "key"), ("creations", "tx")):
+        text = f"SELECT {column} FROM {table} WHERE {column} >= ? ORDER BY {column} LIMIT 1"
+        for _ in range(count // 4):
+            place = block_key(random.randint(blocks.first_height, blocks.height))
+            found.update(height_of(row[0]) for row in bulk.fetch(connection, text, place))
+    return sorted(found)
+
+
+def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
+    """Return the facts of a block as the index has them; None if it has not.
+
+    The parent's hash, and what leaves no row of the block's own, are empty. Creations: only those of receipts.
+    """
+    text = (
+        "SELECT hash, time, tx_count, gas_used, gas_limit, base_fee, gas_cost, fees_spent FROM blocks WHERE number = ?"
+    )
+    rows = bulk.fetch(connection, text, number)
+    if not rows:
+        return None
+    block_hash, time, tx_count, *amounts = rows[0]
+    gas_used, gas_limit, base_fee, gas_cost, fees_spent = (
+        None if raw is None else unpack(bytes(raw)) for raw in amounts
+    )
+    bounds = (block_key(number), block_key(number + 1))
+    transfers = bulk.fetch(
+        connection,
+        "SELECT r.key, r.tx_index, r.log_index, r.token, r.sender, r.recipient, r.amount, t.short, t.id, c.contract"
+        " FROM transfers r JOIN tokens t ON t.key = r.token JOIN collections c ON c.number = r.token / 4294967296"
+        " WHERE r.key >= ? AND r.key < ? ORDER BY r.key",
+        *bounds,
+    )
+    creations = bulk.fetch(
+        connection,
+        "SELECT tx, position, contract, sender FROM creations WHERE tx >= ? AND tx < ? AND position = 0"
+        " AND factory IS NULL ORDER BY tx",
+        *bounds,
+    )
+    named = {key for row in transfers for key in (row[4], row[5], row[9])}
+    named |= {key for row in creations for key in (row[2], row[3])}
+    ids = _ids(connection, named)
+    txs = {tx_key_of(row[0], row[1]) for row in transfers} | {row[0] for row in creations}
+    hashes = bulk.run(connection, "SELECT key, hash FROM txs WHERE key IN {keys}", sorted(txs)) if txs else ()
+    return EvmBlockFacts(
+        number=number,
+        hash=bytes(block_hash),
+        parent_hash=b"",
+        time=time,
+        tx_count=tx_count,
+        gas_used=gas_used or 0,
+        gas_limit=gas_limit or 0,
+        base_fee=base_fee,
+        gas_cost=gas_cost,
+        fees_spent=fees_spent or 0,
+        transfers=tuple(_transfer(row, ids) for row in transfers),
+        creations=tuple(
+            Creation(tx - bounds[0], position, ids[contract], ids[sender])
+            for tx, position, contract, sender in creations
+        ),
+        tx_hashes={key - bounds[0]: bytes(raw) for key, raw in hashes},
+    )
+
+
+def _transfer(row: Sequence[Any], ids: dict[int, bytes]) -> NftTransfer:
+    key, tx_index, log_index, token, sender, recipient, amount, short, raw_id, contract = row
+    return NftTransfer(
+        position=key - block_key(height_of(key)),
+        tx_index=tx_index,
+        log_index=log_index,
+        contract=ids[contract],
+        standard=TokenStandard.ERC1155 if is_erc1155(token) else TokenStandard.ERC721,
+        token_id=_id(short, raw_id),
+        sender=ids[sender],
+        recipient=ids[recipient],
+        amount=1 if amount is None else unpack(bytes(amount)),
+    )
+
+
+def denied_contracts(connection: Connection, contracts: Iterable[bytes]) -> set[bytes]:
+    """Return those of the contracts whose candidate transfers are not of ERC-721."""
+    wanted = set(contracts)
+    text = "SELECT i.id FROM ids i JOIN interfaces f ON f.contract = i.key WHERE f.is_erc721 = 0 AND i.prefix IN {keys}"
+    return {bytes(row[0]) for row in bulk.fetch_by_prefix(connection, text, wanted)} & wanted
+
+
+def sample_tokens(connection: Connection, count: int, random: Random) -> list[SampledToken]:
+    """Draw at most `count` holdings: half of them of tokens that moved in a random block."""
+    blocks = indexed_range(connection)
+    ((low, high),) = bulk.fetch(connection, "SELECT min(owner), max(owner) FROM holdings")
+    if blocks is None or low is None:
+        return []
+    moved = (
+        "SELECT h.owner, h.token FROM transfers t JOIN holdings h ON h.token = t.token AND h.owner = t.recipient"
+        " WHERE t.key >= ? ORDER BY t.key LIMIT ?"
+    )
+    held = "SELECT owner, token FROM holdings WHERE owner >= ? ORDER BY owner, token LIMIT ?"
+    pairs = set[tuple[int, int]]()
+    for number in range(count):
+        place = block_key(random.randint(blocks.first_height, blocks.height))
+        found = bulk.fetch(connection, moved, place, _DRAWN_FROM) if number % 2 else ()
+        found = found or bulk.fetch(connection, held, random.randint(low, high), _DRAWN_FROM)
+        pairs.add(tuple(random.choice(found)))
+    rows = bulk.fetch_by_pairs(
+        connection,
+        "SELECT h.owner, h.token, h.balance, t.short, t.id, c.contract, n.collection"
+        " FROM {pairs} JOIN holdings h ON h.owner = p.a AND h.token = p.b JOIN tokens t ON t.key = h.token"
+        " JOIN collections c ON c.number = h.token / 4294967296 LEFT JOIN inconsistent n ON n.collection = c.number",
+        pairs,
+    )
+    return [*_sampled(connection, list(rows))]
+
+
+def holding(connection: Connection, token: SampledToken) -> SampledToken:
+    """Return a sampled holding as it is now: of ERC-721 with the owner, of ERC-1155 with the balance of the holder."""
+    key, marked = _token_key(connection, token)
+    if token.standard is TokenStandard.ERC721:
+        rows = bulk.fetch(connection, "SELECT holder FROM owners WHERE token = ?", key)
+        owner = _ids(connection, [row[0] for row in rows])[rows[0][0]] if rows else _ZERO
+        return replace(token, holder=owner, is_inconsistent=marked)
+    ((owner_key,),) = _keys_of(connection, token.holder)
+    rows = bulk.fetch(connection, "SELECT balance FROM holdings WHERE owner = ? AND token = ?", owner_key, key)
+    return replace(token, balance=unpack(bytes(rows[0][0])) if rows else 0, is_inconsistent=marked)
+
+
+def blocks_of_token(connection: Connection, token: SampledToken, limit: int) -> list[int]:
+    """Return the newest blocks in which a token moved. It reads every transfer."""
+    key, _ = _token_key(connection, token)
+    text = "SELECT DISTINCT key / 1048576 FROM transfers WHERE token = ? ORDER BY 1 DESC LIMIT ?"
+    return [row[0] for row in bulk.fetch(connection, text, key, limit)]
+
+
+def blocks_of_contract(connection: Connection, contract: bytes) -> list[int]:
+    """Return the blocks in which tokens of a contract moved. It reads every transfer."""
+    ((key,),) = _keys_of(connection, contract)
+    ((number,),) = bulk.fetch(connection, "SELECT number FROM collections WHERE contract = ?", key)
+    text = "SELECT DISTINCT key / 1048576 FROM transfers WHERE token >= ? AND token < ?"
+    return [row[0] for row in bulk.fetch(connection, text, first_token(number), first_token(number + 1))]
+
+
+def _token_key(connection: Connection, token: SampledToken) -> tuple[int, bool]:
+    """Return the key of a known token, and whether the events of its contract contradict each other."""
+    ((contract,),) = _keys_of(connection, token.contract)
+    ((number, marked),) = bulk.fetch(
+        connection,
+        "SELECT c.number, n.collection FROM collections c LEFT JOIN inconsistent n ON n.collection = c.number"
+        " WHERE c.contract = ?",
+        contract,
+    )
+    rows = bulk.fetch(
+        connection,
+        "SELECT t.key, t.short, t.id FROM token_ids i JOIN tokens t ON t.key = i.token"
+        " WHERE i.collection = ? AND i.short = ?",
+        number,
+        short_id(token.token_id),
+    )
+    wanted = token.standard is TokenStandard.ERC1155
+    keys = [key for key, short, raw in rows if is_erc1155(key) == wanted and _id(short, raw) == token.token_id]
+    return keys[0], marked is not None
+
+
+def _keys_of(connection: Connection, address: bytes) -> list[tuple[int]]:
+    rows = bulk.fetch_by_prefix(connection, "SELECT key, id FROM ids WHERE prefix IN {keys}", [address])
+    return [(key,) for key, raw in rows if bytes(raw) == address]
+
+
+def _id(short: int, raw: Any) -> int:
+    return short if raw is None else unpack(bytes(raw))
+
+
+def _sampled(connection: Connection, rows: Sequence[Any]) -> Iterator[SampledToken]:
+    ids = _ids(connection, {key for row in rows for key in (row[0], row[5])})
+    for owner, token, balance, short, raw_id, contract, inconsistent in rows:
+        yield SampledToken(
+            contract=ids[contract],
+            token_id=_id(short, raw_id),
+            standard=TokenStandard.ERC1155 if is_erc1155(token) else TokenStandard.ERC721,
+            holder=ids[owner],
+            balance=1 if balance is None else unpack(bytes(balance)),
+            is_inconsistent=inconsistent is not None,
+        )
+
+
+def _ids(connection: Connection, keys: Iterable[int]) -> dict[int, bytes]:
+    """Return addresses by key; the zero address has the key 0."""
+    found = {
+        row[0]: bytes(row[1])
+        for row in bulk.run(connection, "SELECT key, id FROM ids WHERE key IN {keys}", sorted(keys))
+    }
+    return {0: _ZERO, **found}

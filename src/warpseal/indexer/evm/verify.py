@@ -1,0 +1,327 @@
+"""Checks the index of an EVM chain: its rows against each other, sampled blocks and holdings against the nodes.
+
+The receipts of a sampled block must give the receiptsRoot of its header, which a node cannot invent, until Helicon on
+the C-Chain and always on L1s. If a contract does not confirm a holding that its events gave, the index is searched for
+the cause: only if no event is wrong or missing, the contract itself is, and that is no fault of the index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from random import Random
+from typing import Any, Final, TypeVar
+
+import msgspec
+from eth_hash.auto import keccak
+from sqlalchemy import Connection
+
+from warpseal.chains.evm.blocks import (
+    EvmHeader,
+    EvmReceipt,
+    MalformedBlock,
+    decode_block,
+    decode_receipt,
+    decode_receipts,
+)
+from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
+from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_account, decode_numbers, owner_of_call
+from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
+from warpseal.chains.evm.receipts_root import receipts_root
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.node import EvmNodeError
+from warpseal.history.text import account_text
+from warpseal.index.consistency import check_file
+from warpseal.index.database import translate_errors
+from warpseal.index.evm import consistency
+from warpseal.index.evm.consistency import SampledToken
+from warpseal.index.evm.database import reading_evm_index
+from warpseal.index.settings import IndexSettings
+from warpseal.indexer.evm.caller import EvmCaller, Reverted
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, Resource, rpc_call
+from warpseal.indexer.verify import MAX_ATTEMPTS, RETRY_DELAY_S, IndexFinding
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND
+from warpseal.store.access import read_snapshot
+from warpseal.store.url import StoreUrl
+
+T = TypeVar("T")
+
+_MAX_INCONSISTENCIES: Final = 100
+_NOT_HERE: Final = "no node has the block with its receipts"
+_NO_STATE: Final = "no node has the state at the height of the index, or answers"
+_BEGINS_LATER: Final = "the index begins later than the chain, so that the balance is not known"
+_WRONG_EVENTS: Final = "the events of the contract contradict each other"
+_EVENTS: Final = [
+    "0x" + keccak(signature).hex()
+    for signature in (
+        b"Transfer(address,address,uint256)",
+        b"ConsecutiveTransfer(uint256,uint256,address,address)",
+        b"TransferSingle(address,address,address,uint256,uint256)",
+        b"TransferBatch(address,address,address,uint256[],uint256[])",
+    )
+]
+# Blocks of one search for events, searches, and blocks that are compared then.
+_SEARCHED_BLOCKS: Final = 2_000
+_MAX_SEARCHES: Final = 100
+_MAX_COMPARED: Final = 200
+_COMPARED: Final = (
+    "hash", "time", "tx_count", "gas_used", "gas_limit", "base_fee", "gas_cost", "fees_spent", "transfers",
+    "creations", "tx_hashes",
+)  # fmt: skip
+
+
+class _Log(msgspec.Struct, rename="camel"):
+    block_number: str
+    topics: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _FetchedBlock:
+    """A block of a node. facts: without candidate transfers of contracts that deny being ERC-721."""
+
+    header: EvmHeader
+    receipts: Sequence[EvmReceipt]
+    facts: EvmBlockFacts
+
+
+class EvmIndexVerifier:
+    """Verifies the index of one chain, which the indexer may be writing meanwhile. Used once, from one event loop.
+
+    name: of the chain, in front of every subject. rules: see BlockRules.
+    """
+
+    def __init__(self, name: str, nodes: ChainNodes, rules: BlockRules, url: StoreUrl, settings: IndexSettings) -> None:
+        self._name = name
+        self._nodes = nodes
+        self._rules = rules
+        self._caller = EvmCaller(nodes)
+        self._engine = reading_evm_index(url, settings)
+
+    async def run(self, count: int, seed: int | None = None) -> tuple[IndexFinding, ...]:
+        """Return the result of every check. count: of sampled blocks, and of sampled holdings.
+
+        Raises StoreDown, IndexDamaged.
+        """
+        random = Random(seed)
+        try:
+            await self._read(check_file)
+            found = await self._read(
+                lambda connection: list(islice(consistency.find_inconsistencies(connection), _MAX_INCONSISTENCIES))
+            )
+            if found:
+                # Whatever else is wrong follows from them, or cannot be read.
+                return tuple(self._finding(row.subject, row.reason) for row in found)
+            findings = [self._finding("the rows of the index against each other")]
+            blocks = await self._read(partial(consistency.sample_blocks, count=count, random=random))
+            tokens = await self._read(partial(consistency.sample_tokens, count=count, random=random))
+            for number in blocks:
+                findings.append(await self._verify_block(number))
+            for token in tokens:
+                findings.append(await self._verify_token(token))
+            return tuple(findings)
+        finally:
+            self._engine.dispose()
+
+    def _finding(self, subject: str, fault: str = "", **fields: Any) -> IndexFinding:
+        return IndexFinding(f"{self._name}: {subject}", fault, **fields)
+
+    async def _verify_block(self, number: int) -> IndexFinding:
+        fault = await self._block_fault(number)
+        if fault is None:
+            return self._finding(f"block {number}", is_compared=False, reason=_NOT_HERE)
+        return self._finding(f"block {number}", fault)
+
+    async def _block_fault(self, number: int) -> str | None:
+        """Return how the rows of a block differ from what nodes have, "" if they do not; None if no node has it."""
+        stored = await self._read(partial(consistency.stored_block, number=number))
+        if stored is None:
+            return "it is not in the index"
+        fault: str | None = None
+        try:
+            nodes = await self._nodes.candidates(Resource.RECEIPTS, number)
+        except NodeUnavailable:
+            nodes = []
+        for node in nodes:
+            block = await self._fetch(node, number)
+            if block is None:
+                continue
+            fault = await self._difference(stored, block)
+            if not fault:
+                return ""
+        return fault
+
+    async def _difference(self, stored: EvmBlockFacts, block: _FetchedBlock) -> str:
+        for name in _COMPARED:
+            ours, theirs = getattr(stored, name), getattr(block.facts, name)
+            if ours != theirs:
+                return f"{name}: the index has {_text(ours)}, the node {_text(theirs)}"
+        if self._rules.is_executed_first(stored.time):
+            root = await asyncio.to_thread(receipts_root, block.receipts)
+            if root.hex() != block.header.receipts_root.removeprefix("0x").lower():
+                return "the receipts of the node do not give the receiptsRoot of the block"
+        return ""
+
+    async def _fetch(self, node: ChainNode, number: int) -> _FetchedBlock | None:
+        """Return a block of a node; None if it does not have it, or contradicts itself."""
+        try:
+            header = decode_block(await self._call(node, "eth_getBlockByNumber", hex(number), False))
+            receipts = None if header is None else await self._receipts(node, number, header)
+            if header is None or receipts is None:
+                return None
+            facts = block_facts(header, receipts, self._rules)
+        except (EvmNodeError, MalformedBlock, BlockContradiction):
+            return None
+        candidates = [transfer.contract for transfer in facts.transfers if transfer.is_candidate]
+        denied = await self._read(partial(consistency.denied_contracts, contracts=candidates)) if candidates else set()
+        return _FetchedBlock(header, receipts, _as_stored(facts, denied))
+
+    async def _receipts(self, node: ChainNode, number: int, header: EvmHeader) -> Sequence[EvmReceipt] | None:
+        if not header.transactions:
+            return ()
+        (response,) = await node.call([rpc_call("eth_getBlockReceipts", hex(number))])
+        if response.result is not None:
+            return decode_receipts(bytes(response.result))
+        if response.error is None or response.error.code != METHOD_NOT_FOUND:
+            return None
+        calls = [rpc_call("eth_getTransactionReceipt", tx_hash) for tx_hash in header.transactions]
+        results = [answer.result for answer in await node.call(calls)]
+        found = [None if result is None else decode_receipt(bytes(result)) for result in results]
+        receipts = [receipt for receipt in found if receipt is not None]
+        return receipts if len(receipts) == len(found) else None
+
+    async def _call(self, node: ChainNode, method: str, *params: Any) -> bytes:
+        """Return the JSON of a result, `null` for an error."""
+        (response,) = await node.call([rpc_call(method, *params)])
+        return b"null" if response.result is None else bytes(response.result)
+
+    async def _verify_token(self, token: SampledToken) -> IndexFinding:
+        """Compare a holding with what its contract says at the height of the index."""
+        subject = (
+            f"{token.standard} token {token.token_id} of {account_text(token.contract)}"
+            f" held by {account_text(token.holder)}"
+        )
+        blocks = await self._read(consistency.indexed_range)
+        assert blocks is not None
+        if token.standard is TokenStandard.ERC1155 and not blocks.is_complete:
+            return self._finding(subject, is_compared=False, reason=_BEGINS_LATER)
+        for attempt in range(MAX_ATTEMPTS):
+            await asyncio.sleep(RETRY_DELAY_S if attempt else 0)
+            blocks = await self._read(consistency.indexed_range)
+            current = await self._read(partial(consistency.holding, token=token))
+            assert blocks is not None
+            difference = await self._token_difference(current, blocks.height)
+            if difference is not None:
+                return await self._explain(subject, current, difference, blocks.first_height, blocks.height)
+        return self._finding(subject, is_compared=False, reason=_NO_STATE)
+
+    async def _token_difference(self, token: SampledToken, height: int) -> str | None:
+        """Return how the contract contradicts a holding after block `height`, "" if not; None if no node says it."""
+        before = await self._head()
+        if token.standard is TokenStandard.ERC721:
+            call = owner_of_call(token.token_id)
+        else:
+            call = balance_of_batch_call([token.holder], [token.token_id])
+        result = await self._caller.call(token.contract, call, height)
+        # A node without the state of the height answers from its last block, which is another state unless it is
+        # the same block.
+        lacking = any(node.lacks(Resource.STATE, height) for node in self._nodes.nodes)
+        if result is None or (lacking and not before == await self._head() == height):
+            return None
+        if isinstance(result, Reverted):
+            return f"the contract does not answer: {result.fault.value}"
+        if token.standard is TokenStandard.ERC721:
+            owner = decode_account(result)
+            if owner is None:
+                return "ownerOf returned no address"
+            return "" if owner == token.holder else f"the contract says that {account_text(owner)} owns it"
+        balances = decode_numbers(result, 1)
+        if balances is None:
+            return "balanceOfBatch returned no balance"
+        return "" if balances[0] == token.balance else f"the index has {token.balance}, the contract {balances[0]}"
+
+    async def _head(self) -> int | None:
+        try:
+            return (await self._nodes.heads())[0]
+        except NodeUnavailable:
+            return None
+
+    async def _explain(
+        self, subject: str, token: SampledToken, difference: str, first: int, height: int
+    ) -> IndexFinding:
+        if not difference:
+            return self._finding(subject)
+        if token.is_inconsistent:
+            return self._finding(subject, remark=f"{difference}; {_WRONG_EVENTS}")
+        numbers = await self._read(partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED))
+        known = set(await self._read(partial(consistency.blocks_of_contract, contract=token.contract)))
+        logged, searched = await self._blocks_with_events(token.contract, first, height)
+        for number in dict.fromkeys((*numbers, *sorted(logged - known, reverse=True)[:_MAX_COMPARED])):
+            fault = await self._block_fault(number)
+            if fault:
+                return self._finding(subject, f"{difference}; block {number}: {fault}")
+        reason = f"its events since block {searched} say otherwise, and the index has all of them"
+        return self._finding(subject, remark=f"{difference}; {reason}")
+
+    async def _blocks_with_events(self, contract: bytes, first: int, height: int) -> tuple[set[int], int]:
+        """Search for NFT events of a contract, the newest blocks first; return their blocks, and the lowest searched.
+
+        It ends early at a node that does not answer, and after a number of searches.
+        """
+        found: set[int] = set()
+        low = height + 1
+        for _ in range(_MAX_SEARCHES):
+            if low <= first:
+                break
+            begin = max(first, low - _SEARCHED_BLOCKS)
+            span = {
+                "address": "0x" + contract.hex(),
+                "fromBlock": hex(begin),
+                "toBlock": hex(low - 1),
+                "topics": [_EVENTS],
+            }
+            logs = await self._search(span)
+            if logs is None:
+                break
+            # Three topics are of an ERC-20 transfer.
+            found.update(
+                int(log.block_number, 16) for log in logs if len(log.topics) != 3 or log.topics[0] != _EVENTS[0]
+            )
+            low = begin
+        return found, low
+
+    async def _search(self, span: dict[str, Any]) -> list[_Log] | None:
+        try:
+            node = (await self._nodes.candidates())[0]
+            found: list[_Log] | None = msgspec.json.decode(
+                await self._call(node, "eth_getLogs", span), type=list[_Log] | None
+            )
+            return found
+        except (NodeUnavailable, EvmNodeError, msgspec.MsgspecError, ValueError):
+            return None
+
+    async def _read(self, query: Callable[[Connection], T]) -> T:
+        return await asyncio.to_thread(self._query, query)
+
+    def _query(self, query: Callable[[Connection], T]) -> T:
+        with translate_errors(self._engine), self._engine.connect() as connection, read_snapshot(connection):
+            return query(connection)
+
+
+def _as_stored(facts: EvmBlockFacts, denied: set[bytes]) -> EvmBlockFacts:
+    """Return facts as `stored_block` returns them: without denied candidates, and only with what has rows."""
+    transfers = tuple(
+        msgspec.structs.replace(transfer, is_candidate=False)
+        for transfer in facts.transfers
+        if not (transfer.is_candidate and transfer.contract in denied)
+    )
+    named = {transfer.tx_index for transfer in transfers} | {creation.tx_index for creation in facts.creations}
+    hashes = {index: facts.tx_hashes[index] for index in named}
+    return msgspec.structs.replace(facts, transfers=transfers, tx_hashes=hashes)
+
+
+def _text(value: object) -> str:
+    text = "0x" + value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 200 else text[:200] + "…"

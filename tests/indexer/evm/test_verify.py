@@ -1,0 +1,243 @@
+"""`index verify` of an EVM chain: an index is found right, a damaged row wrong, and a wrong contract is no fault."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.indexer.evm_chains import (
+    ZERO,
+    MadeUpChain,
+    ServedChain,
+    Tx,
+    dense_blocks,
+    erc721_transfer,
+    erc1155_transfer,
+    nft_blocks,
+    recorded_chain,
+)
+from tests.indexer.evm.nft_state import NftState
+from tests.indexer.evm_node import EvmReplayNode, serving_evm
+from warpseal.chains.evm.blocks import decode_block, decode_receipts
+from warpseal.chains.evm.checks import BlockRules, block_facts
+from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.evm_rpc.node import open_sessions
+from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.index.evm.database import evm_index_url, writing_evm_index
+from warpseal.index.evm.records import EvmChainIdentity
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.index.settings import IndexSettings
+from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.indexer.evm import verify as evm_verify
+from warpseal.indexer.evm.verify import EvmIndexVerifier
+from warpseal.indexer.verify import IndexFinding
+from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+
+SETTINGS = IndexSettings()
+HELICON = BlockRules(asynchronous_from=0)
+L1 = BlockRules()
+ROWS = "chain: the rows of the index against each other"
+
+
+def facts_of(chain: ServedChain, rules: BlockRules = L1) -> list[EvmBlockFacts]:
+    """Return the facts of all blocks of a chain."""
+    found = []
+    for raw, raw_receipts in zip(chain.headers, chain.receipts, strict=True):
+        header, receipts = decode_block(raw), decode_receipts(raw_receipts)
+        assert header is not None
+        assert receipts is not None
+        found.append(block_facts(header, receipts, rules))
+    return found
+
+
+def write_index(folder: Path, chain: ServedChain, rules: BlockRules = L1, first: int = 0) -> Path:
+    """Write the index of a chain from a height on; return its file."""
+    url = evm_index_url(SETTINGS, folder, chain.blockchain_id)
+    writer = EvmIndexWriter(writing_evm_index(url, SETTINGS, chain.blockchain_id), SETTINGS)
+    facts = facts_of(chain, rules)[first:]
+    writer.start(EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first))
+    writer.begin(first, facts[0].parent_hash)
+    candidates = writer.candidates(facts)
+    writer.set_interfaces(dict.fromkeys(candidates, False))
+    for start in range(0, len(facts), 7):
+        writer.write(facts[start : start + 7])
+    writer.close()
+    assert url.path is not None
+    return url.path
+
+
+@asynccontextmanager
+async def verifying(folder: Path, node: EvmReplayNode, rules: BlockRules = L1) -> AsyncIterator[EvmIndexVerifier]:
+    """Serve a node, and yield the verifier of its chain."""
+    chain_id = node.chain.blockchain_id
+    async with serving_evm(node), open_sessions(EvmRpcSettings()) as sessions:
+        entry = EvmChain(chain_id, rpc=(NodeEndpoint(node.url),), index=EvmIndexing())
+        nodes = ChainNodes(entry, sessions, EvmRpcSettings())
+        yield EvmIndexVerifier("chain", nodes, rules, evm_index_url(SETTINGS, folder, chain_id), SETTINGS)
+
+
+async def verify(folder: Path, node: EvmReplayNode, rules: BlockRules = L1, count: int = 40) -> dict[str, IndexFinding]:
+    """Verify the index of a folder against a node; return the findings by subject."""
+    async with verifying(folder, node, rules) as verifier:
+        return {finding.subject: finding for finding in await verifier.run(count, seed=1)}
+
+
+@pytest.mark.parametrize("chain", ["c-chain", "l1-0", "l1-1"])
+@pytest.mark.parametrize("network", ["localnet", "helicon"])
+async def test_the_index_of_a_recorded_chain_is_right(tmp_path: Path, network: str, chain: str) -> None:
+    served = recorded_chain(network, chain)
+    rules = HELICON if (network, chain) == ("helicon", "c-chain") else L1
+    write_index(tmp_path, served, rules)
+    found = await verify(tmp_path, EvmReplayNode(served), rules)
+    assert [finding for finding in found.values() if finding.fault or not finding.is_compared] == []
+    assert {f"chain: block {number}" for number in range(served.tip + 1)} & found.keys()
+
+
+@pytest.fixture(scope="module")
+def nfts() -> ServedChain:
+    """Return a chain of NFT transfers, with the receiptsRoot of each block."""
+    return nft_blocks(30, seed=3, txs=12, has_roots=True)
+
+
+async def test_owners_and_balances_equal_those_of_the_contracts(tmp_path: Path, nfts: ServedChain) -> None:
+    write_index(tmp_path, nfts)
+    found = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call))
+    assert [finding for finding in found.values() if finding.fault or finding.remark or not finding.is_compared] == []
+    for standard in ("ERC-721", "ERC-1155"):
+        assert any(subject.startswith(f"chain: {standard} token") for subject in found)
+
+
+DAMAGES = {
+    "an owner": "UPDATE owners SET holder = holder + 1 WHERE token & 1 = 0 AND token = (SELECT max(token) FROM owners WHERE token & 1 = 0)",
+    "a holder": "UPDATE holdings SET owner = owner + 1000 WHERE (owner, token) = (SELECT owner, token FROM holdings LIMIT 1)",
+    "a lost holding": "DELETE FROM holdings WHERE (owner, token) = (SELECT owner, token FROM holdings LIMIT 1)",
+    "a balance": "UPDATE holdings SET balance = x'7fff' WHERE (owner, token) = (SELECT owner, token FROM holdings WHERE balance IS NOT NULL LIMIT 1)",
+    "a number of holders": "UPDATE owners SET holder = holder + 1 WHERE token = (SELECT max(token) FROM owners WHERE token & 1 = 1)",
+    "a holding of nothing": "INSERT INTO holdings VALUES (1, 999999999999, NULL)",
+    "a contradiction": "INSERT INTO inconsistent VALUES (1)",
+    "a transfer's recipient": "UPDATE transfers SET recipient = 1 WHERE key = (SELECT max(key) FROM transfers WHERE recipient > 1)",
+    "a lost transfer": "DELETE FROM transfers WHERE key = (SELECT min(key) FROM transfers)",
+    "a transfer of an address": "DELETE FROM address_transfers WHERE transfer = (SELECT max(transfer) FROM address_transfers)",
+    "a directory of transfers": "DELETE FROM address_partitions WHERE address = (SELECT max(address) FROM address_partitions)",
+    "a transfer's address": "UPDATE transfers SET sender = 77777777 WHERE key = (SELECT max(key) FROM transfers)",
+    "a transaction": "DELETE FROM txs WHERE key = (SELECT max(key) FROM txs)",
+    "a token's id": "UPDATE token_ids SET short = short + 1000 WHERE token = (SELECT max(token) FROM token_ids)",
+    "a lost token": "DELETE FROM tokens WHERE key = (SELECT max(key) FROM tokens)",
+    "a lost block": "DELETE FROM blocks WHERE number = 9",
+    "a number of transactions": "UPDATE blocks SET tx_count = tx_count + 1 WHERE number = 9",
+    "a block's hash": "UPDATE blocks SET hash = zeroblob(32) WHERE number = 9",
+    "a way to a block": "UPDATE block_hashes SET prefix = prefix + 1 WHERE block = 9",
+    "a checkpoint": "UPDATE chain SET height = height - 1",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_row_is_found_without_a_node(tmp_path: Path, nfts: ServedChain, damage: str) -> None:
+    file = write_index(tmp_path, nfts)
+    _change(file, DAMAGES[damage])
+    found = await verify(tmp_path, EvmReplayNode(nfts, is_down=True), count=1)
+    assert [finding.fault for finding in found.values() if finding.fault]
+    assert ROWS not in found
+
+
+FACTS = {
+    "gas_used": "UPDATE blocks SET gas_used = x'01' WHERE number = 4",
+    "fees_spent": "UPDATE blocks SET fees_spent = x'01' WHERE number = 4",
+    "base_fee": "UPDATE blocks SET base_fee = NULL WHERE number = 4",
+    "time": "UPDATE blocks SET time = time + 1 WHERE number = 4",
+    "transfers": "UPDATE transfers SET log_index = log_index + 1 WHERE key / 1048576 = 4",
+    "tx_hashes": "UPDATE txs SET hash = zeroblob(32) WHERE key = 4 * 1048576",
+}
+
+
+@pytest.mark.parametrize("damage", FACTS)
+async def test_a_fact_that_differs_from_the_node_is_wrong(tmp_path: Path, nfts: ServedChain, damage: str) -> None:
+    file = write_index(tmp_path, nfts)
+    _change(file, FACTS[damage])
+    found = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call), count=200)
+    assert {subject: finding.fault.partition(":")[0] for subject, finding in found.items() if finding.fault} == {
+        "chain: block 4": damage
+    }
+
+
+async def test_receipts_that_do_not_give_the_receipts_root_are_wrong(tmp_path: Path) -> None:
+    rootless = dense_blocks(4, txs=3)
+    write_index(tmp_path, rootless)
+    found = await verify(tmp_path, EvmReplayNode(rootless), count=30)
+    assert "receiptsRoot" in found["chain: block 2"].fault
+    # Headers of the C-Chain after Helicon have another root.
+    found = await verify(tmp_path, EvmReplayNode(rootless), HELICON, count=30)
+    assert found["chain: block 2"].fault == ""
+
+
+async def test_a_contract_with_wrong_events_is_reported_and_is_no_fault(tmp_path: Path) -> None:
+    made = MadeUpChain(7)
+    honest, silent, twice = made.address("honest"), made.address("silent"), made.address("twice")
+    ann, bob = made.address("ann"), made.address("bob")
+    made.add([Tx(ann, honest, [erc721_transfer(contract, ZERO, ann, 5) for contract in (honest, silent)])])
+    made.add([Tx(ann, twice, [erc721_transfer(twice, bob, ann, 5), erc1155_transfer(twice, bob, ann, 6, 9)])])
+    write_index(tmp_path, made.chain)
+    state = NftState(made.chain)
+    # It moved the token without an event.
+    state.owners[silent, 5] = bob
+    state.owners[twice, 5] = bob
+    state.balances[twice, 6, ann] = 0
+    node = EvmReplayNode(made.chain, call=state.call, answers={"eth_getLogs": []})
+    found = await verify(tmp_path, node, count=60)
+    assert [finding for finding in found.values() if finding.fault or not finding.is_compared] == []
+    remarks = {subject.split(" held")[0]: finding.remark for subject, finding in found.items() if finding.remark}
+    assert len(remarks) == 3
+    assert sum("contradict each other" in remark for remark in remarks.values()) == 2
+    assert sum("the index has all of them" in remark for remark in remarks.values()) == 1
+
+
+async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tmp_path: Path) -> None:
+    made = MadeUpChain(8)
+    contract, ann, bob = made.address("contract"), made.address("ann"), made.address("bob")
+    made.add([Tx(ann, contract, [erc721_transfer(contract, ZERO, ann, 5)])])
+    made.add([Tx(ann, contract, [erc721_transfer(contract, ann, bob, 5)])])
+    state = NftState(made.chain)
+    file = write_index(tmp_path, made.chain)
+    # As if the last transfer had never been seen.
+    _change(
+        file,
+        "DELETE FROM transfers WHERE key / 1048576 = 2",
+        "UPDATE owners SET holder = (SELECT recipient FROM transfers)",
+        "UPDATE holdings SET owner = (SELECT recipient FROM transfers)",
+    )
+    logs = [{"blockNumber": "0x2", "topics": ["0x", "0x", "0x", "0x"]}]
+    node = EvmReplayNode(made.chain, call=state.call, answers={"eth_getLogs": logs})
+    async with verifying(tmp_path, node) as verifier:
+        found = {finding.subject: finding for finding in await verifier.run(1, seed=2)}
+    assert found[ROWS].fault == ""
+    (fault,) = [finding.fault for subject, finding in found.items() if " held by " in subject]
+    assert "block 2: transfers" in fault
+
+
+async def test_nothing_is_compared_with_a_node_at_another_height_without_the_state(
+    tmp_path: Path, nfts: ServedChain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evm_verify, "RETRY_DELAY_S", 0.001)
+    write_index(tmp_path, nfts)
+    made = EvmReplayNode(nfts, is_down=True)
+    found = await verify(tmp_path, made, count=8)
+    assert [subject for subject, finding in found.items() if finding.is_compared] == [ROWS]
+
+
+async def test_an_index_that_begins_later_is_right(tmp_path: Path, nfts: ServedChain) -> None:
+    write_index(tmp_path, nfts, first=12)
+    found = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call), count=30)
+    assert [finding for finding in found.values() if finding.fault] == []
+    unknown = [subject for subject, finding in found.items() if not finding.is_compared]
+    assert unknown
+    assert all(subject.startswith("chain: ERC-1155 token") for subject in unknown)
+
+
+def _change(file: Path, *statements: str) -> None:
+    with sqlite3.connect(file) as database:
+        for statement in statements:
+            assert database.execute(statement).rowcount > 0
