@@ -11,7 +11,6 @@ import pytest
 from warpseal.api.data.settings import Compat, origin
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, find_service_addresses, load
-from warpseal.node.endpoint import EvmChainInfo, EvmIndexing, MetadataMode, NativeToken, TraceMode
 from warpseal.runtime.settings import InvalidSetting, choice, list_of
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
@@ -336,58 +335,6 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     assert shown == [{"blockchain-id": chain, "rpc": ["https://gateway.example:443", "http://127.0.0.1:9650"]}]
     assert "secret" not in repr(config.node.evm_chains)
     assert "key-1234" not in repr(config.node.evm_chains)
-
-
-def test_an_evm_chain_is_indexed_by_one_word_or_by_an_object(tmp_path: Path) -> None:
-    ids = ["vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj", "0x" + "01" * 32, "0x" + "02" * 32, "0x" + "03" * 32]
-    index = [None, True, {"from": 7, "traces": "off", "metadata": "all", "calls-per-second": 5}, False]
-    entries = [
-        {"blockchain-id": chain, "rpc": ["http://127.0.0.1:1"], **({} if value is None else {"index": value})}
-        for chain, value in zip(ids, index, strict=True)
-    ]
-    config = load(write(tmp_path, {**LEAST, "evm-chains": entries}), {}, {}).config
-    assert [chain.index for chain in config.node.evm_chains] == [
-        None,
-        EvmIndexing(),
-        EvmIndexing(7, TraceMode.OFF, MetadataMode.ALL, 5),
-        None,
-    ]
-    wrong = {"from": -1, "traces": "on", "metadata": 1, "calls-per-second": 0, "to": 1}
-    faults = faults_of(tmp_path, {**LEAST, "evm-chains": [{**entries[0], "index": wrong}]})
-    assert [fault.split(":")[0].removeprefix("evm-chains[0].index.") for fault in faults] == [
-        "to",
-        "from",
-        "traces",
-        "metadata",
-        "calls-per-second",
-    ]
-
-
-def test_the_fields_of_a_chain_are_given_in_the_spelling_of_the_data_api_or_of_the_file(tmp_path: Path) -> None:
-    multicall = "0xcA11bde05977b3631167028862bE2a173976CA11"
-    camel = {
-        "chainName": "Harbour",
-        "rpcUrl": "https://rpc.example",
-        "isTestnet": False,
-        "networkToken": {"symbol": "HBR", "logoUri": "https://logo.example"},
-        "utilityAddresses": {"multicall": multicall},
-    }
-    kebab = {
-        "chain-name": "Harbour",
-        "rpc-url": "https://rpc.example",
-        "is-testnet": False,
-        "network-token": {"symbol": "HBR", "logo-uri": "https://logo.example"},
-        "utility-addresses": {"multicall": multicall},
-    }
-    chain = {"blockchain-id": "0x" + "01" * 32, "rpc": ["http://127.0.0.1:1"]}
-    for info in (camel, kebab):
-        config = load(write(tmp_path, {**LEAST, "evm-chains": [{**chain, "info": info}]}), {}, {}).config
-        token = NativeToken(symbol="HBR", logo_uri="https://logo.example")
-        assert config.node.evm_chains[0].info == EvmChainInfo(
-            "Harbour", rpc_url="https://rpc.example", is_testnet=False, multicall=multicall, network_token=token
-        )
-    faults = faults_of(tmp_path, {**LEAST, "evm-chains": [{**chain, "info": {"chainname": "x", "wsUrl": "http://x"}}]})
-    assert [fault.split(":")[0] for fault in faults] == ["evm-chains[0].info.chainname", "evm-chains[0].info.ws-url"]
 
 
 def test_errors_in_evm_chains_are_reported_without_their_urls(tmp_path: Path) -> None:

@@ -1,0 +1,136 @@
+"""The index process in front of hostile nodes: its memory stays bounded, and a chain with an honest node is indexed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from tests.eventually import until
+from tests.indexer.evm.indexing import rows
+from tests.indexer.evm_chains import (
+    TRANSFER_BATCH,
+    Log,
+    MadeUpChain,
+    ServedChain,
+    Tx,
+    nft_blocks,
+    transfer_blocks,
+    word,
+)
+from tests.indexer.evm_node import EvmReplayNode, serving_evm
+from tests.indexer.replay import ReplayNode, serving
+from tests.integration.process import start_command
+from warpseal.runtime.settings import MEBIBYTE
+from warpseal.warp.ids import id_text
+
+# A process without chains has about 100 MiB.
+MAX_RESIDENT: Final = 400 * MEBIBYTE
+Respond = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
+
+
+async def send_bomb(request: web.Request, body: bytes) -> web.StreamResponse:
+    """Send a gigabyte of zeros, compressed to one megabyte."""
+    packer = zlib.compressobj(wbits=31)
+    packed = b"".join(packer.compress(bytes(MEBIBYTE)) for _ in range(1_024)) + packer.flush()
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    return web.Response(body=packed, headers=headers)
+
+
+async def drip(request: web.Request, body: bytes) -> web.StreamResponse:
+    """Send a space now and then."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.2)
+
+
+async def nest(request: web.Request, body: bytes) -> web.StreamResponse:
+    """Send a result that is nested five million times."""
+    return web.Response(body=b'{"jsonrpc":"2.0","id":0,"result":' + b"[" * 5_000_000, content_type="application/json")
+
+
+async def send_strangers(request: web.Request, body: bytes) -> web.StreamResponse:
+    """Send a million responses that nothing asked for."""
+    strangers = b",".join([b'{"jsonrpc":"2.0","id":%d,"result":null}' % (10**9 + number) for number in range(200_000)])
+    return web.Response(body=b"[" + strangers + b"]", content_type="application/json")
+
+
+def spoiled_after_identity(node: EvmReplayNode, respond: Respond) -> Respond:
+    """Answer the first calls, which identify the chain, and spoil all that ask for blocks."""
+
+    async def choose(request: web.Request, body: bytes) -> web.StreamResponse:
+        if b"eth_getBlockByNumber" in body and b'"0x0"' not in body:
+            return await respond(request, body)
+        return web.Response(body=node.answer(body), content_type="application/json")
+
+    return choose
+
+
+def log_bombs() -> ServedChain:
+    """Return a chain with logs that claim to be huge batches, and one whose data has 8 MiB."""
+    made = MadeUpChain(21, has_roots=False)
+    sender, contract = made.address("sender"), made.address("contract")
+    topics = (TRANSFER_BATCH, word(sender), word(sender), word(sender))
+    claims = [word(64) + word(64) + word(2**255 + number) for number in range(500)]
+    made.add([Tx(sender, contract, [Log(contract, topics, data) for data in claims])])
+    made.add([Tx(sender, contract, [Log(contract, topics, bytes(8 * MEBIBYTE))])])
+    return made.chain
+
+
+async def test_hostile_nodes_cost_bounded_memory_and_delay_no_other_chain(tmp_path: Path) -> None:
+    honest, bombs = nft_blocks(40, seed=3, txs=5), log_bombs()
+    spoilers: list[Respond] = [send_bomb, drip, nest, send_strangers]
+    hostile = [EvmReplayNode(transfer_blocks(5, seed, has_roots=False)) for seed in range(30, 30 + len(spoilers) + 1)]
+    for node, respond in zip(hostile, spoilers, strict=False):
+        node.respond = spoiled_after_identity(node, respond)
+    hostile[-1].is_endless = True
+    nodes = [*hostile, EvmReplayNode(bombs), EvmReplayNode(honest)]
+    async with AsyncExitStack() as stack:
+        p_chain = ReplayNode()
+        await stack.enter_async_context(serving(p_chain))
+        await stack.enter_async_context(serving_evm(*nodes))
+        chains = [
+            {
+                "blockchain-id": id_text(node.chain.blockchain_id),
+                "rpc": [node.url],
+                "index": {"traces": "off", "metadata": "off"},
+            }
+            for node in nodes
+        ]
+        own = {"evm-chains": chains, "data-dir": str(tmp_path / "data"), "index-low-priority": False}
+        config = tmp_path / "config.json"
+        config.write_text(json.dumps({"p-chain-api": p_chain.url, "info-api": p_chain.url, **own}))
+        process = await stack.enter_async_context(start_command("index", "run", "--config", config))
+        assert (await process.read_line()).startswith("warpseal is indexing")
+        folder = tmp_path / "data" / "88888"
+
+        def heights() -> list[int]:
+            found = [rows(folder, chain, "SELECT height FROM chain") for chain in (honest, bombs)]
+            return [int(listed[0][0]) if listed else -1 for listed in found]
+
+        await until(lambda: _exists(folder, honest) and _exists(folder, bombs))
+        await until(lambda: heights() == [honest.tip, bombs.tip])
+        # Each hostile node has answered at least twice.
+        await until(lambda: all(sum(node.asked.values()) > 1 or node.is_endless for node in hostile))
+        assert rows(folder, bombs, "SELECT unknown_logs FROM chain") == [(501,)]
+        assert _peak_bytes(process.pid) < MAX_RESIDENT
+        process.terminate()
+        assert await process.ended() == 0
+
+
+def _exists(folder: Path, chain: ServedChain) -> bool:
+    return (folder / "evm" / f"{id_text(chain.blockchain_id)}.db").exists()
+
+
+def _peak_bytes(pid: int) -> int:
+    """Return the most memory that a process has had."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in status if line.startswith("VmHWM"))) * 1_024
