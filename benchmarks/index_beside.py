@@ -10,7 +10,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -48,6 +48,15 @@ class Side:
     took_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """A backfill that starts and stops with POSTs to these URLs. height: returns how far it is."""
+
+    start_url: str
+    stop_url: str
+    height: Callable[[Daemon], Awaitable[int]]
+
+
 def run(quick: bool) -> Report:
     """Sign and store a message; then post and get, with and without a running backfill."""
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
@@ -65,12 +74,14 @@ async def _measure(folder: Path, *, quick: bool) -> Report:
             await get(subject, path)
         arguments = ["--behind", network.facts["nodeUri"], "--blocks", str(blocks)]
         with running(arguments, folder / "front.log", module="benchmarks.index_front") as front:
+            gate = front.ready_line + "/bench/gate/"
+            backfill = Backfill(gate + "open", gate + "shut", _indexed_height)
             async with daemon(in_front(network, front.ready_line), _indexing(folder)) as subject:
                 await subject.connected()
                 messages = iter(network.messages(subnet_id))
-                idle, beside = await _windows(subject, front.ready_line, path, messages, requests)
+                idle, beside = await run_windows(subject, backfill, path, messages, requests)
         faults = network.faults()
-    return Report("index_beside", quick, _figures(idle, beside, faults), NOTES)
+    return Report("index_beside", quick, (*side_figures(idle, beside, faults),), NOTES)
 
 
 NOTES = (
@@ -94,30 +105,35 @@ def _indexing(folder: Path) -> Start:
     return Start(folder / "daemon", flags=flags)
 
 
-async def _windows(subject: Daemon, front: str, path: str, messages: Iterator[str], requests: int) -> tuple[Side, Side]:
+async def run_windows(
+    subject: Daemon, backfill: Backfill, path: str, messages: Iterator[str], requests: int
+) -> tuple[Side, Side]:
+    """Measure windows of `requests` POSTs and GETs without and with the backfill, in turns. path: of the GET."""
     idle, beside = Side(), Side()
     # A warm-up, after which the index has its first blocks.
-    async with _gate(subject, front):
-        await _window(subject, Side(), path, messages, requests)
+    async with _backfilling(subject, backfill):
+        await _window(subject, Side(), backfill, path, messages, requests)
     for _ in range(PAIRS):
-        await _window(subject, idle, path, messages, requests)
-        async with _gate(subject, front):
-            await _window(subject, beside, path, messages, requests)
+        await _window(subject, idle, backfill, path, messages, requests)
+        async with _backfilling(subject, backfill):
+            await _window(subject, beside, backfill, path, messages, requests)
     return idle, beside
 
 
 @asynccontextmanager
-async def _gate(subject: Daemon, front: str) -> Any:
+async def _backfilling(subject: Daemon, backfill: Backfill) -> Any:
     """Serve blocks during the `async with` block, then wait until the index does not grow."""
-    async with subject.http.post(front + "/bench/gate/open"):
+    async with subject.http.post(backfill.start_url):
         await asyncio.sleep(SETTLE_S)
     yield
-    async with subject.http.post(front + "/bench/gate/shut"):
-        await _until_idle(subject)
+    async with subject.http.post(backfill.stop_url):
+        await _until_idle(subject, backfill)
 
 
-async def _window(subject: Daemon, side: Side, path: str, messages: Iterator[str], requests: int) -> None:
-    began, first = time.perf_counter(), await _height(subject)
+async def _window(
+    subject: Daemon, side: Side, backfill: Backfill, path: str, messages: Iterator[str], requests: int
+) -> None:
+    began, first = time.perf_counter(), await backfill.height(subject)
     for message in islice(messages, requests):
         side.post_s.append(await subject.timed(message))
         await asyncio.sleep(PAUSE_S)
@@ -126,24 +142,25 @@ async def _window(subject: Daemon, side: Side, path: str, messages: Iterator[str
         side.get_s.append(time.perf_counter() - asked)
         await asyncio.sleep(PAUSE_S)
     side.took_s += time.perf_counter() - began
-    side.blocks += await _height(subject) - first
+    side.blocks += await backfill.height(subject) - first
 
 
-async def _until_idle(subject: Daemon) -> None:
+async def _until_idle(subject: Daemon, backfill: Backfill) -> None:
     """Wait until all blocks in flight are written."""
     before = -1
-    while (now := await _height(subject)) != before:
+    while (now := await backfill.height(subject)) != before:
         before = now
         await asyncio.sleep(SETTLE_S)
 
 
-async def _height(subject: Daemon) -> int:
+async def _indexed_height(subject: Daemon) -> int:
     async with subject.http.get(subject.api + "/ready") as answer:
         status = json.loads(await answer.text())
     return int(status.get("index", {}).get("p-chain", {}).get("height", 0))
 
 
-def _figures(idle: Side, beside: Side, faults: int) -> tuple[Figure, ...]:
+def side_figures(idle: Side, beside: Side, faults: int) -> Sequence[Figure]:
+    """Return the times of both sides, and their ratios. faults: of the daemon that the validators counted."""
     figures: list[Figure] = []
     for name, item, other in (("POST", idle.post_s, beside.post_s), ("GET", idle.get_s, beside.get_s)):
         p99 = quantile(other, 0.99) / quantile(item, 0.99)

@@ -77,6 +77,16 @@ class NoStatus:
 
 async def serve(settings: IndexSettings) -> None:
     """Answer until SIGTERM."""
+    chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
+    text = NetworkText(PARAMS.network_id, chains)
+    async with Index(index_url(settings, None), text, settings) as index, asyncio.TaskGroup() as tasks:
+        fresh = tasks.create_task(index.run())
+        await serve_data_api(DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownKeys()))
+        fresh.cancel()
+
+
+async def serve_data_api(services: DataServices) -> None:
+    """Answer until SIGTERM; print the URL first."""
     api_settings, data_settings, metrics = ApiSettings("127.0.0.1", 0), DataApiSettings(), Metrics()
     signing, data = StartupGate[SigningServices](), StartupGate[DataServices]()
     data_api = DataApi(data, api_settings, data_settings)
@@ -86,15 +96,9 @@ async def serve(settings: IndexSettings) -> None:
     server = HttpServer(app, api_settings.api_host, 0, api_settings)
     server.bind()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
-    chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
-    text = NetworkText(PARAMS.network_id, chains)
-    async with Index(index_url(settings, None), text, settings) as index, asyncio.TaskGroup() as tasks:
-        data.open(DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownKeys()))
-        fresh = tasks.create_task(index.run())
-        serving = tasks.create_task(server.run())
-        print(server.url, flush=True)
-        await serving
-        fresh.cancel()
+    data.open(services)
+    print(server.url, flush=True)
+    await server.run()
 
 
 def main() -> None:

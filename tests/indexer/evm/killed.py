@@ -3,18 +3,18 @@
 python -m tests.indexer.evm.killed FOLDER URL KILLS SEED
 
 Each process is a fork of this one, which has imported everything. It is killed after a drawn number of steps of
-SQLite's virtual machine, so that the moments lie inside of statements, and between those of a transaction. Prints the
-height that was written after each of them.
+SQLite's virtual machine, so that the moments lie inside of statements, and between those of a transaction; or else a
+few blocks further. Writes a line with the height that was written after each of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -33,35 +33,42 @@ from warpseal.indexer.evm.tracer import Tracer
 from warpseal.node.endpoint import EvmIndexing
 
 _STEPS: Final = 50
-_MOST_STEPS: Final = 3_000
+_MOST_STEPS: Final = 400
+BLOCKS: Final = 8
+"""Blocks that a process indexes at most, but for the last one."""
 
 
 def served_chain() -> ServedChain:
     """Return the chain that is indexed."""
-    return nft_blocks(500, seed=11, txs=6)
+    return nft_blocks(700, seed=11, txs=6)
 
 
 def main() -> None:
     """Kill some processes, then let one finish."""
     folder, url, kills, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    chain, random, heights = served_chain(), Random(seed), []
+    chain, random, height = served_chain(), Random(seed), -1
     node = EvmReplayNode(chain, url=url)
+    # Import what is imported late, in this process and not in each of the others.
+    with tempfile.TemporaryDirectory() as other:
+        asyncio.run(_index_up_to(Path(other), node, 1))
     gc.freeze()
     for number in range(kills + 1):
         is_last = number == kills
+        target = chain.tip if is_last else min(chain.tip, height + BLOCKS)
         steps = 0 if is_last else random.randrange(1, _MOST_STEPS)
         if (pid := os.fork()) == 0:
-            _index(folder, node, steps)
+            _index(folder, node, target, steps)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         if is_last != (status == 0) or (not is_last and os.WTERMSIG(status) != signal.SIGKILL):
             sys.exit(f"process {number} ended with the status {status}")
-        heights.append(_height(folder, chain))
-    print(json.dumps(heights))
+        height = _height(folder, chain)
+        sys.stdout.write(f"{height}\n")
+        sys.stdout.flush()
 
 
-def _index(folder: Path, node: EvmReplayNode, steps: int) -> None:
-    """Index until the kill, or to the end of the chain. steps: of SQLite until the kill, in units; 0 for no kill."""
+def _index(folder: Path, node: EvmReplayNode, target: int, steps: int) -> None:
+    """Index until the kill, at the latest at a height. steps: of SQLite until the kill, in units; 0 for no kill."""
     left = steps
 
     def count_step() -> int:
@@ -77,18 +84,18 @@ def _index(folder: Path, node: EvmReplayNode, steps: int) -> None:
         def watch(session: Any, record: object) -> None:
             session.set_progress_handler(count_step, _STEPS)
 
-    asyncio.run(_index_to_end(folder, node, is_killed=bool(steps)))
+    asyncio.run(_index_up_to(folder, node, target))
+    if steps:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _index_to_end(folder: Path, node: EvmReplayNode, *, is_killed: bool) -> None:
-    def build_tasks(context: EvmChainContext, caller: EvmCaller) -> Iterable[BackgroundTask]:
-        return ContractResolver(context, caller), Tracer(context)
+async def _index_up_to(folder: Path, node: EvmReplayNode, height: int) -> None:
+    def build_tasks(context: EvmChainContext) -> Iterable[BackgroundTask]:
+        return ContractResolver(context, EvmCaller(context.nodes)), Tracer(context)
 
     chain = entry(node.chain, node, index=EvmIndexing())
     async with indexing(folder, [chain], settings=SETTINGS, build_tasks=build_tasks) as index:
-        await index.until_at(node.chain, node.chain.tip)
-        if is_killed:
-            os.kill(os.getpid(), signal.SIGKILL)
+        await index.until_at(node.chain, height)
 
 
 def _height(folder: Path, chain: ServedChain) -> int:

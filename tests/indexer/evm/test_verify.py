@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.indexer.evm.facts import L1, facts_of
+from tests.indexer.evm.nft_state import NftState
 from tests.indexer.evm_chains import (
     ZERO,
     MadeUpChain,
@@ -20,38 +22,23 @@ from tests.indexer.evm_chains import (
     nft_blocks,
     recorded_chain,
 )
-from tests.indexer.evm.nft_state import NftState
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
-from warpseal.chains.evm.blocks import decode_block, decode_receipts
-from warpseal.chains.evm.checks import BlockRules, block_facts
-from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.chains.evm.checks import BlockRules
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm import verify as evm_verify
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.verify import IndexFinding
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 
 SETTINGS = IndexSettings()
 HELICON = BlockRules(asynchronous_from=0)
-L1 = BlockRules()
 ROWS = "chain: the rows of the index against each other"
-
-
-def facts_of(chain: ServedChain, rules: BlockRules = L1) -> list[EvmBlockFacts]:
-    """Return the facts of all blocks of a chain."""
-    found = []
-    for raw, raw_receipts in zip(chain.headers, chain.receipts, strict=True):
-        header, receipts = decode_block(raw), decode_receipts(raw_receipts)
-        assert header is not None
-        assert receipts is not None
-        found.append(block_facts(header, receipts, rules))
-    return found
 
 
 def write_index(folder: Path, chain: ServedChain, rules: BlockRules = L1, first: int = 0) -> Path:
@@ -111,19 +98,26 @@ async def test_owners_and_balances_equal_those_of_the_contracts(tmp_path: Path, 
         assert any(subject.startswith(f"chain: {standard} token") for subject in found)
 
 
+FIRST = "(owner, token) = (SELECT owner, token FROM holdings LIMIT 1)"
+LAST_721, LAST_1155 = (f"token = (SELECT max(token) FROM owners WHERE token & 1 = {bit})" for bit in (0, 1))
+LAST_TRANSFER = "key = (SELECT max(key) FROM transfers WHERE recipient > 1)"
 DAMAGES = {
-    "an owner": "UPDATE owners SET holder = holder + 1 WHERE token & 1 = 0 AND token = (SELECT max(token) FROM owners WHERE token & 1 = 0)",
-    "a holder": "UPDATE holdings SET owner = owner + 1000 WHERE (owner, token) = (SELECT owner, token FROM holdings LIMIT 1)",
-    "a lost holding": "DELETE FROM holdings WHERE (owner, token) = (SELECT owner, token FROM holdings LIMIT 1)",
-    "a balance": "UPDATE holdings SET balance = x'7fff' WHERE (owner, token) = (SELECT owner, token FROM holdings WHERE balance IS NOT NULL LIMIT 1)",
-    "a number of holders": "UPDATE owners SET holder = holder + 1 WHERE token = (SELECT max(token) FROM owners WHERE token & 1 = 1)",
+    "an owner": f"UPDATE owners SET holder = holder + 1 WHERE {LAST_721}",
+    "a number of holders": f"UPDATE owners SET holder = holder + 1 WHERE {LAST_1155}",
+    "a holder": f"UPDATE holdings SET owner = owner + 1000 WHERE {FIRST}",
+    "a lost holding": f"DELETE FROM holdings WHERE {FIRST}",
+    "a balance": f"UPDATE holdings SET balance = x'7fff' WHERE balance IS NOT NULL AND {LAST_1155}",
     "a holding of nothing": "INSERT INTO holdings VALUES (1, 999999999999, NULL)",
     "a contradiction": "INSERT INTO inconsistent VALUES (1)",
-    "a transfer's recipient": "UPDATE transfers SET recipient = 1 WHERE key = (SELECT max(key) FROM transfers WHERE recipient > 1)",
+    "a transfer's recipient": f"UPDATE transfers SET recipient = 1 WHERE {LAST_TRANSFER}",
+    "a transfer's address": f"UPDATE transfers SET sender = 77777777 WHERE {LAST_TRANSFER}",
     "a lost transfer": "DELETE FROM transfers WHERE key = (SELECT min(key) FROM transfers)",
-    "a transfer of an address": "DELETE FROM address_transfers WHERE transfer = (SELECT max(transfer) FROM address_transfers)",
-    "a directory of transfers": "DELETE FROM address_partitions WHERE address = (SELECT max(address) FROM address_partitions)",
-    "a transfer's address": "UPDATE transfers SET sender = 77777777 WHERE key = (SELECT max(key) FROM transfers)",
+    "a transfer of an address": (
+        "DELETE FROM address_transfers WHERE transfer = (SELECT max(transfer) FROM address_transfers)"
+    ),
+    "a directory of transfers": (
+        "DELETE FROM address_partitions WHERE address = (SELECT max(address) FROM address_partitions)"
+    ),
     "a transaction": "DELETE FROM txs WHERE key = (SELECT max(key) FROM txs)",
     "a token's id": "UPDATE token_ids SET short = short + 1000 WHERE token = (SELECT max(token) FROM token_ids)",
     "a lost token": "DELETE FROM tokens WHERE key = (SELECT max(key) FROM tokens)",

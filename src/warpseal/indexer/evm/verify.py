@@ -41,7 +41,7 @@ from warpseal.index.evm.consistency import SampledToken
 from warpseal.index.evm.database import reading_evm_index
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import EvmCaller, Reverted
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, Resource, rpc_call
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource, rpc_call
 from warpseal.indexer.verify import MAX_ATTEMPTS, RETRY_DELAY_S, IndexFinding
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND
 from warpseal.store.access import read_snapshot
@@ -141,7 +141,7 @@ class EvmIndexVerifier:
             return "it is not in the index"
         fault: str | None = None
         try:
-            nodes = await self._nodes.candidates(Resource.RECEIPTS, number)
+            nodes = await self._nodes.candidates(NodeResource.RECEIPTS, number)
         except NodeUnavailable:
             nodes = []
         for node in nodes:
@@ -227,7 +227,7 @@ class EvmIndexVerifier:
         result = await self._caller.call(token.contract, call, height)
         # A node without the state of the height answers from its last block, which is another state unless it is
         # the same block.
-        lacking = any(node.lacks(Resource.STATE, height) for node in self._nodes.nodes)
+        lacking = any(node.lacks(NodeResource.STATE, height) for node in self._nodes.nodes)
         if result is None or (lacking and not before == await self._head() == height):
             return None
         if isinstance(result, Reverted):

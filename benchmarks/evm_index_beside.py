@@ -1,0 +1,78 @@
+"""Times of POST and GET of signed messages, while the index process backfills an EVM chain and while it is idle.
+
+As in `index_beside`, with a made-up EVM chain whose node is a process of low priority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from benchmarks.daemon import Daemon, Start, daemon
+from benchmarks.index_beside import (
+    A_WINDOW,
+    PAIRS,
+    QUICK_VALIDATORS,
+    QUICK_WINDOW,
+    VALIDATORS,
+    Backfill,
+    run_windows,
+    side_figures,
+)
+from benchmarks.l1_get import PATH, conversion, get
+from benchmarks.network import NetworkPlan, simulated_network
+from benchmarks.process import running
+from benchmarks.report import Report
+
+# More than are indexed in a run: five windows of some seconds each.
+BLOCKS = 150_000
+QUICK_BLOCKS = 30_000
+NOTES = (
+    f"POST of a new message and GET of a stored one in turns, {PAIRS} windows of each kind in turns; one client",
+    "the index is filled as fast as it goes, from a chain with one ERC-20 transfer a block",
+)
+
+
+def run(quick: bool) -> Report:
+    """Sign and store a message; then post and get, with and without a running backfill."""
+    with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
+        return asyncio.run(_measure(Path(folder), quick=quick))
+
+
+async def _measure(folder: Path, *, quick: bool) -> Report:
+    validators, requests = (QUICK_VALIDATORS, QUICK_WINDOW) if quick else (VALIDATORS, A_WINDOW)
+    blocks = QUICK_BLOCKS if quick else BLOCKS
+    with simulated_network(NetworkPlan(validators, (validators,), (2 * PAIRS + 1) * requests), folder) as network:
+        subnet_id = network.subnet_of_size(validators)
+        path = PATH + await asyncio.to_thread(conversion, network, subnet_id)
+        async with daemon(network, Start(folder / "daemon")) as subject:
+            await subject.connected()
+            await get(subject, path)
+        arguments = ["--chain", f"transfers:{blocks}", "--shut", "--low-priority"]
+        with running(arguments, folder / "node.log", module="benchmarks.evm_index_node") as node:
+            facts = json.loads(node.ready_line)
+            (chain_id,) = facts["chains"]
+            entry = {
+                "blockchain-id": chain_id,
+                "rpc": [f"{facts['url']}/ext/bc/{chain_id}/rpc"],
+                "index": {"metadata": "off", "traces": "off"},
+            }
+            start = Start(folder / "daemon", keys={"evm-chains": [entry]})
+            backfill = Backfill(facts["url"] + "/bench/open", facts["url"] + "/bench/shut", _height_at(facts["url"]))
+            async with daemon(network, start) as subject:
+                await subject.connected()
+                messages = iter(network.messages(subnet_id))
+                idle, beside = await run_windows(subject, backfill, path, messages, requests)
+        faults = network.faults()
+    return Report("evm_index_beside", quick, (*side_figures(idle, beside, faults),), NOTES)
+
+
+def _height_at(url: str) -> Callable[[Daemon], Awaitable[int]]:
+    async def height(subject: Daemon) -> int:
+        async with subject.http.get(url + "/bench/height") as response:
+            return int(await response.text())
+
+    return height

@@ -1,0 +1,212 @@
+"""Rates of indexing an EVM chain from a node on loopback, beside downloading and parsing the same answers alone.
+
+The node is a process that answers from memory; `warpseal index run` indexes into a new SQLite file. The clock begins
+when the node shows its blocks, after the process has started, and ends when the last one is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+import uvloop
+
+from benchmarks.process import Process, running
+from benchmarks.report import Aim, Figure, Report
+from warpseal.chains.evm.blocks import decode_block, decode_receipts
+from warpseal.errors import StoreDown
+from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.settings import IndexSettings
+from warpseal.store.url import StoreUrl
+
+ROUNDS: Final = 2
+_TIMEOUT_S: Final = 240.0
+_POLL_S: Final = 0.01
+_FLOOR_AT_ONCE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of chain. blocks: of a full and a quick run; items: what a block has, and its rate's name and aim.
+
+    batch: blocks in a request of the floor, about 4 MiB of answers.
+    """
+
+    name: str
+    blocks: tuple[int, int]
+    items: int
+    unit: str
+    aim: float
+    batch: int
+
+
+KINDS: Final = (
+    Kind("transfers", (40_000, 2_000), 1, "blocks/s", 5_000, 500),
+    Kind("dense", (400, 20), 1_000, "logs/s", 60_000, 5),
+    Kind("nfts", (2_000, 100), 50, "NFT transfers/s", 8_000, 20),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measured run. node_cpu_s: of the node meanwhile."""
+
+    took_s: float
+    cpu_s: float
+    node_cpu_s: float
+
+
+def run(quick: bool) -> Report:
+    """Index chains of each kind; measure the floor of each as well."""
+    figures: list[Figure] = []
+    for kind in KINDS:
+        figures += _measure(kind, kind.blocks[quick])
+    notes = (
+        f"the best of {ROUNDS} rounds each, in turns; the indexer is a process of its own, and so is the node",
+        "one ERC-20 transfer a block; 1,000 logs a block, one in 50 of an NFT; 50 NFT transfers a block",
+        f"downloading and parsing alone: {_FLOOR_AT_ONCE} requests at once, the indexer's decoders, in one process",
+    )
+    return Report("evm_index_run", quick, tuple(figures), notes)
+
+
+def _measure(kind: Kind, blocks: int) -> list[Figure]:
+    runs, floors = [], []
+    with tempfile.TemporaryDirectory(prefix="warpseal-evm-") as folder:
+        arguments = ["--chain", f"{kind.name}:{blocks}", "--shut"]
+        with running(arguments, Path(folder) / "node.log", module="benchmarks.evm_index_node") as node:
+            for number in range(ROUNDS):
+                data = Path(folder) / str(number)
+                runs.append(uvloop.run(_index(node, data, blocks)))
+                floors.append(uvloop.run(_download(node, kind, blocks)))
+            size = sum(file.stat().st_size for file in data.rglob("*.db*"))
+    best, floor = min(runs, key=lambda item: item.took_s), min(floors, key=lambda item: item.took_s)
+    items = blocks * kind.items
+    return [
+        Figure(f"{kind.name}: indexed", items / best.took_s, kind.unit, Aim(kind.aim, at_least=True)),
+        Figure(f"{kind.name}: of the indexer's processor time alone", items / best.cpu_s, kind.unit),
+        Figure(f"{kind.name}: downloaded and parsed", items / floor.took_s, kind.unit),
+        Figure(
+            f"{kind.name}: time of indexing by that of downloading and parsing",
+            best.took_s / floor.took_s,
+            "x",
+            Aim(1.5),
+        ),
+        Figure(f"{kind.name}: processor time by that of downloading and parsing", best.cpu_s / floor.cpu_s, "x"),
+        Figure(f"{kind.name}: the node's processor time of the run", best.node_cpu_s / best.took_s, "cores"),
+        Figure(f"{kind.name}: store", size / items, f"bytes/{kind.unit.split('/')[0].removesuffix('s')}"),
+    ]
+
+
+@contextmanager
+def indexer(facts: dict[str, Any], folder: Path, index: dict[str, Any] | None = None, **keys: Any) -> Iterator[Process]:
+    """Run `warpseal index run` over the chains of a benchmark node.
+
+    index: the `index` object of each entry. keys: more of the configuration, with underscores.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    endpoint = {"base-url": facts["url"]}
+    entries = [
+        {
+            "blockchain-id": chain_id,
+            "rpc": [f"{facts['url']}/ext/bc/{chain_id}/rpc"],
+            "index": {"metadata": "off", "traces": "off"} if index is None else index,
+        }
+        for chain_id in facts["chains"]
+    ]
+    config = {
+        "p-chain-api": endpoint,
+        "info-api": endpoint,
+        "data-dir": str(folder),
+        "log-level": "warn",
+        "index-low-priority": False,
+        "evm-chains": entries,
+        **{name.replace("_", "-"): value for name, value in keys.items()},
+    }
+    file = folder / "config.json"
+    file.write_text(json.dumps(config))
+    with running(["index", "run", "--config", str(file)], folder / "indexer.log") as process:
+        yield process
+
+
+def evm_index(folder: Path, chain_id: str) -> EvmIndex:
+    """Return the reader of a chain's index in the data folder of an indexer."""
+    return EvmIndex(StoreUrl.for_file(index_file(folder, chain_id)), IndexSettings())
+
+
+def index_file(folder: Path, chain_id: str) -> Path:
+    """Return the file of a chain's index in the data folder of an indexer."""
+    (network,) = (path for path in folder.iterdir() if path.name.isdigit())
+    return network / "evm" / f"{chain_id}.db"
+
+
+async def until_height(index: EvmIndex, height: int, process: Process) -> None:
+    """Wait until a chain is indexed up to a height."""
+    async with asyncio.timeout(_TIMEOUT_S):
+        while True:
+            fresh = None
+            with suppress(StoreDown):
+                fresh = await index.freshness()
+            if fresh is not None and fresh.height >= height:
+                return
+            if fresh is not None and fresh.stopped:
+                raise RuntimeError(f"{fresh.stopped}: {process.log.read_text()[-2_000:]}")
+            await asyncio.sleep(_POLL_S)
+
+
+async def _index(node: Process, folder: Path, blocks: int) -> Run:
+    facts = json.loads(node.ready_line)
+    async with aiohttp.ClientSession() as http:
+        await http.post(facts["url"] + "/bench/hide")
+        with indexer(facts, folder) as process:
+            async with evm_index(folder, facts["chains"][0]) as index:
+                await until_height(index, 0, process)
+                began, cpu, node_cpu = time.perf_counter(), process.cpu_s(), node.cpu_s()
+                await http.post(facts["url"] + "/bench/open")
+                await until_height(index, blocks, process)
+                return Run(time.perf_counter() - began, process.cpu_s() - cpu, node.cpu_s() - node_cpu)
+
+
+async def _download(node: Process, kind: Kind, blocks: int) -> Run:
+    """Download and parse all blocks and receipts, and do nothing with them."""
+    facts = json.loads(node.ready_line)
+    url = f"{facts['url']}/ext/bc/{facts['chains'][0]}/rpc"
+    spans = iter([range(low, min(low + kind.batch, blocks + 1)) for low in range(1, blocks + 1, kind.batch)])
+    decoder = msgspec.json.Decoder(list[_Reply])
+
+    async def fetch(calls: Sequence[tuple[str, list[Any]]]) -> list[_Reply]:
+        body = [
+            {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            for number, (method, params) in enumerate(calls)
+        ]
+        async with http.post(url, data=msgspec.json.encode(body), headers=_JSON) as response:
+            return decoder.decode(await response.read())
+
+    async def work() -> None:
+        for span in spans:
+            for reply in await fetch([("eth_getBlockByNumber", [hex(height), False]) for height in span]):
+                decode_block(reply.result)
+            for reply in await fetch([("eth_getBlockReceipts", [hex(height)]) for height in span]):
+                decode_receipts(reply.result)
+
+    async with aiohttp.ClientSession() as http:
+        began, cpu, node_cpu = time.perf_counter(), time.process_time(), node.cpu_s()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_FLOOR_AT_ONCE):
+                tasks.create_task(work())
+        return Run(time.perf_counter() - began, time.process_time() - cpu, node.cpu_s() - node_cpu)
+
+
+class _Reply(msgspec.Struct):
+    result: msgspec.Raw
+
+
+_JSON: Final = {"Content-Type": "application/json"}

@@ -1,0 +1,61 @@
+"""The Data API over the existing index of an EVM chain, on loopback, without the rest of the daemon.
+
+python -m benchmarks.evm_index_server --folder PATH --cache-bytes N [--url URL]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from benchmarks.evm_index_made_up import CHAIN_ID
+from benchmarks.index_made_up import PARAMS
+from benchmarks.index_server import KnownKeys, QuietNode, serve_data_api
+from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
+from warpseal.api.data.services import DataServices
+from warpseal.cli.serve import GC_THRESHOLDS
+from warpseal.history.chains import PrimaryChains
+from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.settings import IndexSettings
+from warpseal.node.endpoint import EvmChain, EvmIndexing
+
+
+class NoNodes:
+    """The nodes of a chain of which only the index is asked."""
+
+    async def chain_id(self) -> None:
+        """Return None."""
+
+    async def is_up(self) -> bool:
+        """Return False."""
+        return False
+
+
+async def serve(settings: IndexSettings, folder: Path) -> None:
+    """Answer until SIGTERM."""
+    nodes: Any = NoNodes()
+    async with EvmIndex(evm_index_url(settings, folder, CHAIN_ID), settings) as index:
+        chains = EvmChainServices()
+        chains.add(EvmChainService(EvmChain(CHAIN_ID, (), index=EvmIndexing()), nodes, index))
+        primary = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
+        await serve_data_api(DataServices(PARAMS.network_id, primary, None, QuietNode(), KnownKeys(), evm=chains))
+
+
+def main() -> None:
+    """Serve."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--url", default="")
+    parser.add_argument("--cache-bytes", type=int, required=True)
+    args = parser.parse_args()
+    gc.set_threshold(*GC_THRESHOLDS)
+    uvloop.run(serve(IndexSettings(args.url, cache_bytes=args.cache_bytes), args.folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The database of an EVM chain at size: the rate of writing from first to last, the bytes, the times of pages.
+
+Facts are made up and written, without node and decoding; pages are read through the reader, and over HTTP from a server
+in a process of its own. What is cached is limited to a tenth of the store, as in `index_store`: the program's own cache
+and the log of the writer; of the file the operating system keeps nothing.
+
+python -m benchmarks.evm_index_store --transfers 100000 [--url postgresql://USER@HOST/NAME] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks import page_cache
+from benchmarks.evm_index_answers import measure_pages
+from benchmarks.evm_index_made_up import BEGIN_S, CHAIN_ID, EVM_CHAIN_ID, MadeUpNfts
+from benchmarks.report import Aim, Figure, Report, print_report
+from warpseal.chains.evm.facts import TokenStandard
+from warpseal.chains.evm.nft_document import NftFields
+from warpseal.history.evm import ErcType, MetadataStatus
+from warpseal.index.evm.database import evm_index_url, writing_evm_index
+from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDocument
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.index.settings import IndexSettings
+from warpseal.indexer.worker import GC_THRESHOLDS, gc_disabled
+
+T = TypeVar("T")
+
+FULL, QUICK = 2_000_000, 20_000
+# 8,000 transfers, about what the indexer writes at once when it is behind.
+_BATCH_BLOCKS = 160
+# Approximate sizes; the limit of the page cache is set before the first write.
+_EXPECTED_BYTES = 260
+_PAGES_OF_CACHED = 2 / 3
+_LAST_OF_FIRST = Aim(0.5, at_least=True)
+_PER_TRANSFER = Aim(300)
+_ATTRIBUTES = '[{"trait_type":"Background","value":"Blue"},{"trait_type":"Level","value":7,"max_value":100}]'
+
+
+@dataclass(slots=True)
+class Written:
+    """The writing of a chain: (transfers so far, seconds so far, processor seconds so far) by batch."""
+
+    points: list[tuple[int, float, float]] = field(default_factory=lambda: [(0, 0.0, 0.0)])
+    bytes_before_documents: int = 0
+    documents: int = 0
+    documents_s: float = 0.0
+
+    @property
+    def transfers(self) -> int:
+        """Return the number of transfers."""
+        return self.points[-1][0]
+
+    def rate(self, begin: float, end: float, clock: int = 1) -> float:
+        """Return transfers a second between two parts of the chain, 0 to 1. clock: 2 for processor time."""
+        chosen = [point for point in self.points if begin * self.transfers <= point[0] <= end * self.transfers]
+        return (chosen[-1][0] - chosen[0][0]) / max(chosen[-1][clock] - chosen[0][clock], 1e-9)
+
+
+def run(quick: bool) -> Report:
+    """Write a chain and read its pages."""
+    return measure(QUICK if quick else FULL)
+
+
+def measure(transfers: int, url: str = "") -> Report:
+    """Write transfers and read pages. url: of a server; empty: a new SQLite file."""
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="warpseal-evm-index-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        cache_bytes = max(4096, int(transfers * _EXPECTED_BYTES / 10 * _PAGES_OF_CACHED))
+        settings = IndexSettings(url, cache_bytes=cache_bytes)
+        chain = MadeUpNfts()
+        written = _write(chain, settings, transfers, folder)
+        files = _files(folder)
+        page_cache.drop(files)
+        if files:
+            stack.enter_context(page_cache.dropped(files[0].parent))
+        found = measure_pages(chain, settings, folder)
+    notes = (
+        f"{written.transfers} transfers, {sum(chain.next_ids)} tokens, {len(chain.holders)} holders; the pages of"
+        f" the writer and of the readers have at most {cache_bytes / 2**20:.0f} MiB each, its log half as much",
+    )
+    return Report("evm_index_store", transfers < FULL, (*_figures(written), *found), notes)
+
+
+def _write(chain: MadeUpNfts, settings: IndexSettings, transfers: int, folder: Path) -> Written:
+    url = evm_index_url(settings, folder, CHAIN_ID)
+    writer = EvmIndexWriter(writing_evm_index(url, settings, CHAIN_ID), settings)
+    written = Written()
+    spent = [0.0, 0.0]
+
+    def timed(work: Callable[[], object]) -> float:
+        began, busy = time.perf_counter(), time.process_time()
+        with gc_disabled():
+            work()
+        spent[0] += time.perf_counter() - began
+        spent[1] += time.process_time() - busy
+        return time.perf_counter() - began
+
+    gc.set_threshold(*GC_THRESHOLDS)
+    blocks = chain.blocks(transfers)
+    first = next(blocks)
+    writer.start(EvmChainIdentity(CHAIN_ID, EVM_CHAIN_ID, first.hash))
+    writer.begin(0, first.parent_hash)
+    writer.write([first])
+    for batch in _batches(blocks, min(_BATCH_BLOCKS, max(1, transfers // 2_500))):
+        timed(lambda batch=batch: writer.write(batch))  # type: ignore[misc]
+        written.points.append((chain.transfers, *spent))  # type: ignore[arg-type]
+        page_cache.drop(_files(folder))
+    written.bytes_before_documents = sum(file.stat().st_size for file in _files(folder))
+    writer.write_contracts([*_contracts(chain)])
+    for documents in _batches(_documents(chain), 5_000):
+        written.documents_s += timed(lambda documents=documents: writer.write_documents(documents))  # type: ignore[misc]
+        written.documents += len(documents)
+    writer.close()
+    return written
+
+
+def _batches(items: Iterator[T], size: int) -> Iterator[list[T]]:
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+def _files(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*.db*") if file.is_file()]
+
+
+def _contracts(chain: MadeUpNfts) -> Iterator[ContractFacts]:
+    for number, address in enumerate(chain.contracts):
+        is_721 = chain.standard(number) is TokenStandard.ERC721
+        erc_type = ErcType.ERC721 if is_721 else ErcType.ERC1155
+        yield ContractFacts(address, erc_type, f"Collection {number}", f"C{number}", None, chain.height)
+
+
+def _documents(chain: MadeUpNfts) -> Iterator[TokenDocument]:
+    """Yield a document of about 400 bytes for every token."""
+    for number, address in enumerate(chain.contracts):
+        for token_id in range(chain.next_ids[number]):
+            fields = NftFields(
+                name=f"Collection {number} #{token_id}",
+                description="A token of a synthetic collection, described in a sentence of usual length.",
+                image_uri=f"ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi/{token_id}.png",
+                attributes=_ATTRIBUTES,
+            )
+            uri = f"ipfs://bafybeihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku/{token_id}.json"
+            yield TokenDocument(address, token_id, MetadataStatus.INDEXED, BEGIN_S, uri, fields)
+
+
+def _figures(written: Written) -> Sequence[Figure]:
+    first, last = written.rate(0.0, 0.1), written.rate(0.9, 1.0)
+    figures = [
+        Figure("NFT transfers written, whole run", written.rate(0.0, 1.0), "transfers/s"),
+        Figure("NFT transfers written, first tenth", first, "transfers/s"),
+        Figure("NFT transfers written, last tenth", last, "transfers/s"),
+        Figure("last tenth of the first", last / first, "x", _LAST_OF_FIRST),
+        # More exact if the machine has other load, but without the time of waiting for the disk.
+        Figure("the same by processor time", written.rate(0.9, 1.0, 2) / written.rate(0.0, 0.1, 2), "x"),
+        Figure("documents written", written.documents / max(written.documents_s, 1e-9), "documents/s"),
+    ]
+    if written.bytes_before_documents:
+        size = written.bytes_before_documents / written.transfers
+        figures.append(Figure("store without documents, blocks included", size, "bytes/transfer", _PER_TRANSFER))
+    return figures
+
+
+def main() -> None:
+    """Run with the size of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--transfers", type=int, default=QUICK)
+    parser.add_argument("--url", default="", help="of a PostgreSQL database, in place of a file")
+    parser.add_argument("--write", action="store_true", help="keep the report in benchmarks/results")
+    args = parser.parse_args()
+    began = time.monotonic()
+    report = measure(args.transfers, args.url)
+    print_report(report)
+    print(f"  took {time.monotonic() - began:.0f} s")
+    if args.write:
+        print(f"  written to {report.write()}")
+
+
+if __name__ == "__main__":
+    os.nice(5)
+    main()
