@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,17 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         assert sorted(chain["height"] for chain in listed) == [6, recorded.tip]
         unknown = await run_command("index", "status", "--config", config, "--chain", "7")
         assert (unknown.code, unknown.stderr) == (1, "warpseal: --chain 7: no such chain is indexed\n")
+        verified = await run_command("index", "verify", "--config", config, "--chain", name)
+        assert (verified.code, verified.stderr) == (0, "")
+        assert verified.stdout.endswith("compared, 0 wrong\n")
+        file = place / f"{id_text(made.blockchain_id)}.db"
+        with sqlite3.connect(file) as database:
+            database.execute("UPDATE blocks SET gas_used = x'01'")
+        verified = await run_command("index", "verify", "--config", config)
+        assert verified.code == 1
+        wrong = [line for line in verified.stdout.splitlines() if line.startswith("WRONG")]
+        assert wrong
+        assert all(line.startswith(f"WRONG  {id_text(made.blockchain_id)}: block ") for line in wrong)
 
 
 async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path: Path) -> None:

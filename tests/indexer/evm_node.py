@@ -92,6 +92,7 @@ class EvmReplayNode:
     answers: dict[str, Any] = field(default_factory=dict)
     call: Callable[[bytes, bytes, Any], bytes | None] = lambda to, data, block: None
     url: str = ""
+    requests: int = 0
     asked: Counter[str] = field(default_factory=Counter)
     heights: Counter[int] = field(default_factory=Counter)
     batch_sizes: list[int] = field(default_factory=list)
@@ -147,6 +148,7 @@ class EvmReplayNode:
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         body = await request.read()
+        self.requests += 1
         if self.is_endless:
             return await _send_forever(request)
         if self.respond is not None:

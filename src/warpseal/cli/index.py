@@ -167,6 +167,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
+    _add_chain_argument(parser, "chain to verify, instead of all: a blockchain id, or p for the primary chains")
     parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
     parser.add_argument(
         "--address",
@@ -182,7 +183,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 def _verify(args: argparse.Namespace) -> int:
     config = load_config(args).config
     try:
-        findings = run_on_loop(verify_index(config, args.sample, tuple(args.address)))
+        findings = run_on_loop(verify_index(config, args.sample, tuple(args.address), args.chain))
     except (StoreDown, NodeUnavailable, MalformedID) as error:
         raise StartupError(str(error)) from None
     for finding in findings:

@@ -32,7 +32,7 @@ from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.reads import c_chain_rules
-from warpseal.evm_rpc.served_l1s import ServedL1s
+from warpseal.evm_rpc.served_l1s import ServedL1s, served_chain
 from warpseal.history.aliases import PRIMARY_NAMES
 from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain, PrimaryChains
 from warpseal.history.text import NetworkText
@@ -48,7 +48,9 @@ from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721
 from warpseal.indexer.evm.fetcher import open_fetcher
 from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.evm.metadata import MetadataFetcher
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.tracer import Tracer
+from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
 from warpseal.indexer.settings import primary_chain
@@ -70,7 +72,7 @@ from warpseal.runtime.process import hangup_signal, os_error_text, running, stop
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.url import StoreUrl, redacted_url
-from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, parse_id
+from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 
 log = logging.getLogger(__name__)
 
@@ -152,19 +154,54 @@ async def _run_until(stopping: asyncio.Event, indexing: Coroutine[Any, Any, None
         work.cancel()
 
 
-async def verify_index(config: Config, count: int, addresses: tuple[str, ...]) -> tuple[IndexFinding, ...]:
-    """Check the rows of the index against each other, and balances against a node. Waits for no node.
+async def verify_index(
+    config: Config, count: int, addresses: tuple[str, ...], chains: Sequence[str] = ()
+) -> tuple[IndexFinding, ...]:
+    """Check the rows of the indexes against each other, and samples against nodes. Waits for no node.
 
-    Raises StartupError, NodeUnavailable.
+    chains: names of the only chains to check; p, x and c stand for all primary chains. Raises StartupError,
+    NodeUnavailable.
     """
+    config, only = select_chains(config, chains)
     async with _open_upstream(config) as upstream:
         network_id = await upstream.info.network_id()
-        network = await fetch_network(upstream, network_id, _load_genesis(config, network_id))
-        url = index_url(config.index, _network_folder(config, network_id))
-        try:
-            return await IndexVerifier(upstream, network.params, url, config.index).run(count, addresses)
-        except IndexDamaged as error:
-            raise StartupError(describe_damage(error, url)) from None
+        found = [
+            location for location in find_evm_indexes(config, network_id) if only is None or location.chain_id in only
+        ]
+        findings: tuple[IndexFinding, ...] = ()
+        if config.indexer.chains or not found:
+            network = await fetch_network(upstream, network_id, _load_genesis(config, network_id))
+            url = index_url(config.index, _network_folder(config, network_id))
+            try:
+                findings = await IndexVerifier(upstream, network.params, url, config.index).run(count, addresses)
+            except IndexDamaged as error:
+                raise StartupError(describe_damage(error, url)) from None
+        return findings + await _verify_evm_indexes(config, upstream, network_id, found, count)
+
+
+async def _verify_evm_indexes(
+    config: Config, upstream: Upstream, network_id: int, locations: Iterable[EvmIndexLocation], count: int
+) -> tuple[IndexFinding, ...]:
+    entries = {chain.blockchain_id: chain for chain in config.node.indexed_evm_chains}
+    node, findings = config.node.index_l1s_at, list[IndexFinding]()
+    async with open_sessions(config.evm_rpc) as sessions:
+        for location in locations:
+            chain, name = entries.get(location.chain_id), id_text(location.chain_id)
+            if chain is None and node is not None:
+                chain = served_chain(node, location.chain_id)
+            if chain is None:
+                findings.append(IndexFinding(name, is_compared=False, reason="evm-chains does not index this chain"))
+                continue
+            if location.url.path is not None and not location.url.path.exists():
+                findings.append(IndexFinding(name, is_compared=False, reason="nothing is indexed yet"))
+                continue
+            rules = await _block_rules(upstream, network_id, location.chain_id)
+            nodes = ChainNodes(chain, sessions, config.evm_rpc)
+            try:
+                findings += await EvmIndexVerifier(name, nodes, rules, location.url, config.index).run(count)
+            except IndexDamaged as error:
+                raise StartupError(describe_damage(error, location.url)) from None
+    return tuple(findings)
 
 
 def describe_damage(error: IndexDamaged, url: StoreUrl) -> str:
