@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -38,11 +39,8 @@ Respond = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
 
 
 async def send_bomb(request: web.Request, body: bytes) -> web.StreamResponse:
-    """Send a gigabyte of zeros, compressed to one megabyte."""
-    packer = zlib.compressobj(wbits=31)
-    packed = b"".join(packer.compress(bytes(MEBIBYTE)) for _ in range(1_024)) + packer.flush()
-    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
-    return web.Response(body=packed, headers=headers)
+    """Send half a gigabyte of zeros, compressed to two megabytes."""
+    return web.Response(body=_bomb(), headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
 
 
 async def drip(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -60,16 +58,25 @@ async def nest(request: web.Request, body: bytes) -> web.StreamResponse:
 
 
 async def send_strangers(request: web.Request, body: bytes) -> web.StreamResponse:
-    """Send a million responses that nothing asked for."""
-    strangers = b",".join([b'{"jsonrpc":"2.0","id":%d,"result":null}' % (10**9 + number) for number in range(200_000)])
-    return web.Response(body=b"[" + strangers + b"]", content_type="application/json")
+    """Send responses that nothing asked for."""
+    strangers = (
+        b'[{"jsonrpc":"2.0","id":1000000,"result":null}' + b',{"jsonrpc":"2.0","id":7000000,"result":null}' * 50_000
+    )
+    return web.Response(body=strangers + b"]", content_type="application/json")
+
+
+@cache
+def _bomb() -> bytes:
+    packer = zlib.compressobj(1, wbits=31)
+    block = bytes(MEBIBYTE)
+    return b"".join([packer.compress(block) for _ in range(512)]) + packer.flush()
 
 
 def spoiled_after_identity(node: EvmReplayNode, respond: Respond, spoiled: Counter[str]) -> Respond:
     """Answer the first calls, which identify the chain, and spoil all that ask for blocks. spoiled: counts them."""
 
     async def choose(request: web.Request, body: bytes) -> web.StreamResponse:
-        if b"eth_getBlockByNumber" in body and b'"0x0"' not in body:
+        if b"eth_getBlockByNumber" in body and b'"0x1"' in body:
             spoiled[respond.__name__] += 1
             return await respond(request, body)
         return web.Response(body=node.answer(body), content_type="application/json")
