@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from warpseal.chains.evm.token_uri import (
     MAX_URI_BYTES,
+    MAX_URL_BYTES,
     Gateways,
     InlineDocument,
     MalformedTokenUri,
@@ -131,6 +132,11 @@ def test_a_malformed_or_too_long_uri_is_named_so(uri: str) -> None:
 @pytest.mark.parametrize("uri", ["ftp://a.test/1", "file:///etc/passwd", "javascript:alert(1)", "ipns://a.test/1"])
 def test_another_scheme_is_named_so(uri: str) -> None:
     assert fault_of(uri) is UriFault.UNKNOWN_SCHEME
+
+
+@pytest.mark.parametrize("start", ["https://a.test/", "ipfs://", "ar://"])
+def test_a_url_that_no_server_would_read_is_not_requested(start: str) -> None:
+    assert urls_of(start + "a" * 128 + "/" + "a" * MAX_URL_BYTES) == []
 
 
 @given(

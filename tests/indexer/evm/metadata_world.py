@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -57,7 +58,10 @@ class NftContracts:
 
 @dataclass
 class MetadataWorld:
-    """cat: an ERC-721 contract, gem: an ERC-1155 one. answers: of the server, by path. index: as a daemon reads it."""
+    """cat: an ERC-721 contract, gem: an ERC-1155 one. answers: of the server, by path.
+
+    index: as a daemon reads it, whose clock is ahead.
+    """
 
     made: MadeUpChain
     node: EvmReplayNode
@@ -68,6 +72,7 @@ class MetadataWorld:
     answers: dict[str, Answer] = field(default_factory=dict)
     paths: Counter[str] = field(default_factory=Counter)
     port: int = 0
+    ahead_s: int = 0
     indexer: Indexing = field(init=False)
     index: EvmIndex = field(init=False)
 
@@ -141,7 +146,7 @@ class MetadataWorld:
             async with indexing(self.folder, [chain], build_tasks=build_tasks) as self.indexer:
                 await self.indexer.until_at(self.made.chain, self.made.height)
                 url = evm_index_url(INDEX, self.folder, self.made.chain.blockchain_id)
-                async with EvmIndex(url, INDEX) as self.index:
+                async with EvmIndex(url, INDEX, lambda: time.time() + self.ahead_s) as self.index:
                     yield self
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +55,25 @@ async def test_only_what_a_page_showed_is_fetched_of_old_tokens(world: MetadataW
         assert its.paths == {"/1": 1}
         await its.show(1)
         assert its.paths == {"/1": 1}
+
+
+async def test_a_page_renews_what_is_older_than_a_day(world: MetadataWorld) -> None:
+    world.mint(1)
+    world.contracts.uris[world.cat, 1] = world.url("/1")
+    world.answer("/1", {"name": "old"})
+    async with world.running() as its:
+        await its.show(1)
+        assert (await its.until_fetched(1)).metadata.name == "old"
+        world.answer("/1", {"name": "new"})
+        for hours, name in ((23, "old"), (25, "new")):
+            its.ahead_s = hours * 3_600
+            await its.show(1)
+
+            async def is_so(name: str = name) -> bool:
+                return (await its.token(1)).metadata.name == name
+
+            await until(is_so)
+        assert its.paths == {"/1": 2}
 
 
 async def test_new_mints_are_fetched(world: MetadataWorld) -> None:
@@ -290,14 +308,14 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(world: Met
             return (await its.token(7, contract)).metadata.name == "new"
 
         await until(is_new)
-        before = Counter(its.paths)
+        fetched = its.paths["/7"]
         for _ in range(3):
             its.made.add([Tx(its.made.address("x"), contract, (log,), gas_used=50_000)])
         await its.indexer.until_at(its.made.chain, its.made.height)
-        # Something later has been fetched, so the events have been read.
-        await its.index.reindex(its.cat, 7)
-        await until(lambda: its.paths["/7"] > before["/7"])
-        assert its.paths["/7"] == before["/7"] + 1
+        ((is_pending, due_at),) = rows(its.folder, its.made.chain, "SELECT is_pending, due_at FROM updates")
+        assert is_pending
+        assert due_at > time.time() + 500
+        assert its.paths["/7"] == fetched
 
 
 async def test_slow_documents_of_one_host_do_not_delay_other_hosts(world: MetadataWorld) -> None:

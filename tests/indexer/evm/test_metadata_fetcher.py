@@ -299,6 +299,28 @@ async def test_a_document_over_a_mebibyte_is_too_large_in_bounded_memory(serve: 
             tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    "serve",
+    [
+        answer_without_end(b"HTTP/1.1 200 ", b"a" * 1024),
+        answer_without_end(b"HTTP/1.1 200 OK\r\nA: ", b"a" * 1024),
+        answer_without_end(b"HTTP/1.1 200 OK\r\n", b"A: a\r\n" * 100),
+        answer_without_end(CHUNKED + b"\r\n1;", b"a" * 1024),
+        answer_without_end(CHUNKED + b"\r\n0\r\n", b"A: a\r\n" * 100),
+        answer_without_end(CHUNKED + b"\r\n", b"1\r\na\r\n" * 100),
+    ],
+    ids=["reason", "header", "headers", "chunk extension", "trailers", "small chunks"],
+)
+async def test_a_flood_outside_of_the_body_ends_in_bounded_memory(serve: Serve) -> None:
+    async with world(serve) as its:
+        tracemalloc.start()
+        try:
+            assert (await its.fault(timeout_s=1.0))[0] in (FetchFault.UNREACHABLE, FetchFault.TOO_LARGE)
+            assert tracemalloc.get_traced_memory()[1] < 8 * SETTINGS.max_document_bytes
+        finally:
+            tracemalloc.stop()
+
+
 async def test_a_compressed_document_is_decompressed() -> None:
     content = b"a" * SETTINGS.max_document_bytes
     for encoding, body in (("gzip", gzip.compress(content)), ("deflate", zlib.compress(content)), ("x-gzip", b"")):

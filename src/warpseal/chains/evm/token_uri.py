@@ -16,6 +16,8 @@ from urllib.parse import unquote_to_bytes
 from yarl import URL
 
 MAX_URI_BYTES: Final = 1024 * 1024
+MAX_URL_BYTES: Final = 16 * 1024
+"""A longer URL is not requested: servers refuse lines of less than that."""
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 _DATA: Final = re.compile(r"data:([^,]*),(.*)", re.IGNORECASE | re.DOTALL)
@@ -63,7 +65,7 @@ class InlineDocument:
 
 @dataclass(frozen=True, slots=True)
 class RemoteDocument:
-    """A document on a server. urls: each leads to the document, the first that works counts."""
+    """A document on a server. urls: the first that works counts; none: it cannot be reached."""
 
     urls: tuple[URL, ...]
 
@@ -84,6 +86,8 @@ def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocu
     if uri[0] in "{[":
         return InlineDocument("", (_encode(uri),))
     scheme = _SCHEME.match(uri)
+    if len(uri) > MAX_URL_BYTES and scheme is not None and scheme[1].lower() in ("http", "https", "ipfs", "ar"):
+        return RemoteDocument(())
     match scheme[1].lower() if scheme else "":
         case "data":
             return _parse_data(uri)

@@ -28,12 +28,14 @@ from warpseal.indexer.evm.documents import URI_STATUS, DocumentResult, read_inli
 from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchLane
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.node.endpoint import MetadataMode
+from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Backoff, Retrier
 
 log = logging.getLogger(__name__)
 
 _BATCH: Final = 32
-_MAX_REINDEXED: Final = 64
+_MAX_REINDEXED: Final = 256
+_MAX_REINDEX_CALLS: Final = 32
 _MAX_UNWRITTEN: Final = 32
 _MAX_QUEUED_BYTES: Final = 16 * 1024 * 1024
 # Time for the last steps of a reindex request after its document.
@@ -78,6 +80,7 @@ class MetadataFetcher:
         self._queue_changed = asyncio.Event()
         self._requested = {reason: asyncio.Event() for reason in (FetchReason.REINDEX, FetchReason.SHOWN)}
         self._blocks_written = asyncio.Event()
+        self._reindex_calls = AsyncSemaphore(_MAX_REINDEX_CALLS)
         self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
         self._retrier = Retrier(_STORE_DOWN, {StoreDown: "index"})
 
@@ -109,7 +112,7 @@ class MetadataFetcher:
     # Reindex requests
 
     async def _serve_reindex_requests(self) -> None:
-        slots, wake = asyncio.Semaphore(_MAX_REINDEXED), self._requested[FetchReason.REINDEX]
+        slots, wake = AsyncSemaphore(_MAX_REINDEXED), self._requested[FetchReason.REINDEX]
         async with asyncio.TaskGroup() as tasks:
             while True:
                 wake.clear()
@@ -129,7 +132,8 @@ class MetadataFetcher:
         uri, result = "", DocumentResult(MetadataStatus.UNKNOWN)
         try:
             async with asyncio.timeout_at(deadline):
-                (found,) = await self._read_uris([token])
+                async with self._reindex_calls:
+                    (found,) = await self._read_uris([token])
                 uri = found.uri
                 result = found.result or await self._read_document(found, FetchLane.REINDEX, deadline)
         except TimeoutError:
@@ -174,7 +178,7 @@ class MetadataFetcher:
 
     async def _dispatch(self) -> None:
         """Begin requests as slots become free."""
-        slots = asyncio.Semaphore(self._settings.max_requests)
+        slots = AsyncSemaphore(self._settings.max_requests)
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await slots.acquire()

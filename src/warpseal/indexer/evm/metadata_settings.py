@@ -96,7 +96,7 @@ class MetadataSettings:
     reindex_s: float = 17.0
     max_queued: int = 1_024
     max_queued_per_contract: int = 256
-    idle_s: float = 5.0
+    idle_s: float = 15.0
     crowded_s: float = 0.2
     full_queue_s: float = 1.0
     postponed_s: float = 600.0
