@@ -28,7 +28,9 @@ RETRIED = re.compile(r"threshold|no signatures|signature weight is insufficient"
 
 
 def kinds(kind: type[WarpsealError] = WarpsealError) -> Iterator[type[WarpsealError]]:
-    yield kind
+    """Yield the kinds with a code of their own; others are answered like their parents."""
+    if "code" in vars(kind):
+        yield kind
     for inner in kind.__subclasses__():
         yield from kinds(inner)
 
