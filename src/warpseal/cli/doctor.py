@@ -7,14 +7,17 @@ import json
 
 from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
-from warpseal.daemon.doctor import Grade, run_checks
+from warpseal.daemon.doctor import run_checks
+from warpseal.daemon.finding import Grade
 from warpseal.ops.logs.settings import LogSettings
 
 DESCRIPTION = (
-    "Check whether this configuration can sign: nodes, store, validators, weight, clock. Each finding has a grade and, "
-    "if it is not good, advice. The daemon may run meanwhile. Exit code 1 if something is bad."
+    "Check whether this configuration can sign: nodes, store, validators, weight, clock; and whether the nodes of "
+    "indexed EVM chains have what the indexer needs. Each finding has a grade and, if it is not good, advice. "
+    "The daemon may run meanwhile. Exit code 1 if something is bad."
 )
-READS = ("p-chain-api", "info-api", "node-timeout-seconds", "validators", "peers", "store-url")
+_NODES = ("p-chain-api", "info-api", "node-timeout-seconds", "evm-chains", "index-l1s-at", "index-url")
+READS = (*_NODES, "validators", "peers", "store-url")
 MARKS = {Grade.GOOD: "ok  ", Grade.WARNING: "WARN", Grade.BAD: "BAD "}
 
 

@@ -1,19 +1,22 @@
-"""Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions, open files."""
+"""Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions, open files.
+
+Of indexed EVM chains it checks the nodes (evm_doctor.py).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from warpseal.bls import BACKEND
 from warpseal.config.keys import Config
+from warpseal.daemon.evm_doctor import check_evm_indexes
+from warpseal.daemon.finding import Finding, Grade
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.errors import MissingConnection, NodeFailure, NodeUnavailable, StartupError
 from warpseal.metrics.registry import Metrics
@@ -48,29 +51,6 @@ ADVICE = {
 }
 
 
-class Grade(StrEnum):
-    """Severity of a finding."""
-
-    GOOD = "good"
-    WARNING = "warning"
-    BAD = "bad"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check and the advice to the operator. detail: for programs, JSON-ready."""
-
-    grade: Grade
-    what: str
-    advice: str = ""
-    detail: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the finding with its detail."""
-        content: dict[str, Any] = {"grade": self.grade.value, "finding": self.what}
-        return {**content, **({"advice": self.advice} if self.advice else {}), **self.detail}
-
-
 async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
     """Run all checks; connecting to validators may take up to `timeout_s`.
 
@@ -88,6 +68,7 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
             return findings
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id}))
         findings.append(await _check_store(config, network_id))
+        findings += await check_evm_indexes(config, upstreams.upstream.platform.blockchains_of)
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
             return findings + await _check_peers(
                 _with_own_identity(config, Path(folder)), upstreams, network_id, timeout_s

@@ -57,12 +57,18 @@ class ServedL1s:
     async def run(self, on_chain: Callable[[EvmChain], None]) -> None:
         """Call `on_chain` with each chain once, within a minute of the time from which the node serves it."""
         while True:
-            for subnet_id in self._subnet_ids:
-                for chain in await self._find(subnet_id):
-                    self._known.add(chain.blockchain_id)
-                    log.info("found EVM chain", extra={"chain": id_text(chain.blockchain_id)})
-                    on_chain(chain)
+            for chain in await self.find():
+                log.info("found EVM chain", extra={"chain": id_text(chain.blockchain_id)})
+                on_chain(chain)
             await asyncio.sleep(self._interval_s)
+
+    async def find(self) -> list[EvmChain]:
+        """Return the chains that the node serves now, each once."""
+        chains: list[EvmChain] = []
+        for subnet_id in self._subnet_ids:
+            chains += await self._find(subnet_id)
+            self._known.update(chain.blockchain_id for chain in chains)
+        return chains
 
     async def _find(self, subnet_id: SubnetID) -> list[EvmChain]:
         """Return the chains of a subnet that are new and that the node serves."""

@@ -46,20 +46,26 @@ class EndpointAnswer:
 
 
 async def probe_endpoint(
-    session: aiohttp.ClientSession, endpoint: NodeEndpoint, paths: Sequence[str], method: str, timeout_s: float
+    session: aiohttp.ClientSession,
+    endpoint: NodeEndpoint,
+    paths: Sequence[str],
+    method: str,
+    timeout_s: float,
+    params: Sequence[Any] | None = None,
 ) -> EndpointAnswer:
-    """Call a method without parameters below a base URL, at the first path that exists. Never raises."""
+    """Call a method below a base URL, at the first path that exists. params: None for an empty object. Never raises."""
+    given = {} if params is None else params
+    call = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": given})
     for path in paths:
-        answer = await _probe_path(session, endpoint, path, method, timeout_s)
+        answer = await _probe_path(session, endpoint, path, call, timeout_s)
         if answer.status != _NOT_FOUND:
             break
     return answer
 
 
 async def _probe_path(
-    session: aiohttp.ClientSession, endpoint: NodeEndpoint, path: str, method: str, timeout_s: float
+    session: aiohttp.ClientSession, endpoint: NodeEndpoint, path: str, call: bytes, timeout_s: float
 ) -> EndpointAnswer:
-    call = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}})
     headers = {"Content-Type": "application/json", **endpoint.http_headers}
     try:
         async with (

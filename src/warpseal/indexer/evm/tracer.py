@@ -30,7 +30,7 @@ from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse
 from warpseal.runtime.retry import Backoff, RetryDelays
 
 TRACE_METHOD: Final = "debug_traceBlockByNumber"
-_OPTIONS: Final = {"tracer": "callTracer", "timeout": "20s"}
+TRACE_OPTIONS: Final = {"tracer": "callTracer", "timeout": "20s"}
 _TIMEOUT_S: Final = 30.0
 # Heights of one transaction of the index.
 _RANGE: Final = 256
@@ -249,7 +249,7 @@ _Results = dict[int, TracedBlock | _Missing]
 
 
 def _trace_call(height: int) -> RpcCall:
-    return rpc_call(TRACE_METHOD, hex(height), _OPTIONS)
+    return rpc_call(TRACE_METHOD, hex(height), TRACE_OPTIONS)
 
 
 def _decode(raw: bytes, _: EvmIndexWriter) -> tuple[TxTrace, ...] | None:
