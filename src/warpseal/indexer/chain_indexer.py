@@ -265,9 +265,13 @@ class ChainIndexer(Generic[T]):
         self._written_status, self._status_written_at = status, _now()
 
     def _waiting(self) -> str:
-        """Return what the chain waits for; empty if for nothing."""
+        """Return what the chain waits for, after its notice until it is caught up; empty if for nothing."""
         if self._stopped is not None:
             return ""
+        notice = "" if self.is_caught_up else self._sync.notice
+        return "; ".join(filter(None, (notice, self._find_wait())))
+
+    def _find_wait(self) -> str:
         if self._retrier.blocked_on is not None:
             return _WAITING[self._retrier.blocked_on]
         if not self._is_bootstrapped:
@@ -275,7 +279,7 @@ class ChainIndexer(Generic[T]):
         if self._next is None:
             is_early = bool(self._tips) and self._tips[0] < self._first_height
             return f"block {self._first_height} is not there yet" if is_early else "the first block is being looked for"
-        return "" if self.is_caught_up else self._sync.notice
+        return ""
 
     def _status(self) -> ChainStatus:
         newest = max(self._tips, default=0)

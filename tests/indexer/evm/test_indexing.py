@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from eth_hash.auto import keccak
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import RPC, SETTINGS, entry, indexing, rows, written_hashes
+from tests.indexer.evm.nodes import open_chain_nodes
 from tests.indexer.evm_chains import (
     Log,
     MadeUpChain,
@@ -26,7 +28,7 @@ from tests.indexer.evm_chains import (
 from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.indexer.evm.block_reader import EvmBlockSource
-from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes, is_private
+from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes, is_private, rpc_call
 from warpseal.node.endpoint import EvmIndexing, NodeEndpoint, TraceMode
 from warpseal.runtime.retry import Backoff, Retrier
 
@@ -243,21 +245,54 @@ async def test_another_hash_at_a_known_height_stops_the_chain(tmp_path: Path) ->
     assert written_hashes(tmp_path, chain) == dict(list(enumerate(chain.hashes))[:31])
 
 
-async def test_a_chain_with_another_genesis_or_from_is_indexed_again(tmp_path: Path) -> None:
+async def test_a_chain_with_another_from_is_indexed_again_and_its_status_says_so(tmp_path: Path) -> None:
     chain = transfer_blocks(30, has_roots=False)
     node = EvmReplayNode(chain)
     async with serving_evm(node):
         async with indexing(tmp_path, [entry(chain, node)]) as index:
             await index.until_at(chain, chain.tip)
         later = EvmIndexing(first_height=12, traces=TraceMode.OFF)
+        node.tip_receipts = 20
         async with indexing(tmp_path, [entry(chain, node, index=later)]) as index:
+            status = await index.until_status(chain, lambda status: "no node has" in status.waiting)
+            assert "the index is being rebuilt: `from` has changed from 0 to 12" in status.waiting
+            node.tip_receipts = None
             await until(lambda: rows(tmp_path, chain, "SELECT min(number) FROM blocks") == [(12,)])
             await until(lambda: rows(tmp_path, chain, "SELECT max(number) FROM blocks") == [(30,)])
             await until(lambda: rows(tmp_path, chain, "SELECT counted_to, counted_txs FROM chain") == [(12, 11)])
-        node.chain = other = replace(transfer_blocks(5, 2, has_roots=False), blockchain_id=chain.blockchain_id)
+            await index.until_status(chain, lambda status: not status.waiting)
+
+
+async def test_nodes_of_another_chain_stop_an_index_and_never_replace_it(tmp_path: Path) -> None:
+    chain = transfer_blocks(30, has_roots=False)
+    node = EvmReplayNode(chain, tip=20)
+    other = EvmReplayNode(transfer_blocks(30, 2, has_roots=False))
+    async with serving_evm(node, other):
         async with indexing(tmp_path, [entry(chain, node)]) as index:
-            await index.until_at(chain, other.tip)
-            assert written_hashes(tmp_path, chain) == dict(enumerate(other.hashes))
+            await until(lambda: index.height(chain) == 20)
+        async with indexing(tmp_path, [entry(chain, other)]) as index:
+            status = await index.until_stopped(chain)
+            assert (status.stopped, other.chain.hashes[0] in status.detail) == ("another_chain", True)
+        node.tip = None
+        async with indexing(tmp_path, [entry(chain, other, node)]) as index:
+            await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+async def test_a_batch_that_takes_too_long_is_halved(tmp_path: Path) -> None:
+    class SlowNode(EvmReplayNode):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if (await request.read()).count(b"eth_getBlockByNumber") > 8:
+                await asyncio.sleep(3_600)
+            return await super().handle(request)
+
+    node = SlowNode(transfer_blocks(40, has_roots=False))
+    calls = [rpc_call("eth_getBlockByNumber", hex(height), False) for height in range(40)]
+    async with serving_evm(node), open_chain_nodes(node.url) as nodes:
+        responses = await nodes.nodes[0].call(calls, timeout_s=0.3)
+    numbers = [json.loads(bytes(response.result or b"null"))["number"] for response in responses]
+    assert numbers == [hex(height) for height in range(40)]
+    assert max(node.batch_sizes) == 8
 
 
 async def test_an_endless_answer_ends_a_call_and_another_node_serves(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -33,7 +34,9 @@ class EarlierTransactions:
         up_to, _ = await self._chain.write(EvmIndexWriter.earlier_transactions)
         while up_to < self._chain.first_height:
             if not self._chain.is_caught_up:
-                await asyncio.sleep(_RETRY_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_RETRY_S):
+                        await self._chain.wait_for_blocks()
                 continue
             end = min(up_to + _BLOCKS_PER_WRITE, self._chain.first_height)
             counts = await self._count(up_to, end)

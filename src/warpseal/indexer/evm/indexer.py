@@ -15,6 +15,7 @@ from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
 from warpseal.evm_rpc.node import Sessions
+from warpseal.evm_rpc.pool import ChainIdentity
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.sockets import EvmSockets
 from warpseal.index.checkpoint import ChainStatus
@@ -152,6 +153,9 @@ class IndexedChain:
                 nodes = ChainNodes(self.chain, self._parts.sessions, self._parts.rpc)
                 context = EvmChainContext(self.chain, nodes, writer, executor)
                 await self._rebuild(context)
+                # The first node that answers may be of another chain.
+                if (known := await context.write(EvmIndexWriter.identity)) is not None:
+                    nodes.pool.identity = ChainIdentity(known.evm_chain_id, "0x" + known.genesis_hash.hex())
                 await self._index(context, decoding)
             finally:
                 await asyncio.shield(loop.run_in_executor(executor, writer.close))

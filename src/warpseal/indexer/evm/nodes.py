@@ -34,6 +34,7 @@ from warpseal.node.jsonrpc import (
     decode_responses,
     encode_numbered_calls,
 )
+from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.settings import MEBIBYTE
 
 DEFAULT_CALLS_PER_S: Final = 200
@@ -130,6 +131,7 @@ class ChainNode:
         self._calls_per_s = calls_per_s
         self._rate: CallRate | None = None
         self._sizes: defaultdict[str, BatchSize] = defaultdict(BatchSize)
+        self._large_call = AsyncLock()
         self._lacks: TTLCache[NodeResource, int] = TTLCache(len(NodeResource), _RELEARN_S)
 
     @property
@@ -182,10 +184,13 @@ class ChainNode:
         """Return the responses to the first of these calls; none if the batch has to be smaller."""
         await self.acquire(len(calls), is_background=is_background)
         is_batch, clock = len(calls) > 1, asyncio.get_running_loop().time
-        limit, started_at = _MAX_BATCH_BYTES if is_batch else _MAX_SINGLE_BYTES, clock()
+        started_at = clock()
         try:
             body = encode_numbered_calls(dict(enumerate(calls)))
-            reply = await self.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S) if is_batch else timeout_s, limit)
+            if is_batch:
+                reply = await self.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES)
+            else:
+                reply = await self._post_single(body, timeout_s)
         except EvmNodeError as error:
             if is_batch and error.kind in (EvmErrorKind.TIMEOUT, EvmErrorKind.TOO_LARGE):
                 size.halve(len(calls))
@@ -198,6 +203,16 @@ class ChainNode:
         self._pool.note_success(self.node)
         size.learn(len(calls), len(reply.body), clock() - started_at)
         return self._complete(calls, reply, size)
+
+    async def _post_single(self, body: bytes, timeout_s: float) -> EvmNodeReply:
+        """Return the answer to a single call; one with very many bytes is read alone."""
+        try:
+            return await self.node.post(body, timeout_s, _MAX_BATCH_BYTES)
+        except EvmNodeError as error:
+            if error.kind is not EvmErrorKind.TOO_LARGE:
+                raise
+        async with self._large_call:
+            return await self.node.post(body, timeout_s, _MAX_SINGLE_BYTES)
 
     def _is_refused(self, reply: EvmNodeReply, count: int, size: BatchSize) -> bool:
         """Return whether the node answered a batch as a whole with an error, and make the next batches smaller."""

@@ -46,9 +46,13 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         self._last: tuple[int, bytes] | None = None
 
     async def resume(self) -> int | None:
-        """Return to the last written block; an index of another chain, genesis or `from` is dropped."""
+        """Return to the last written block; an index with another `from` is dropped.
+
+        Raises IndexingStopped if the nodes are of another chain than the index.
+        """
         # A node may have learnt of an upgrade since the last time.
         self._blocks.rules = await self._retrier.call(self._load_rules)
+        before = await self._context.write(EvmIndexWriter.identity)
         found = await self._retrier.call(self._identify)
         identity = EvmChainIdentity(
             self._context.chain_id,
@@ -56,10 +60,9 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             bytes.fromhex(found.genesis_hash[2:]),
             self._context.settings.first_height,
         )
-        before = await self._context.write(EvmIndexWriter.identity)
         checkpoint = await self._context.write(EvmIndexWriter.start, identity)
         if before is not None and before != identity:
-            self.notice = _describe_change(before, identity)
+            self.notice = f"the index is being rebuilt: `from` has changed from {before.first} to {identity.first}"
             log.warning("rebuilding the index", extra={"chain": self.name, "reason": self.notice})
         if checkpoint is None:
             self._last = None
@@ -94,10 +97,18 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         self._context.note_written(checkpoint.height)
 
     async def _identify(self) -> ChainIdentity:
-        await self._context.nodes.candidates()
-        if (identity := self._context.nodes.identity) is None:
+        """Return the identity that a node reports. Raises NodeUnavailable, IndexingStopped."""
+        nodes = self._context.nodes
+        try:
+            await nodes.candidates()
+        except NodeUnavailable:
+            if refused := nodes.pool.refused():
+                detail = "; ".join(f"node {position} {reason}" for position, reason in sorted(refused.items()))
+                raise IndexingStopped(StopReason.ANOTHER_CHAIN, 0, detail) from None
+            raise
+        if nodes.identity is None:
             raise NodeUnavailable("eth_chainId")
-        return identity
+        return nodes.identity
 
     async def _check_last(self, last: tuple[int, bytes]) -> None:
         """Raise IndexingStopped if nodes have another block than the last one that is written: accepted is final."""
@@ -106,9 +117,3 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         if other is not None:
             detail = f"a node has {other.hex()}, block {height} is {known.hex()} in the index"
             raise IndexingStopped(StopReason.ANOTHER_HASH, height + 1, detail)
-
-
-def _describe_change(before: EvmChainIdentity, now: EvmChainIdentity) -> str:
-    if (before.evm_chain_id, before.genesis_hash) == (now.evm_chain_id, now.genesis_hash):
-        return f"the index is being rebuilt, because `from` has changed from {before.first} to {now.first}"
-    return f"the index is being rebuilt, because it is of another chain, with EVM chain id {before.evm_chain_id}"
