@@ -1,7 +1,7 @@
 """Rates of indexing an EVM chain from a node on loopback, beside downloading and parsing the same answers alone.
 
 The node is a process that answers from memory; `warpseal index run` indexes into a new SQLite file. The clock begins
-when the node shows its blocks, after the process has started, and ends when the last one is written.
+when it reads the first block behind the genesis, and ends when the last one is written.
 """
 
 from __future__ import annotations
@@ -169,10 +169,20 @@ async def _index(node: Process, folder: Path, blocks: int) -> Run:
         with indexer(facts, folder) as process:
             async with evm_index(folder, facts["chains"][0]) as index:
                 await until_height(index, 0, process)
-                began, cpu, node_cpu = time.perf_counter(), process.cpu_s(), node.cpu_s()
                 await http.post(facts["url"] + "/bench/open")
+                await _until_read(http, facts["url"])
+                began, cpu, node_cpu = time.perf_counter(), process.cpu_s(), node.cpu_s()
                 await until_height(index, blocks, process)
                 return Run(time.perf_counter() - began, process.cpu_s() - cpu, node.cpu_s() - node_cpu)
+
+
+async def _until_read(http: aiohttp.ClientSession, url: str) -> None:
+    """Wait until the indexer, which looks for new blocks at intervals, reads the first one."""
+    while True:
+        async with http.get(url + "/bench/height") as response:
+            if int(await response.text()):
+                return
+        await asyncio.sleep(_POLL_S / 4)
 
 
 async def _download(node: Process, kind: Kind, blocks: int) -> Run:
