@@ -69,7 +69,8 @@ def read_events(receipts: Sequence[EvmReceipt]) -> BlockEvents:
             topics = log.topics
             if not topics:
                 continue
-            read = _READERS.get(topics[0].lower())
+            topic = topics[0]
+            read = _READERS.get(topic) or _READERS.get(topic.lower())
             # Most logs of a chain are transfers of ERC-20, which have three topics.
             if read is None or (read is _read_transfer and len(topics) == 3):
                 continue
