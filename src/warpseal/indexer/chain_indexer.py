@@ -88,9 +88,14 @@ class ChainIndexer(Generic[T]):
         return None if self._next is None or not self._next else self._next - 1
 
     @property
+    def remaining_blocks(self) -> int | None:
+        """The number of blocks of the nodes that are not written; None: not known."""
+        return None if self._next is None or not self._tips else max(0, max(self._tips) + 1 - self._next)
+
+    @property
     def is_caught_up(self) -> bool:
         """Whether every block of the nodes is written."""
-        return self._next is not None and bool(self._tips) and self._next > max(self._tips)
+        return self.remaining_blocks == 0
 
     def as_fields(self) -> dict[str, Any]:
         """Return the fields of a log line."""

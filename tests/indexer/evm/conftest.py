@@ -12,6 +12,9 @@ import pytest
 
 from tests.evm_rpc import anvil
 from tests.solidity import compiled
+from tests.store.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
 
 collect_ignore = [] if anvil.binary() is not None and compiled.is_installed() else ["test_solidity.py"]
 

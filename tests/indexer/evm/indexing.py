@@ -82,6 +82,7 @@ async def indexing(
     settings: IndexerSettings = SETTINGS,
     helicon: int | None = None,
     build_tasks: BuildTasks = lambda chain: (),
+    store: IndexSettings = INDEX,
 ) -> AsyncIterator[Indexing]:
     """Index chains. helicon: time from which blocks are executed behind their acceptance."""
 
@@ -95,9 +96,9 @@ async def indexing(
         parts = EvmIndexerParts(
             sessions,
             RPC,
-            INDEX,
+            store,
             settings,
-            lambda chain_id: evm_index_url(INDEX, folder, chain_id),
+            lambda chain_id: evm_index_url(store, folder, chain_id),
             load_rules,
             ask_interfaces,
             build_tasks,
@@ -111,9 +112,9 @@ async def indexing(
             await asyncio.wait((running,))
 
 
-def rows(folder: Path, chain: ServedChain, query: str) -> list[tuple[Any, ...]]:
+def rows(folder: Path, chain: ServedChain, query: str, store: IndexSettings = INDEX) -> list[tuple[Any, ...]]:
     """Return what a query finds in the index of a chain."""
-    engine = reading_evm_index(evm_index_url(INDEX, folder, chain.blockchain_id), INDEX)
+    engine = reading_evm_index(evm_index_url(store, folder, chain.blockchain_id), store)
     try:
         with engine.connect() as connection:
             return [tuple(row) for row in connection.execute(text(query))]
@@ -121,9 +122,9 @@ def rows(folder: Path, chain: ServedChain, query: str) -> list[tuple[Any, ...]]:
         engine.dispose()
 
 
-def written_hashes(folder: Path, chain: ServedChain) -> dict[int, str]:
+def written_hashes(folder: Path, chain: ServedChain, store: IndexSettings = INDEX) -> dict[int, str]:
     """Return the hash of each written block by its height."""
     return {
         number: "0x" + bytes(raw).hex()
-        for number, raw in rows(folder, chain, "SELECT number, hash FROM blocks ORDER BY number")
+        for number, raw in rows(folder, chain, "SELECT number, hash FROM blocks ORDER BY number", store)
     }

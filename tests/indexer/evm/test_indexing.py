@@ -27,6 +27,7 @@ from tests.indexer.evm_chains import (
 )
 from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
 from warpseal.evm_rpc.node import open_sessions
+from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes, is_private, rpc_call
 from warpseal.node.endpoint import EvmIndexing, NodeEndpoint, TraceMode
@@ -59,6 +60,21 @@ async def test_a_recorded_chain_is_indexed_to_its_head(tmp_path: Path, network: 
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
     counts = [len(json.loads(header)["transactions"]) for header in chain.headers]
     assert [row[0] for row in rows(tmp_path, chain, "SELECT tx_count FROM blocks ORDER BY number")] == counts
+
+
+async def test_chains_have_a_schema_each_in_one_postgresql_database(tmp_path: Path, postgres_url: str) -> None:
+    chains = [recorded_chain("localnet", name) for name in ("c-chain", "l1-0", "l1-1")]
+    nodes, store = [EvmReplayNode(chain, tip=4) for chain in chains], IndexSettings(postgres_url)
+    async with serving_evm(*nodes):
+        entries = [entry(node.chain, node) for node in nodes]
+        for tip in (4, None):
+            for node in nodes:
+                node.tip = tip
+            async with indexing(tmp_path, entries, store=store) as index:
+                for node in nodes:
+                    await index.until_at(node.chain, node.height)
+    for chain in chains:
+        assert written_hashes(tmp_path, chain, store) == dict(enumerate(chain.hashes))
 
 
 @pytest.mark.parametrize("limit", list(BatchLimit))

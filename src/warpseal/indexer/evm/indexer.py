@@ -44,6 +44,7 @@ LoadRules = Callable[[ChainID], Awaitable[BlockRules]]
 """Returns what the headers of a chain say, by the upgrade times of its network. Raises NodeUnavailable."""
 
 _MIN_CACHE_BYTES: Final = 8 * MEBIBYTE
+_LOGGED_BLOCKS: Final = 100
 _OPEN_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _TASK_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _REBUILD_STEP_S: Final = 1.0
@@ -108,7 +109,8 @@ class EvmIndexer:
         while True:
             await asyncio.sleep(self._parts.indexer.log_every_s)
             for chain in self.chains.values():
-                if chain.indexer is not None and not chain.indexer.is_caught_up:
+                # A chain that is at the head of its nodes may just have a new block.
+                if chain.indexer is not None and chain.indexer.remaining_blocks not in range(_LOGGED_BLOCKS):
                     log.info("indexing", extra=chain.indexer.as_fields())
 
 
