@@ -56,9 +56,16 @@ def in_schema(url: StoreUrl, schema: str) -> StoreUrl:
 
 
 def writing_index(
-    url: StoreUrl, settings: IndexSettings, migrations: Migrations = MIGRATIONS, schema: str = SCHEMA
+    url: StoreUrl,
+    settings: IndexSettings,
+    migrations: Migrations = MIGRATIONS,
+    schema: str = SCHEMA,
+    log_of_cache: float = _LOG_OF_CACHE,
 ) -> Engine:
-    """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown."""
+    """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown.
+
+    log_of_cache: the size of SQLite's log, by that of its page cache.
+    """
     if url.path is not None:
         try:
             create_private(url.path)
@@ -66,7 +73,7 @@ def writing_index(
             raise StoreUnusable(url.redacted, os_error_text(error), what="index") from error
     engine = writing_engine(url)
     if url.kind is StoreKind.SQLITE:
-        log_bytes = int(settings.cache_bytes * _LOG_OF_CACHE)
+        log_bytes = int(settings.cache_bytes * log_of_cache)
         pragmas = (
             f"cache_size = -{settings.cache_bytes // 1024}",
             f"wal_autocheckpoint = {max(1, log_bytes // _PAGE_BYTES)}",

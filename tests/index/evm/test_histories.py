@@ -17,7 +17,6 @@ from tests.index.evm.model import EvmModel
 from tests.index.test_batches import failing_statements
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import StoreDown
-from warpseal.index.evm import keys
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.schema import create_derived_tables
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -30,8 +29,8 @@ PARTIES = [address(number) for number in (0, *range(1, 9), *range(1_000, 1_012))
 def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a history of some hundred rows have many partitions."""
     for module in ("derived", "queries"):
-        monkeypatch.setattr(f"warpseal.index.evm.{module}.PARTITION_BITS", 4)
-    assert keys.PARTITION_BITS == 18
+        monkeypatch.setattr(f"warpseal.index.evm.{module}.BLOCK_PARTITION_BITS", 4)
+    monkeypatch.setattr("warpseal.index.evm.derived.TRANSFER_PARTITION_BITS", 4)
 
 
 def write(writer: EvmIndexWriter, blocks: list[EvmBlockFacts]) -> None:

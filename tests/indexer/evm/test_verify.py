@@ -102,21 +102,21 @@ FIRST = "(owner, token) = (SELECT owner, token FROM holdings LIMIT 1)"
 LAST_721, LAST_1155 = (f"token = (SELECT max(token) FROM owners WHERE token & 1 = {bit})" for bit in (0, 1))
 LAST_TRANSFER = "key = (SELECT max(key) FROM transfers WHERE recipient > 1)"
 DAMAGES = {
-    "an owner": f"UPDATE owners SET holder = holder + 1 WHERE {LAST_721}",
-    "a number of holders": f"UPDATE owners SET holder = holder + 1 WHERE {LAST_1155}",
-    "a holder": f"UPDATE holdings SET owner = owner + 1000 WHERE {FIRST}",
-    "a lost holding": f"DELETE FROM holdings WHERE {FIRST}",
-    "a balance": f"UPDATE holdings SET balance = x'7fff' WHERE balance IS NOT NULL AND {LAST_1155}",
-    "a holding of nothing": "INSERT INTO holdings VALUES (1, 999999999999, NULL)",
+    "an owner": f"UPDATE recent_owners SET holder = holder + 1 WHERE {LAST_721}",
+    "a number of holders": f"UPDATE recent_owners SET holder = holder + 1 WHERE {LAST_1155}",
+    "a holder": f"UPDATE recent_holdings SET owner = owner + 1000 WHERE {FIRST}",
+    "a lost holding": f"DELETE FROM recent_holdings WHERE {FIRST}",
+    "a balance": f"UPDATE recent_holdings SET balance = x'7fff' WHERE balance IS NOT NULL AND {LAST_1155}",
+    "a holding of nothing": "INSERT INTO recent_holdings VALUES (1, 999999999999, NULL, 1)",
     "a contradiction": "INSERT INTO inconsistent VALUES (1)",
     "a transfer's recipient": f"UPDATE transfers SET recipient = 1 WHERE {LAST_TRANSFER}",
     "a transfer's address": f"UPDATE transfers SET sender = 77777777 WHERE {LAST_TRANSFER}",
     "a lost transfer": "DELETE FROM transfers WHERE key = (SELECT min(key) FROM transfers)",
     "a transfer of an address": (
-        "DELETE FROM address_transfers WHERE transfer = (SELECT max(transfer) FROM address_transfers)"
+        "DELETE FROM recent_address_transfers WHERE transfer = (SELECT max(transfer) FROM address_transfers)"
     ),
     "a directory of transfers": (
-        "DELETE FROM address_partitions WHERE address = (SELECT max(address) FROM address_partitions)"
+        "DELETE FROM recent_address_partitions WHERE address = (SELECT max(address) FROM address_partitions)"
     ),
     "a transaction": "DELETE FROM txs WHERE key = (SELECT max(key) FROM txs)",
     "a token's id": "UPDATE token_ids SET short = short + 1000 WHERE token = (SELECT max(token) FROM token_ids)",
@@ -200,8 +200,8 @@ async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tm
     _change(
         file,
         "DELETE FROM transfers WHERE key / 1048576 = 2",
-        "UPDATE owners SET holder = (SELECT recipient FROM transfers)",
-        "UPDATE holdings SET owner = (SELECT recipient FROM transfers)",
+        "UPDATE recent_owners SET holder = (SELECT recipient FROM transfers)",
+        "UPDATE recent_holdings SET owner = (SELECT recipient FROM transfers)",
     )
     logs = [{"blockNumber": "0x2", "topics": ["0x", "0x", "0x", "0x"]}]
     node = EvmReplayNode(made.chain, call=state.call, answers={"eth_getLogs": logs})

@@ -28,6 +28,7 @@ from warpseal.index.evm.keys import (
     tx_key_of,
     unpack,
 )
+from warpseal.index.evm.ownership import find_holdings
 from warpseal.index.keys import prefix_of
 
 _BATCH_ROWS: Final = 2_000
@@ -386,28 +387,37 @@ def denied_contracts(connection: Connection, contracts: Iterable[bytes]) -> set[
 def sample_tokens(connection: Connection, count: int, random: Random) -> list[SampledToken]:
     """Draw at most `count` holdings: half of them of tokens that moved in a random block."""
     blocks = indexed_range(connection)
-    ((low, high),) = bulk.fetch(connection, "SELECT min(owner), max(owner) FROM holdings")
-    if blocks is None or low is None:
+    ends = [
+        row[0]
+        for order in ("ASC", "DESC")
+        for row in bulk.fetch(
+            connection, f"SELECT owner, token FROM holdings ORDER BY owner {order}, token {order} LIMIT 1"
+        )
+    ]
+    if blocks is None or not ends:
         return []
-    moved = (
-        "SELECT h.owner, h.token FROM transfers t JOIN holdings h ON h.token = t.token AND h.owner = t.recipient"
-        " WHERE t.key >= ? ORDER BY t.key LIMIT ?"
-    )
+    low, high = ends
+    moved = "SELECT recipient, token FROM transfers WHERE key >= ? ORDER BY key LIMIT ?"
     held = "SELECT owner, token FROM holdings WHERE owner >= ? ORDER BY owner, token LIMIT ?"
     pairs = set[tuple[int, int]]()
     for number in range(count):
         place = block_key(random.randint(blocks.first_height, blocks.height))
-        found = bulk.fetch(connection, moved, place, _DRAWN_FROM) if number % 2 else ()
+        found: Sequence[Any] = ()
+        if number % 2:
+            recipients = {tuple(row) for row in bulk.fetch(connection, moved, place, _DRAWN_FROM)}
+            found = sorted(find_holdings(connection, recipients))
         found = found or bulk.fetch(connection, held, random.randint(low, high), _DRAWN_FROM)
         pairs.add(tuple(random.choice(found)))
-    rows = bulk.fetch_by_pairs(
-        connection,
-        "SELECT h.owner, h.token, h.balance, t.short, t.id, c.contract, n.collection"
-        " FROM {pairs} JOIN holdings h ON h.owner = p.a AND h.token = p.b JOIN tokens t ON t.key = h.token"
-        " JOIN collections c ON c.number = h.token / 4294967296 LEFT JOIN inconsistent n ON n.collection = c.number",
-        pairs,
+    balances = find_holdings(connection, pairs)
+    text = (
+        "SELECT p.a, p.b, t.short, t.id, c.contract, n.collection FROM {pairs} JOIN tokens t ON t.key = p.b"
+        " JOIN collections c ON c.number = p.b / 4294967296 LEFT JOIN inconsistent n ON n.collection = c.number"
     )
-    return [*_sampled(connection, list(rows))]
+    rows = [
+        (owner, token, balances[owner, token], *rest)
+        for owner, token, *rest in bulk.fetch_by_pairs(connection, text, balances)
+    ]
+    return [*_sampled(connection, rows)]
 
 
 def holding(connection: Connection, token: SampledToken) -> SampledToken:

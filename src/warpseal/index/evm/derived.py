@@ -8,14 +8,17 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
-from warpseal.index.evm.keys import PARTITION_BITS, block_key, height_of
-from warpseal.index.evm.ownership import TransferRow, apply_transfers
+from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, height_of
+from warpseal.index.evm.ownership import Ownership, TransferRow
+from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.schema import (
     ADDRESS_CREATIONS,
-    ADDRESS_PARTITIONS,
-    ADDRESS_TRANSFERS,
     BLOCK_HASHES,
     DERIVED_STATE,
+    OLDER_ADDRESS_PARTITIONS,
+    OLDER_ADDRESS_TRANSFERS,
+    RECENT_ADDRESS_PARTITIONS,
+    RECENT_ADDRESS_TRANSFERS,
     TRANSFER_PARTITIONS,
 )
 from warpseal.index.keys import prefix_of
@@ -29,10 +32,13 @@ _MAX_SEEN: Final = 200_000
 
 
 class DerivedRows:
-    """Derives rows from facts, block by block."""
+    """Derives rows from facts, block by block. capacity: see Ownership."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
         self.height = -1
+        self._ownership = Ownership(capacity)
+        self._transfers = RecentRows(RECENT_ADDRESS_TRANSFERS, OLDER_ADDRESS_TRANSFERS, capacity)
+        self._directory = RecentRows(RECENT_ADDRESS_PARTITIONS, OLDER_ADDRESS_PARTITIONS, capacity)
         self._erc1155 = 0
         # The addresses with transfers in the newest partition.
         self._partition = -1
@@ -44,6 +50,8 @@ class DerivedRows:
         self.height, self._erc1155 = rows[0] if rows else (-1, 0)
         self._partition = -1
         self._seen = set()
+        for tables in (self._ownership, self._transfers, self._directory):
+            tables.open()
 
     def add(
         self,
@@ -56,10 +64,10 @@ class DerivedRows:
         *,
         is_complete: bool,
     ) -> None:
-        """Add the rows of the next blocks, up to a height. hashes: number and hash of each. See apply_transfers."""
-        prefixes = [(number >> PARTITION_BITS, prefix_of(raw), number) for number, raw in hashes]
+        """Add the rows of the next blocks, up to a height. hashes: number and hash of each. See Ownership.apply."""
+        prefixes = [(number >> BLOCK_PARTITION_BITS, prefix_of(raw), number) for number, raw in hashes]
         bulk.insert(connection, BLOCK_HASHES, sorted(prefixes))
-        apply_transfers(connection, transfers, new_tokens, is_complete=is_complete)
+        self._ownership.apply(connection, transfers, new_tokens, is_complete=is_complete)
         self._add_address_transfers(connection, [row for row in transfers if row[3] & 1])
         add_address_creations(connection, creations)
         self.height = height
@@ -87,10 +95,10 @@ class DerivedRows:
         partitions = []
         count, seen = self._erc1155, self._seen
         for key, _, _, _, sender, recipient, _ in transfers:
-            partition = count >> PARTITION_BITS
+            partition = count >> TRANSFER_PARTITION_BITS
             count += 1
             if partition != self._partition:
-                if count == (partition << PARTITION_BITS) + 1:
+                if count == (partition << TRANSFER_PARTITION_BITS) + 1:
                     partitions.append((partition, key))
                 self._partition = partition
                 seen.clear()
@@ -102,8 +110,8 @@ class DerivedRows:
         if len(seen) > _MAX_SEEN:
             seen.clear()
         self._erc1155 = count
-        bulk.insert(connection, ADDRESS_TRANSFERS, sorted(rows))
-        bulk.insert_new(connection, ADDRESS_PARTITIONS, sorted(directory))
+        self._transfers.put(connection, sorted(rows))
+        self._directory.put(connection, sorted(directory))
         bulk.insert(connection, TRANSFER_PARTITIONS, partitions)
 
 

@@ -23,9 +23,9 @@ _TRANSFERS: Final = (
     " JOIN collections c ON c.number = t.token >> 32 WHERE t.key > ? ORDER BY t.key LIMIT ?"
 )
 _HOLDINGS: Final = (
-    "SELECT h.owner, h.token, k.short, k.id, c.contract, h.balance FROM holdings h JOIN tokens k ON k.key = h.token"
-    " JOIN collections c ON c.number = h.token >> 32 WHERE h.owner <> 0 AND (h.owner, h.token) > (?, ?)"
-    " ORDER BY h.owner, h.token LIMIT ?"
+    "SELECT h.owner, h.token, k.short, k.id, c.contract, h.balance FROM (SELECT owner, token, balance FROM holdings"
+    " WHERE owner <> 0 AND (owner, token) > (?, ?) ORDER BY owner, token LIMIT ?) AS h"
+    " JOIN tokens k ON k.key = h.token JOIN collections c ON c.number = h.token >> 32 ORDER BY h.owner, h.token"
 )
 _CONTRACTS: Final = (
     "SELECT c.tx, c.position, c.contract, c.sender, c.factory, x.hash, b.time, r.erc_type, r.name, r.symbol, r.decimals"

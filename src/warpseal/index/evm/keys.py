@@ -15,7 +15,8 @@ MAX_PLACES: Final = 1 << 20
 MAX_HEIGHT: Final = (1 << 43) - 1
 
 # Rows at random places are stored by partitions, so that the newest partition stays in memory.
-PARTITION_BITS = 18
+BLOCK_PARTITION_BITS = 18
+TRANSFER_PARTITION_BITS = 18
 
 _BLOCK_BITS: Final = 20
 _COLLECTION_BITS: Final = 32

@@ -9,33 +9,55 @@ from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.evm.keys import collection_of, pack, unpack
-from warpseal.index.evm.schema import HOLDINGS, INCONSISTENT, OWNERS
+from warpseal.index.evm.recent_rows import RecentRows
+from warpseal.index.evm.schema import INCONSISTENT, OLDER_HOLDINGS, OLDER_OWNERS, RECENT_HOLDINGS, RECENT_OWNERS
 
 TransferRow = tuple[int, int, int, int, int, int, bytes | None]
 """A row of `transfers`: key, tx_index, log_index, token, sender, recipient, amount."""
 
 MAX_BALANCE: Final = 2**256 - 1
-_OWNERS: Final = "SELECT token, holder FROM owners WHERE token IN {keys}"
-_BALANCES: Final = "SELECT h.owner, h.token, h.balance FROM {pairs} JOIN holdings h ON h.owner = p.a AND h.token = p.b"
+_RECENT_OWNERS: Final = "SELECT token, holder FROM recent_owners WHERE token IN {keys}"
+_OLDER_OWNERS: Final = "SELECT token, holder FROM older_owners WHERE token IN {keys}"
+_RECENT_HOLDINGS: Final = (
+    "SELECT h.owner, h.token, h.balance, h.is_held FROM {pairs}"
+    " JOIN recent_holdings h ON h.owner = p.a AND h.token = p.b"
+)
+_OLDER_HOLDINGS: Final = (
+    "SELECT h.owner, h.token, h.balance FROM {pairs} JOIN older_holdings h ON h.owner = p.a AND h.token = p.b"
+)
 _BATCH_KEYS: Final = 2_000
 
 
-def apply_transfers(
-    connection: Connection, transfers: Sequence[TransferRow], new_tokens: set[int], *, is_complete: bool
-) -> None:
-    """Change owners and balances by transfers.
+class Ownership:
+    """Owners and balances in the database. capacity: the number of rows in each of the small tables."""
 
-    new_tokens: tokens without earlier transfers. is_complete: the index begins at block 0. Without earlier blocks no
-    contradiction is certain, and a balance of 0 may be a positive one.
-    """
-    if transfers:
-        ownership = _Ownership(is_complete=is_complete)
-        ownership.load(connection, transfers, new_tokens)
-        ownership.apply(transfers)
-        ownership.write(connection)
+    def __init__(self, capacity: int) -> None:
+        self._owners = RecentRows(RECENT_OWNERS, OLDER_OWNERS, capacity, gone="holder = 0")
+        self._holdings = RecentRows(RECENT_HOLDINGS, OLDER_HOLDINGS, capacity, gone="is_held = 0")
+
+    def open(self) -> None:
+        """Forget what is known of the database."""
+        self._owners.open()
+        self._holdings.open()
+
+    def apply(
+        self, connection: Connection, transfers: Sequence[TransferRow], new_tokens: set[int], *, is_complete: bool
+    ) -> None:
+        """Change owners and balances by transfers.
+
+        new_tokens: tokens without earlier transfers. is_complete: the index begins at block 0. Without earlier blocks
+        no contradiction is certain, and a balance of 0 may be a positive one.
+        """
+        if transfers:
+            batch = _Batch(is_complete=is_complete)
+            batch.load(connection, transfers, new_tokens)
+            batch.apply(transfers)
+            self._owners.put(connection, batch.changed_owners())
+            self._holdings.put(connection, batch.changed_holdings())
+            bulk.insert_new(connection, INCONSISTENT, batch.inconsistent_collections())
 
 
-class _Ownership:
+class _Batch:
     """Owners and balances that one batch touches, before and after it."""
 
     def __init__(self, *, is_complete: bool) -> None:
@@ -54,16 +76,17 @@ class _Ownership:
         holders = dict.fromkeys(tokens, 0)
         known = sorted(tokens - new_tokens)
         for start in range(0, len(known), _BATCH_KEYS):
-            holders.update(dict(bulk.run(connection, _OWNERS, known[start : start + _BATCH_KEYS])))
+            keys = known[start : start + _BATCH_KEYS]
+            recent = dict(bulk.run(connection, _RECENT_OWNERS, keys))
+            holders.update(recent)
+            holders.update(dict(bulk.run(connection, _OLDER_OWNERS, [key for key in keys if key not in recent])))
         self._holders, self._holders_before = holders, holders.copy()
         pairs = set()
         for _, _, _, token, sender, recipient, _ in transfers:
             if token & 1 and token not in new_tokens:
                 pairs.add((sender, token))
                 pairs.add((recipient, token))
-        balances = {
-            (owner, token): unpack(raw) for owner, token, raw in bulk.fetch_by_pairs(connection, _BALANCES, pairs)
-        }
+        balances = {pair: unpack(raw or b"") for pair, raw in find_holdings(connection, pairs).items()}
         self._balances, self._balances_before = balances, balances.copy()
 
     def apply(self, transfers: Sequence[TransferRow]) -> None:
@@ -77,35 +100,30 @@ class _Ownership:
                     inconsistent.add(collection_of(token))
                 holders[token] = recipient
 
-    def write(self, connection: Connection) -> None:
-        """Write what changed."""
-        before, after = self._holders_before, self._holders
-        added: list[tuple[int, int, bytes | None]] = []
-        removed: list[tuple[int, int]] = []
-        owners: list[tuple[int, int]] = []
-        unowned: list[int] = []
-        for token, holder in after.items():
-            previous = before[token]
-            if holder != previous:
+    def changed_owners(self) -> list[tuple[int, int]]:
+        """Return the changed rows of owners, in order; 0 for none."""
+        before = self._holders_before
+        return sorted((token, holder) for token, holder in self._holders.items() if holder != before[token])
+
+    def changed_holdings(self) -> list[tuple[int, int, bytes | None, int]]:
+        """Return the changed rows of holdings, in order."""
+        rows: dict[tuple[int, int], tuple[bytes | None, int]] = {}
+        for token, holder in self._holders.items():
+            previous = self._holders_before[token]
+            if holder != previous and not token & 1:
+                if previous:
+                    rows[previous, token] = (None, 0)
                 if holder:
-                    owners.append((token, holder))
-                else:
-                    unowned.append(token)
-                if not token & 1:
-                    if previous:
-                        removed.append((previous, token))
-                    if holder:
-                        added.append((holder, token, None))
+                    rows[holder, token] = (None, 1)
         for pair, balance in self._balances.items():
             if balance != self._balances_before.get(pair):
-                added.append((*pair, pack(balance)))
-        removed += [pair for pair in self._balances_before if pair not in self._balances]
-        bulk.upsert(connection, OWNERS, sorted(owners))
-        bulk.delete(connection, OWNERS, unowned)
-        bulk.delete_pairs(connection, HOLDINGS, sorted(removed))
-        bulk.upsert(connection, HOLDINGS, sorted(added))
-        if self._is_complete:
-            bulk.insert_new(connection, INCONSISTENT, [(number,) for number in sorted(self._inconsistent)])
+                rows[pair] = (pack(balance), 1)
+        rows.update((pair, (None, 0)) for pair in self._balances_before if pair not in self._balances)
+        return sorted((*pair, *row) for pair, row in rows.items())
+
+    def inconsistent_collections(self) -> list[tuple[int]]:
+        """Return the contracts whose events contradict each other."""
+        return [(number,) for number in sorted(self._inconsistent)] if self._is_complete else []
 
     def _move(self, token: int, sender: int, recipient: int, amount: int) -> None:
         """Move an amount of an ERC-1155 token. The zero address, 0, has no balance."""
@@ -130,3 +148,16 @@ class _Ownership:
         elif pair in self._balances:
             del self._balances[pair]
             self._holders[token] -= 1
+
+
+def find_holdings(connection: Connection, pairs: set[tuple[int, int]]) -> dict[tuple[int, int], bytes | None]:
+    """Return the balances, None for ERC-721, of those owners and tokens that are held."""
+    found: dict[tuple[int, int], bytes | None] = {}
+    recent = set()
+    for owner, token, balance, is_held in bulk.fetch_by_pairs(connection, _RECENT_HOLDINGS, pairs):
+        recent.add((owner, token))
+        if is_held:
+            found[owner, token] = balance
+    for owner, token, balance in bulk.fetch_by_pairs(connection, _OLDER_HOLDINGS, pairs - recent):
+        found[owner, token] = balance
+    return found

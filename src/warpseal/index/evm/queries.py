@@ -22,8 +22,8 @@ from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.evm.chain_row import EvmChainRow
 from warpseal.index.evm.codes import RequestKind
 from warpseal.index.evm.keys import (
+    BLOCK_PARTITION_BITS,
     MAX_HEIGHT,
-    PARTITION_BITS,
     block_key,
     collection_of,
     first_token,
@@ -126,7 +126,7 @@ def block(session: ReadSession, number_or_hash: int | bytes) -> EvmBlock | None:
         return None
     chain = state.chain
     if isinstance(number_or_hash, bytes):
-        partitions = (state.height >> PARTITION_BITS, chain.first_height >> PARTITION_BITS)
+        partitions = (state.height >> BLOCK_PARTITION_BITS, chain.first_height >> BLOCK_PARTITION_BITS)
         rows = session.rows(_BY_HASH, *partitions, prefix_of(number_or_hash), number_or_hash)
     else:
         number = number_or_hash if 0 <= number_or_hash <= min(state.height, MAX_HEIGHT) else -1
@@ -264,8 +264,8 @@ def _transfer_keys(
 ) -> Sequence[int]:
     """Return the first keys of ERC-1155 transfers of an address within bounds, both included."""
     order = "DESC" if is_newest_first else "ASC"
-    text = "SELECT coalesce(max(number), 0) FROM transfer_partitions WHERE first <= ?"
-    low, high = (session.rows(text, bound)[0][0] for bound in bounds)
+    text = "SELECT number FROM transfer_partitions WHERE first <= ? ORDER BY number DESC LIMIT 1"
+    low, high = (next((row[0] for row in session.rows(text, bound)), 0) for bound in bounds)
     text = (
         f"SELECT partition FROM address_partitions WHERE address = ? AND partition BETWEEN ? AND ? ORDER BY 1 {order}"
     )

@@ -166,13 +166,21 @@ REINDEXES: Final = Table("reindexes", STORED, key_column("token"), number_column
 DERIVED_STATE: Final = Table("derived_state", DERIVED, key_column(), number_column("height"), number_column("erc1155"))
 # Written at random places of the newest partition only.
 BLOCK_HASHES: Final = _rows(DERIVED, "block_hashes", ("partition", "prefix", "block"))
-# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders.
-OWNERS: Final = Table("owners", DERIVED, key_column("token"), number_column("holder"))
-# balance: None for ERC-721.
-HOLDINGS: Final = _rows(DERIVED, "holdings", ("owner", "token"), bytes_column("balance", nullable=True))
-# ERC-1155 transfers by sender and recipient, by partition. transfer_partitions: the first transfer of each.
-ADDRESS_TRANSFERS: Final = _rows(DERIVED, "address_transfers", ("partition", "address", "transfer"))
-ADDRESS_PARTITIONS: Final = _rows(DERIVED, "address_partitions", ("address", "partition"))
+# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders. The newest rows are in a small
+# table, where 0 says that the older row is gone; see recent_rows.py. The view `owners` shows both.
+RECENT_OWNERS: Final = Table("recent_owners", DERIVED, key_column("token"), number_column("holder"))
+OLDER_OWNERS: Final = Table("older_owners", DERIVED, key_column("token"), number_column("holder"))
+# balance: None for ERC-721. In two tables as well, with the view `holdings`; is_held: 0 if the older row is gone.
+RECENT_HOLDINGS: Final = _rows(
+    DERIVED, "recent_holdings", ("owner", "token"), bytes_column("balance", nullable=True), small_column("is_held")
+)
+OLDER_HOLDINGS: Final = _rows(DERIVED, "older_holdings", ("owner", "token"), bytes_column("balance", nullable=True))
+# ERC-1155 transfers by sender and recipient, by partition, in two tables as well, with the view `address_transfers`.
+# address_partitions, such a view too: the partitions of an address. transfer_partitions: the first transfer of each.
+RECENT_ADDRESS_TRANSFERS: Final = _rows(DERIVED, "recent_address_transfers", ("partition", "address", "transfer"))
+OLDER_ADDRESS_TRANSFERS: Final = _rows(DERIVED, "older_address_transfers", ("partition", "address", "transfer"))
+RECENT_ADDRESS_PARTITIONS: Final = _rows(DERIVED, "recent_address_partitions", ("address", "partition"))
+OLDER_ADDRESS_PARTITIONS: Final = _rows(DERIVED, "older_address_partitions", ("address", "partition"))
 TRANSFER_PARTITIONS: Final = Table("transfer_partitions", DERIVED, key_column("number"), number_column("first"))
 # By sender and by factory.
 ADDRESS_CREATIONS: Final = _rows(DERIVED, "address_creations", ("address", "tx", "position"))
@@ -180,10 +188,33 @@ ADDRESS_CREATIONS: Final = _rows(DERIVED, "address_creations", ("address", "tx",
 INCONSISTENT: Final = Table("inconsistent", DERIVED, key_column("collection"))
 
 
+VIEWS: Final = {
+    "owners": (
+        "SELECT token, holder FROM recent_owners WHERE holder <> 0 UNION ALL SELECT o.token, o.holder"
+        " FROM older_owners o WHERE NOT EXISTS (SELECT 1 FROM recent_owners r WHERE r.token = o.token)"
+    ),
+    "holdings": (
+        "SELECT owner, token, balance FROM recent_holdings WHERE is_held = 1"
+        " UNION ALL SELECT o.owner, o.token, o.balance FROM older_holdings o"
+        " WHERE NOT EXISTS (SELECT 1 FROM recent_holdings r WHERE r.owner = o.owner AND r.token = o.token)"
+    ),
+    "address_transfers": "SELECT * FROM recent_address_transfers UNION ALL SELECT * FROM older_address_transfers",
+    "address_partitions": (
+        "SELECT address, partition FROM recent_address_partitions"
+        " UNION ALL SELECT o.address, o.partition FROM older_address_partitions o WHERE NOT EXISTS"
+        " (SELECT 1 FROM recent_address_partitions r WHERE r.address = o.address AND r.partition = o.partition)"
+    ),
+}
+
+
 def create_derived_tables(connection: Connection) -> None:
-    """Create all derived tables, empty; existing ones are dropped."""
+    """Create all derived tables, empty, and their views; existing ones are dropped."""
+    for name in VIEWS:
+        connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
     DERIVED.drop_all(connection)
     DERIVED.create_all(connection)
+    for name, query in VIEWS.items():
+        connection.execute(text(f"CREATE VIEW {name} AS {query}"))
 
 
 def create_all_tables(connection: Connection) -> None:
