@@ -25,7 +25,7 @@ from warpseal.history.evm import MetadataStatus, NftToken
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import Lacking
-from warpseal.indexer.evm.caller import EvmCaller
+from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.fetcher import AddressPolicy, open_fetcher
 from warpseal.indexer.evm.metadata import MetadataFetcher
@@ -73,6 +73,7 @@ class MetadataWorld:
     paths: Counter[str] = field(default_factory=Counter)
     port: int = 0
     ahead_s: int = 0
+    broken_calls: int = 0
     indexer: Indexing = field(init=False)
     index: EvmIndex = field(init=False)
 
@@ -140,7 +141,7 @@ class MetadataWorld:
         async with open_fetcher(self.settings, policy) as fetcher:
 
             def build_tasks(chain: EvmChainContext) -> Sequence[MetadataFetcher]:
-                return [MetadataFetcher(chain, EvmCaller(chain.nodes), fetcher, self.settings)]
+                return [MetadataFetcher(chain, BreakingCaller(chain, self), fetcher, self.settings)]
 
             chain = entry(self.made.chain, self.node, index=EvmIndexing(traces=TraceMode.OFF, metadata=self.mode))
             async with indexing(self.folder, [chain], build_tasks=build_tasks) as self.indexer:
@@ -148,6 +149,20 @@ class MetadataWorld:
                 url = evm_index_url(INDEX, self.folder, self.made.chain.blockchain_id)
                 async with EvmIndex(url, INDEX, lambda: time.time() + self.ahead_s) as self.index:
                     yield self
+
+
+class BreakingCaller(EvmCaller):
+    """Has an internal error as often as its world wants."""
+
+    def __init__(self, chain: EvmChainContext, world: MetadataWorld) -> None:
+        super().__init__(chain.nodes)
+        self._world = world
+
+    async def call_all(self, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
+        if self._world.broken_calls:
+            self._world.broken_calls -= 1
+            raise RuntimeError("broken")
+        return await super().call_all(calls, height)
 
 
 @asynccontextmanager

@@ -334,6 +334,11 @@ async def test_slow_documents_of_one_host_do_not_delay_other_hosts(world: Metada
         for number in range(5):
             assert (await its.until_fetched(number)).metadata.name == "fast"
         assert its.paths["/slow"] == 2
+        # What did not fit into the queue was postponed, and shows no time of an attempt.
+        query = "SELECT count(*) FROM documents WHERE updated_at = 0 AND next_attempt_at IS NOT NULL"
+        assert rows(its.folder, its.made.chain, query) > [(0,)]
+        postponed = [(await its.token(number, contract)).metadata for contract in slow for number in range(10)]
+        assert set(postponed) == {NftMetadata(index_status=MetadataStatus.UNINDEXED)}
 
 
 async def test_a_restarted_indexer_fetches_what_was_not_written(world: MetadataWorld) -> None:
@@ -346,3 +351,13 @@ async def test_a_restarted_indexer_fetches_what_was_not_written(world: MetadataW
     world.answer("/1", {"name": "later"})
     async with world.running() as its:
         assert (await finish(its.until_fetched(1))).metadata.name == "later"
+
+
+async def test_a_failure_of_the_task_loses_no_token(world: MetadataWorld) -> None:
+    world.mint(1)
+    world.contracts.uris[world.cat, 1] = '{"name":"again"}'
+    world.broken_calls = 1
+    async with world.running() as its:
+        await its.show(1)
+        assert (await its.until_fetched(1)).metadata.name == "again"
+        assert its.broken_calls == 0

@@ -289,7 +289,7 @@ def _metadata(document: _DocumentRow | None, *, has_attributes: bool, is_1155: b
     fields = document.fields
     return NftMetadata(
         index_status=document.status,
-        metadata_last_updated_timestamp=document.updated_at,
+        metadata_last_updated_timestamp=document.updated_at or UNSET,
         name=_text_or_unset(fields.name),
         symbol=_text_or_unset(fields.symbol),
         image_uri=_text_or_unset(fields.image_uri),

@@ -292,6 +292,10 @@ class EvmIndexWriter:
         with translate_errors(self._engine), self._engine.begin() as connection:
             return self._fetch_queue.take(connection, reason, limit, now, skipped)
 
+    def forget_taken_tokens(self) -> None:
+        """Return tokens again that were returned before: the task that fetches them has begun again."""
+        self._fetch_queue = documents.FetchQueue()
+
     def write_documents(self, written: Sequence[TokenDocument]) -> None:
         """Write the outcomes of attempts; unknown tokens are skipped. The requests for these tokens are done then."""
         with translate_errors(self._engine), self._engine.begin() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,8 @@ from warpseal.chains.evm.nft_document import DocumentFault, MalformedDocument, N
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UriFault
 from warpseal.history.evm import MetadataStatus
 from warpseal.indexer.evm.fetcher import IMAGE, DocumentFetcher, FetchedDocument, FetchFailed, FetchFault, FetchLane
+
+log = logging.getLogger(__name__)
 
 URI_STATUS: Final = {
     UriFault.MALFORMED: MetadataStatus.INVALID_TOKEN_URI,
@@ -57,6 +60,8 @@ async def read_remote(
             answer: FetchedDocument = await fetcher.fetch(url, lane, timeout_s / len(document.urls))
             result = _parse(answer.media_type, answer.content, uri, filled_id)
         except FetchFailed as error:
+            # The path of a URL may hold a key.
+            log.debug("metadata document was not read", extra={"host": url.host, "reason": str(error)})
             result = DocumentResult(_FETCH_STATUS[error.fault])
         if result.fields is not None:
             return result

@@ -154,9 +154,9 @@ class CheckedResolver(AbstractResolver):
 
     async def _lookup(self, host: str) -> list[IpAddress]:
         """Return the IPv6 and IPv4 addresses of a host; those of one kind if the other lookup fails."""
-        if self._dns is None:
-            self._dns = dns.asyncresolver.Resolver()
-        lookups = [self._dns.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False) for kind in ("AAAA", "A")]
+        # The DNS servers of the machine may change, so its resolver is made for each lookup.
+        resolver = self._dns or dns.asyncresolver.Resolver()
+        lookups = [resolver.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False) for kind in ("AAAA", "A")]
         answers = await asyncio.gather(*lookups, return_exceptions=True)
         found = [answer for answer in answers if isinstance(answer, dns.resolver.Answer)]
         if not found:

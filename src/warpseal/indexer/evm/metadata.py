@@ -70,13 +70,7 @@ class MetadataFetcher:
         self._reasons = [FetchReason.SHOWN, FetchReason.DUE, FetchReason.MINTED]
         if chain.settings.metadata is MetadataMode.ALL:
             self._reasons.append(FetchReason.REST)
-        self._queue: DocumentQueue[_TokenUri] = DocumentQueue(
-            len(self._reasons),
-            settings.max_queued,
-            _MAX_QUEUED_BYTES,
-            settings.max_queued_per_contract,
-            settings.requests_per_host,
-        )
+        self._queue = self._new_queue()
         self._queue_changed = asyncio.Event()
         self._requested = {reason: asyncio.Event() for reason in (FetchReason.REINDEX, FetchReason.SHOWN)}
         self._blocks_written = asyncio.Event()
@@ -88,6 +82,8 @@ class MetadataFetcher:
         """Fetch until cancelled; return at once if the chain's metadata is not fetched."""
         if self._chain.settings.metadata is MetadataMode.OFF:
             return
+        await self._chain.write(EvmIndexWriter.forget_taken_tokens)
+        self._queue, self._outcomes = self._new_queue(), asyncio.Queue(_MAX_UNWRITTEN)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pass_requests())
             tasks.create_task(self._pass_blocks())
@@ -108,6 +104,16 @@ class MetadataFetcher:
         while True:
             await self._chain.wait_for_blocks()
             self._blocks_written.set()
+
+    def _new_queue(self) -> DocumentQueue[_TokenUri]:
+        settings = self._settings
+        return DocumentQueue(
+            len(self._reasons),
+            settings.max_queued,
+            _MAX_QUEUED_BYTES,
+            settings.max_queued_per_contract,
+            settings.requests_per_host,
+        )
 
     # Reindex requests
 
@@ -199,14 +205,14 @@ class MetadataFetcher:
 
     async def _postpone(self, found: _TokenUri) -> None:
         """Return a token to the index, since too many documents of its host wait."""
-        token, now = found.token, int(self._chain.now())
-        next_attempt_at = now + int(self._settings.postponed_s)
+        token = found.token
+        next_attempt_at = int(self._chain.now() + self._settings.postponed_s)
         await self._outcomes.put(
             TokenDocument(
                 token.contract,
                 token.token_id,
                 MetadataStatus.UNINDEXED,
-                now,
+                0,
                 next_attempt_at=next_attempt_at,
                 attempts=token.attempts,
                 standard=token.standard,
