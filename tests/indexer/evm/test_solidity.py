@@ -22,6 +22,7 @@ from warpseal.history.evm import CollectibleQuery, DeployedContract, ErcType
 from warpseal.history.queries import PageRequest
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
@@ -91,12 +92,14 @@ def build_untraced(context: EvmChainContext) -> list[BackgroundTask]:
 
 
 @asynccontextmanager
-async def indexed(folder: Path, chain: AnvilChain, tasks: BuildTasks = build_tasks) -> AsyncIterator[Indexed]:
+async def indexed(
+    folder: Path, chain: AnvilChain, tasks: BuildTasks = build_tasks, settings: IndexSettings = INDEX
+) -> AsyncIterator[Indexed]:
     """Index the chain up to its head, with all traces."""
     entry = EvmChain(BLOCKCHAIN, (NodeEndpoint(chain.url),), index=EvmIndexing())
     async with (
-        indexing(folder, [entry], build_tasks=tasks) as running,
-        EvmIndex(evm_index_url(INDEX, folder, BLOCKCHAIN), INDEX) as index,
+        indexing(folder, [entry], store=settings, build_tasks=tasks) as running,
+        EvmIndex(evm_index_url(settings, folder, BLOCKCHAIN), settings) as index,
     ):
         await until(lambda: (found := running.indexer.chains[BLOCKCHAIN].indexer) is not None and found.height)
         indexed = Indexed(index)
@@ -303,17 +306,18 @@ async def test_an_upgraded_proxy_is_called_again(tmp_path: Path, chain: AnvilCha
         await until(is_second)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "on_server"), [(0, False), (1, False), (2, True)])
 async def test_random_histories_end_with_the_owners_and_balances_of_the_contracts(
-    tmp_path: Path, chain: AnvilChain, seed: int
+    request: pytest.FixtureRequest, tmp_path: Path, chain: AnvilChain, seed: int, on_server: bool
 ) -> None:
+    settings = IndexSettings(request.getfixturevalue("postgres_url")) if on_server else INDEX
     random, people = Random(seed), chain.accounts[1:5]
     collection = await chain.deploy("Collection", "string,string", "Random", "RND")
     first = await chain.deploy("FirstCollection")
     consecutive = await chain.deploy("ConsecutiveCollection", "address,uint96", people[0], 8)
     editions = await chain.deploy("Editions")
     ids = range(8)
-    async with indexed(tmp_path, chain) as index:
+    async with indexed(tmp_path, chain, settings=settings) as index:
         for _ in range(4):
             for _ in range(8):
                 for _ in range(random.randrange(6)):

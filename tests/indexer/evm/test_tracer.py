@@ -16,6 +16,10 @@ from tests.indexer.evm_node import EvmReplayNode, Refused, serving_evm
 from warpseal.history.queries import PageRequest
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
+from warpseal.indexer.evm.caller import EvmCaller
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.contracts import ContractResolver
+from warpseal.indexer.evm.indexer import BackgroundTask
 from warpseal.indexer.evm.tracer import TRACE_METHOD, Tracer
 
 FACTORY: Final = bytes([5]) * 20
@@ -246,6 +250,29 @@ async def test_a_node_without_old_blocks_traces_the_others(tmp_path: Path) -> No
         await until(is_traced_from_there)
         assert await traced.traced_height() == 0
     assert synced.asked[TRACE_METHOD] < 80
+
+
+async def test_contracts_that_traces_show_are_called_without_a_new_block(tmp_path: Path) -> None:
+    chain = make_chain(10, [3, 7])
+    # Slow, so that all other contracts have been called before.
+    node = EvmReplayNode(chain, first_trace=0, delay_s=0.05)
+
+    def tasks(context: EvmChainContext) -> list[BackgroundTask]:
+        return [ContractResolver(context, EvmCaller(context.nodes)), Tracer(context)]
+
+    async with (
+        serving_evm(node),
+        indexing(tmp_path, [entry(chain, node)], build_tasks=tasks) as running,
+        EvmIndex(evm_index_url(INDEX, tmp_path, chain.blockchain_id), INDEX) as index,
+    ):
+        await running.until_at(chain, 10)
+
+        async def are_called() -> bool:
+            page = await index.deployments(FACTORY, PageRequest(10))
+            return len(page.items) == 2 and not page.lacking.contracts
+
+        await until(are_called)
+    assert node.asked["eth_call"] > 0
 
 
 async def test_new_blocks_are_traced_as_they_come(tmp_path: Path) -> None:

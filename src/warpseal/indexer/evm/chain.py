@@ -27,8 +27,8 @@ class EvmChainContext:
     """nodes: of the chain, within their rates. evm_chain_id: 0 before a node reported it.
 
     first_height, height: the first and the last indexed block, None before there is one.
-    contracts_requested, tokens_requested: set when pages requested contracts, or tokens; the task that serves them
-    clears the event before it reads the index. now: unix seconds.
+    contracts_requested, tokens_requested: set when pages requested contracts, or tokens, and when traces showed new
+    contracts; the task that serves them clears the event before it reads the index. now: unix seconds.
     """
 
     def __init__(

@@ -117,8 +117,7 @@ class Tracer:
             blocks = [block for block in blocks if found.end is None or block[0] < found.end]
             if blocks:
                 first, last = blocks[0][0], blocks[-1][0]
-                gaps = _widen(found.gaps, blocks)
-                await self._chain.write(EvmIndexWriter.write_traces, first, last, found.traced, gaps)
+                await self._write(first, last, found.traced, _widen(found.gaps, blocks))
                 self._delays.reset()
             if found.end is not None:
                 return False
@@ -136,9 +135,14 @@ class Tracer:
                 if found.end is not None:
                     return
                 if len(found.gaps) < len(heights):
-                    method = EvmIndexWriter.write_traces
-                    await self._chain.write(method, heights[0], heights[-1], found.traced, found.gaps)
+                    await self._write(heights[0], heights[-1], found.traced, found.gaps)
                 first += _RANGE
+
+    async def _write(self, first: int, last: int, traced: Sequence[TracedBlock], gaps: Sequence[int]) -> None:
+        """Write traces, and have the contracts that they show called."""
+        await self._chain.write(EvmIndexWriter.write_traces, first, last, traced, gaps)
+        if traced:
+            self._chain.contracts_requested.set()
 
     async def _trace(self, heights: Sequence[int]) -> _Found:
         """Trace blocks at any node, up to the first that a node may trace later."""
