@@ -217,6 +217,39 @@ def test_tokens_of_crowded_contracts_are_skipped(writer: EvmIndexWriter) -> None
     assert len(to_fetch(writer, FetchReason.MINTED)) == 2
 
 
+def test_any_number_of_tokens_of_a_skipped_contract_hides_no_others(any_index_url: str) -> None:
+    with open_writer(any_index_url, now=lambda: START) as writer:
+        write_tokens(writer)
+        moves = [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(5_500)]
+        writer.write([made_block(1, moves)])
+        skipped = frozenset({NFT})
+        (found,) = writer.tokens_to_fetch(FetchReason.MINTED, 9, START, skipped)
+        assert found.contract == MULTI
+        failure = MetadataStatus.UNREACHABLE_TOKEN_URI
+        writer.write_documents(
+            [document(NFT, 10 + number, failure, next_attempt_at=START, attempts=1) for number in range(5_500)]
+        )
+        writer.write_documents([document(MULTI, 1, failure, next_attempt_at=START + 5, attempts=1)])
+        (found,) = writer.tokens_to_fetch(FetchReason.DUE, 9, START + 9, skipped)
+        assert found.contract == MULTI
+
+
+def test_a_large_update_of_one_contract_does_not_delay_those_of_others(writer: EvmIndexWriter) -> None:
+    count = 5_500
+    writer.write([made_block(1, [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(count)])])
+    writer.write_documents([document(NFT, 10 + number) for number in range(count)])
+    writer.write_documents([document(MULTI, 1)])
+    updates = (MetadataUpdate(NFT, 0, MAX), MetadataUpdate(MULTI, 1, 1))
+    writer.write([changed(made_block(2, time=START + 2), updates=updates)])
+    found: list[bytes] = []
+    while MULTI not in found:
+        found += [contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)]
+    assert len(found) < count
+    while len(found) < count + 1:
+        found += [contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)]
+    assert to_fetch(writer, FetchReason.DUE, START + 3) == []
+
+
 def test_a_new_writer_returns_what_was_not_fetched_again(file_url: str, writer: EvmIndexWriter) -> None:
     assert len(to_fetch(writer, FetchReason.MINTED)) == 3
     with open_writer(file_url) as other:

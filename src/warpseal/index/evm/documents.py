@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -14,7 +14,7 @@ from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import MetadataStatus
 from warpseal.index import bulk
 from warpseal.index.evm.codes import STATUSES, RequestKind, encode_text
-from warpseal.index.evm.keys import collection_of, first_token, is_erc1155, pack, unpack
+from warpseal.index.evm.keys import COLLECTION_BITS, collection_of, first_token, is_erc1155, pack, unpack
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.index.evm.schema import DOCUMENTS, MINTED, REQUESTS, UPDATES
 from warpseal.index.evm.tokens import find_tokens, id_of_row
@@ -35,16 +35,31 @@ _UPDATES: Final = "SELECT collection, first_id, last_id, due_at, is_pending FROM
 _TOKENS: Final = "SELECT key, short, id FROM tokens WHERE key IN {keys}"
 _ADDRESSES: Final = "SELECT c.number, i.id FROM collections c JOIN ids i ON i.key = c.contract WHERE c.number IN {keys}"
 _OLD_DOCUMENTS: Final = "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
-_REQUESTED: Final = "SELECT subject, requested_at FROM requests WHERE kind = ? ORDER BY requested_at, subject LIMIT ?"
-_DUE: Final = "SELECT token FROM documents WHERE next_attempt_at <= ? ORDER BY next_attempt_at LIMIT ?"
-_MINTED: Final = "SELECT token FROM minted ORDER BY minted_at DESC, token DESC LIMIT ?"
+# {keys}: numbers of contracts that are left out, however many tokens of theirs would come first.
+_REQUESTED: Final = (
+    f"SELECT subject, requested_at FROM requests WHERE NOT subject >> {COLLECTION_BITS} IN {{keys}} AND kind = ?"
+    " ORDER BY requested_at, subject LIMIT ?"
+)
+_DUE: Final = (
+    f"SELECT token FROM documents WHERE NOT token >> {COLLECTION_BITS} IN {{keys}} AND next_attempt_at <= ?"
+    " ORDER BY next_attempt_at LIMIT ?"
+)
+_MINTED: Final = (
+    f"SELECT token FROM minted WHERE NOT token >> {COLLECTION_BITS} IN {{keys}}"
+    " ORDER BY minted_at DESC, token DESC LIMIT ?"
+)
 _REST: Final = (
     "SELECT o.token, EXISTS (SELECT 1 FROM documents d WHERE d.token = o.token)"
     " FROM owners o WHERE o.token > ? ORDER BY o.token LIMIT ?"
 )
 _OLDEST_MINTED: Final = "SELECT minted_at FROM minted ORDER BY minted_at DESC LIMIT 1 OFFSET ?"
 _DUE_UPDATE: Final = (
-    "SELECT collection, first_id, last_id FROM updates WHERE is_pending = 1 AND due_at <= ? ORDER BY due_at LIMIT 1"
+    "SELECT collection, first_id, last_id FROM updates WHERE NOT collection IN {keys} AND is_pending = 1"
+    " AND due_at <= ? ORDER BY due_at LIMIT 1"
+)
+_RENEW: Final = (
+    "UPDATE documents SET attempts = 0, next_attempt_at ="
+    f" (SELECT due_at FROM updates WHERE collection = token >> {COLLECTION_BITS}) WHERE token IN {{keys}}"
 )
 _UPDATED: Final = (
     "SELECT d.token, t.short, t.id FROM documents d JOIN tokens t ON t.key = d.token"
@@ -66,7 +81,8 @@ class FetchQueue:
         self._taken_reindexes: set[int] = set()
         # The last token that was read for REST.
         self._last = 0
-        self._update_last = -1
+        # The last token that was read for the update of a contract.
+        self._update_last: dict[int, int] = {}
 
     def forget(self, tokens: Iterable[int]) -> None:
         """Return tokens again if there is a reason."""
@@ -78,23 +94,29 @@ class FetchQueue:
     ) -> Sequence[TokenToFetch]:
         """Return tokens to fetch, none of the skipped contracts."""
         taken = self._taken_reindexes if reason is FetchReason.REINDEX else self._taken
-        most = limit + len(taken) + (_SCANNED if skipped else 0)
+        most = limit + len(taken)
         hidden = {row[1] for row in bulk.fetch_by_prefix(connection, _COLLECTIONS, skipped) if bytes(row[0]) in skipped}
         requested_at: Mapping[int, int] = {}
+
+        def fetch(text: str, *values: int) -> Sequence[Any]:
+            return bulk.run(connection, text, hidden, *values)
+
         match reason:
             case FetchReason.REINDEX:
-                requested_at = dict(bulk.fetch(connection, _REQUESTED, int(RequestKind.REINDEX), most))
+                requested_at = dict(fetch(_REQUESTED, int(RequestKind.REINDEX), most))
                 tokens: Iterable[int] = requested_at
             case FetchReason.SHOWN:
-                tokens = [row[0] for row in bulk.fetch(connection, _REQUESTED, int(RequestKind.SHOWN_TOKEN), most)]
+                tokens = [row[0] for row in fetch(_REQUESTED, int(RequestKind.SHOWN_TOKEN), most)]
             case FetchReason.DUE:
-                self._expand_update(connection, now)
-                tokens = [row[0] for row in bulk.fetch(connection, _DUE, now, most)]
+                tokens = [row[0] for row in fetch(_DUE, now, most)]
+                if len(tokens) < most:
+                    self._expand_update(connection, now, hidden)
+                    tokens = [row[0] for row in fetch(_DUE, now, most)]
             case FetchReason.MINTED:
-                tokens = [row[0] for row in bulk.fetch(connection, _MINTED, most)]
+                tokens = [row[0] for row in fetch(_MINTED, most)]
             case FetchReason.REST:
                 tokens = self._rest(connection, limit, hidden)
-        chosen = [token for token in tokens if token not in taken and collection_of(token) not in hidden][:limit]
+        chosen = [token for token in tokens if token not in taken][:limit]
         taken.update(chosen)
         return _tokens_to_fetch(connection, chosen, requested_at)
 
@@ -113,21 +135,21 @@ class FetchQueue:
                 tokens.append(token)
         return tokens
 
-    def _expand_update(self, connection: Connection, now: int) -> None:
-        """Mark some documents as due for the update that has waited longest."""
-        for number, first_id, last_id in bulk.fetch(connection, _DUE_UPDATE, now):
+    def _expand_update(self, connection: Connection, now: int, hidden: set[int]) -> None:
+        """Mark some documents as due for the update that has waited longest; the rest of it waits behind others."""
+        for number, first_id, last_id in bulk.run(connection, _DUE_UPDATE, hidden, now):
             first, last = unpack(first_id), unpack(last_id)
-            low, end = max(first_token(number), self._update_last + 1), first_token(number + 1)
-            rows = bulk.fetch(connection, _UPDATED, low if low < end else first_token(number), end, _SCANNED)
+            low, end = self._update_last.pop(number, first_token(number) - 1) + 1, first_token(number + 1)
+            rows = bulk.fetch(connection, _UPDATED, low, end, _SCANNED)
             tokens = [token for token, short, raw in rows if first <= id_of_row(short, raw) <= last]
-            self._update_last = rows[-1][0] if rows else -1
             if tokens:
-                text = "UPDATE documents SET next_attempt_at = 0, attempts = 0 WHERE token IN {keys}"
-                bulk.run(connection, text, tokens)
+                bulk.run(connection, _RENEW, tokens)
             if len(rows) < _SCANNED:
-                self._update_last = -1
                 text = "UPDATE updates SET is_pending = 0, due_at = ? WHERE collection = ?"
                 bulk.fetch(connection, text, now + UPDATE_INTERVAL_S, number)
+            else:
+                self._update_last[number] = rows[-1][0]
+                bulk.fetch(connection, "UPDATE updates SET due_at = ? WHERE collection = ?", now, number)
 
 
 def add_minted(connection: Connection, tokens: Sequence[int], now: int) -> None:

@@ -18,8 +18,10 @@ MAX_HEIGHT: Final = (1 << 43) - 1
 BLOCK_PARTITION_BITS = 18
 TRANSFER_PARTITION_BITS = 18
 
+COLLECTION_BITS: Final = 32
+"""The number of a token's contract is above them in the token's key."""
+
 _BLOCK_BITS: Final = 20
-_COLLECTION_BITS: Final = 32
 _SHORT_LIMIT: Final = 1 << 63
 
 
@@ -40,22 +42,22 @@ def tx_key_of(transfer: int, tx_index: int) -> int:
 
 def token_key(collection: int, number: int, is_erc1155: bool) -> int:
     """Return the key of the token that appeared as `number` in its contract, from 0 on."""
-    return collection << _COLLECTION_BITS | number << 1 | is_erc1155
+    return collection << COLLECTION_BITS | number << 1 | is_erc1155
 
 
 def collection_of(token: int) -> int:
     """Return the number of a token's contract."""
-    return token >> _COLLECTION_BITS
+    return token >> COLLECTION_BITS
 
 
 def number_of(token: int) -> int:
     """Return the number of a token in its contract."""
-    return (token & ((1 << _COLLECTION_BITS) - 1)) >> 1
+    return (token & ((1 << COLLECTION_BITS) - 1)) >> 1
 
 
 def first_token(collection: int) -> int:
     """Return a key that is not behind the first token of a contract; that of the next contract is behind its last."""
-    return collection << _COLLECTION_BITS
+    return collection << COLLECTION_BITS
 
 
 def is_erc1155(token: int) -> bool:
