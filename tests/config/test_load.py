@@ -215,6 +215,8 @@ def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
             {"blockchain-id": chain, "rpc": "http://127.0.0.1:1/rpc"},
             {"blockchain-id": chain, "rpc": [{"http-headers": 1}], "ws": "http://x", "deny-methods": ["a b"], "wss": 1},
             {"blockchain-id": "x"},
+            {"blockchain-id": "43114", "rpc": ["http://x"], "index": {"form": 1, "traces": "on"}},
+            {"blockchain-id": "2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5", "rpc": ["http://x"], "index": 1},
             "text",
         ],
         "index-from": {"q": 1, "c": -1},
@@ -229,11 +231,16 @@ def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
         "evm-chains[1].deny-methods[0]",
         "evm-chains[2].rpc",
         "evm-chains[2].blockchain-id",
-        "evm-chains[3]",
+        "evm-chains[3].blockchain-id",
+        "evm-chains[3].index.form",
+        "evm-chains[3].index.traces",
+        "evm-chains[4].index",
+        "evm-chains[5]",
         "index-from.q",
         "index-from.c",
     ]
-    assert "expected an object, found text" in found[8]
+    assert "expected an object, found text" in found[12]
+    assert "is an EVM chain id" in found[8]
 
 
 def test_a_fault_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path) -> None:
@@ -325,6 +332,7 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
         "ws": ["wss://gateway.example/key-1234/ws"],
         "upgrade-file": "/etc/upgrade.json",
         "deny-methods": ["debug_*", "eth_sendRawTransaction"],
+        "index": {"from": 7, "metadata": "all"},
     }
     config = load(write(tmp_path, {**LEAST, "evm-chains": [entry]}), {}, {}).config
     (read,) = config.node.evm_chains
@@ -332,7 +340,9 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     assert read.deny_methods == ("debug_*", "eth_sendRawTransaction")
     assert read.upgrade_file == Path("/etc/upgrade.json")
     shown = next(key for key in KEYS if key.name == "evm-chains").json_value(config)
-    assert shown == [{"blockchain-id": chain, "rpc": ["https://gateway.example:443", "http://127.0.0.1:9650"]}]
+    indexing = {"from": 7, "traces": "auto", "metadata": "all"}
+    rpc = ["https://gateway.example:443", "http://127.0.0.1:9650"]
+    assert shown == [{"blockchain-id": chain, "rpc": rpc, "index": indexing}]
     assert "secret" not in repr(config.node.evm_chains)
     assert "key-1234" not in repr(config.node.evm_chains)
 

@@ -83,6 +83,7 @@ async def test_a_chain_is_indexed_and_served_and_its_metadata_reindexed(tmp_path
             after = (await daemon.get(f"{TOKENS}/1")).body["metadata"]
             assert after["metadataLastUpdatedTimestamp"] >= before["metadataLastUpdatedTimestamp"]
             assert await post(daemon, f"{TOKENS}/1:reindex") == 429
+            assert [line for line in command.stderr if " WARNING " in line or " ERROR " in line] == []
 
 
 async def until_indexed(daemon: Daemon, height: int) -> None:

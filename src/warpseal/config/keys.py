@@ -21,7 +21,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import FollowerSettings, L1Settings
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
+from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.settings import HealthSettings
 from warpseal.ops.logs.settings import LogSettings
@@ -192,7 +192,11 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, NodeEndpoint):
         return value.display
     if isinstance(value, EvmChain):
-        return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc)}
+        index = {} if value.index is None else {"index": _json_value(value.index)}
+        return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **index}
+    if isinstance(value, EvmIndexing):
+        rate = {} if value.calls_per_s is None else {"calls-per-second": value.calls_per_s}
+        return {"from": value.first_height, "traces": str(value.traces), "metadata": str(value.metadata), **rate}
     if isinstance(value, ManualPeer):
         return {"id": node_id_text(value.node_id), "ip": f"{value.host}:{value.port}"}
     if isinstance(value, bytes):

@@ -51,6 +51,10 @@ _API_WORDS: Final = re.compile(r"(?:/[A-Za-z]{1,12})+/?")
 
 def chain_id(value: Any, path: str) -> ChainID:
     """Accept a blockchain id in base58-check, or hex with 0x."""
+    if text(value, path).isdigit():
+        raise fault(
+            path, f"{value} is an EVM chain id: the blockchain id is expected (info.getBlockchainID of the node)"
+        )
     try:
         return ChainID(parse_id(text(value, path)))
     except MalformedID as error:
@@ -109,6 +113,8 @@ def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
     """Accept true, false, or {from?, traces?, metadata?, calls-per-second?}; false: the chain is not indexed."""
     if isinstance(value, bool):
         return EvmIndexing() if value else None
+    if not isinstance(value, dict):
+        raise fault(path, f"expected true, false, or an object with any of {', '.join(_INDEXING)}")
     fields = json_object(value, path, _INDEXING, required=set())
     return EvmIndexing(**{_INDEXING_FIELDS[key]: item for key, item in fields.items()})
 
@@ -265,7 +271,12 @@ class NodeSettings:
     max_set_bytes: int = 16 * MEBIBYTE
     max_answer_bytes: int = 1 * MEBIBYTE
     evm_chains: tuple[EvmChain, ...] = setting(
-        (), "evm-chains", evm_chains, "EVM chains and the URLs of their nodes", "JSON", group=Group.EVM
+        (),
+        "evm-chains",
+        evm_chains,
+        "EVM chains: blockchain-id, rpc (URLs of nodes), and index: true for those to index",
+        "JSON",
+        group=Group.EVM,
     )
     index_l1s_at: NodeEndpoint | None = setting(
         None,

@@ -11,7 +11,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -66,7 +66,7 @@ class Setting:
     is_node: bool = False
     is_secret: bool = False
     is_required: bool = False
-    display: Callable[[Any], str] | None = None
+    display: Callable[[Any], str | Sequence[str]] | None = None
 
 
 def setting(

@@ -29,6 +29,7 @@ from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, s
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
+from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes, is_private, rpc_call
 from warpseal.node.endpoint import EvmIndexing, NodeEndpoint, TraceMode
 from warpseal.runtime.retry import Backoff, Retrier
@@ -391,3 +392,23 @@ async def test_calls_to_a_public_node_keep_to_the_rate_and_count_batch_entries(t
 )
 async def test_only_nodes_at_private_addresses_have_no_rate_of_their_own(url: str, expected: bool) -> None:
     assert await is_private(NodeEndpoint(url)) is expected
+
+
+async def test_background_tasks_begin_when_a_block_is_written(tmp_path: Path) -> None:
+    chain = transfer_blocks(30, has_roots=False)
+    heights: list[int | None] = []
+
+    class Task:
+        def __init__(self, context: EvmChainContext) -> None:
+            self._context = context
+
+        async def run(self) -> None:
+            heights.append(self._context.height)
+
+    async with serving_evm(EvmReplayNode(chain)) as (node,):
+        for _ in range(2):
+            async with indexing(tmp_path, [entry(chain, node)], build_tasks=lambda context: [Task(context)]) as index:
+                await index.until_at(chain, chain.tip)
+                await until(lambda: bool(heights))
+            assert None not in heights
+            heights.clear()

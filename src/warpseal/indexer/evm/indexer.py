@@ -192,13 +192,15 @@ class IndexedChain:
             context.settings.first_height,
             heads.wait,
         )
+        # All nodes, so that the index does not begin late because only one of them was asked yet.
+        await context.nodes.pool.check()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.indexer.run())
             tasks.create_task(context.nodes.run())
             tasks.create_task(heads.run())
             tasks.create_task(_watch_requests(context))
             for task in (EarlierTransactions(context), *parts.build_tasks(context)):
-                tasks.create_task(_keep_running(task, self._name))
+                tasks.create_task(_keep_running(task, context))
 
 
 async def _is_bootstrapped() -> bool:
@@ -206,8 +208,11 @@ async def _is_bootstrapped() -> bool:
     return True
 
 
-async def _keep_running(task: BackgroundTask, chain: str) -> None:
-    """Run a task, again and again after failures, which never end the indexing."""
+async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
+    """Run a task once there is a block, again and again after failures, which never end the indexing."""
+    if context.height is None:
+        await context.wait_for_blocks()
+    chain = context.name
     delays = RetryDelays(_TASK_RETRY)
     while True:
         try:

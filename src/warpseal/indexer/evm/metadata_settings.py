@@ -34,15 +34,15 @@ def allowed_host(value: Any, path: str) -> tuple[str, int | None]:
     return parts.raw_host, parts.port if found[2] else None
 
 
-def display_origins(urls: Sequence[str]) -> str:
+def display_origins(urls: Sequence[str]) -> tuple[str, ...]:
     """Return scheme, host and port of URLs: a path may hold a key."""
-    return ", ".join(str(URL(base).origin()) for base in urls)
+    return tuple(str(URL(base).origin()) for base in urls)
 
 
-def display_hosts(hosts: Sequence[tuple[str, int | None]]) -> str:
+def display_hosts(hosts: Sequence[tuple[str, int | None]]) -> tuple[str, ...]:
     """Return hosts as they are configured."""
     names = ((f"[{name}]" if ":" in name else name, port) for name, port in hosts)
-    return ", ".join(name if port is None else f"{name}:{port}" for name, port in names)
+    return tuple(name if port is None else f"{name}:{port}" for name, port in names)
 
 
 @dataclass(frozen=True, slots=True)
