@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -94,10 +95,12 @@ class HttpServer:
 
 
 @asynccontextmanager
-async def http_server(serve: Serve, address: str = PUBLIC, port: int = 0) -> AsyncIterator[HttpServer]:
+async def http_server(
+    serve: Serve, address: str = PUBLIC, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[HttpServer]:
     """Run a server on a loopback address."""
     state = HttpServer(serve)
-    server = await asyncio.start_server(state.handle, address, port)
+    server = await asyncio.start_server(state.handle, address, port, ssl=tls)
     state.port = server.sockets[0].getsockname()[1]
     try:
         yield state

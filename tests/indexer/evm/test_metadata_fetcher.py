@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from yarl import URL
 
 from tests.eventually import finish, until
@@ -32,6 +35,7 @@ from tests.indexer.evm.metadata_servers import (
     redirect_to,
     twin_servers,
 )
+from tests.peers.test_connection import certificate
 from warpseal.indexer.evm.fetcher import (
     AddressPolicy,
     DocumentFetcher,
@@ -120,6 +124,7 @@ def test_public_addresses_are_global(text: str) -> None:
         "fec0::1",
         "ff02::1",
         "2001:db8::1",
+        "3fff::1",
         "100::1",
         "2001::1",
         "4000::1",
@@ -376,6 +381,19 @@ async def test_redirects_share_the_time_of_a_document() -> None:
 async def test_a_dns_server_that_does_not_answer_makes_a_host_unreachable_in_time() -> None:
     async with world(answer_with(http_answer()), {"silent.test": []}) as its:
         assert (await its.fault(its.url(name="silent.test"), timeout_s=0.1))[0] is FetchFault.UNREACHABLE
+
+
+async def test_a_server_with_an_untrusted_certificate_gets_no_request(tmp_path: Path) -> None:
+    pem, key = certificate(ec.SECP256R1())
+    (tmp_path / "server.pem").write_bytes(pem + key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "server.pem")
+    async with http_server(answer_with(http_answer()), tls=tls) as server, dns_server(NAMES) as (_, resolver):
+        policy = AddressPolicy(ports=frozenset((server.port,)), is_allowed=counts_as_public)
+        async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
+            with pytest.raises(FetchFailed, match="CertificateError"):
+                await finish(fetcher.fetch(URL(f"https://public.test:{server.port}/"), FetchLane.BACKGROUND, 60.0))
+        assert server.heads == []
 
 
 async def test_neither_cookies_nor_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:

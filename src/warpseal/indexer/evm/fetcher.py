@@ -35,6 +35,8 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IMAGE: Final = "image/"
 
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+# For documentation; the module ipaddress of Python 3.11 to 3.13 does not know it.
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _PORTS: Final = frozenset((80, 443))
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
@@ -85,7 +87,7 @@ def is_global_address(address: IpAddress) -> bool:
         inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     if inner is not None:
         return is_global_address(inner)
-    return address.is_global and address in _GLOBAL_UNICAST
+    return address.is_global and address in _GLOBAL_UNICAST and address not in _DOCUMENTATION
 
 
 @dataclass(frozen=True, slots=True)
