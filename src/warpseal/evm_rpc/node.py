@@ -112,6 +112,11 @@ class EvmNode:
         self._sessions = sessions
         self._settings = settings
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it did not answer yet, or not lately, and may do so."""
+        return self.fault is not None and not self.is_wrong_chain
+
     def set_head(self, height: int, now: float) -> None:
         """Set the head; the blocks since the last one count for the rate."""
         if self.head is None or height < self.head:

@@ -128,6 +128,19 @@ async def test_an_index_begins_later_if_no_node_has_the_beginning(tmp_path: Path
     assert rows(tmp_path, chain, "SELECT first_height FROM chain") == [(209,)]
 
 
+async def test_a_node_that_is_down_at_the_first_start_is_waited_for_if_the_others_lack_the_beginning(
+    tmp_path: Path,
+) -> None:
+    chain = transfer_blocks(100, has_roots=False)
+    pruned, archive = EvmReplayNode(chain, first_receipts=60), EvmReplayNode(chain, is_down=True)
+    async with serving_evm(pruned, archive), indexing(tmp_path, [entry(chain, pruned, archive)]) as index:
+        await until(lambda: pruned.asked["eth_getBlockReceipts"] > 50)
+        assert index.height(chain) is None
+        archive.is_down = False
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
 async def test_a_first_height_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     chain = transfer_blocks(30, has_roots=False)
     node = EvmReplayNode(chain, tip=20)

@@ -48,6 +48,8 @@ _HEAD_MARGIN: Final = 64
 # Blocks without transactions do not show whether a node has receipts. After a state sync it has 256 without them.
 _PROBED_BLOCKS: Final = 32
 _MAX_PROBED_BLOCKS: Final = 512
+# A node that is down at the first start is waited for so long, if the others lack the beginning.
+_PATIENCE_S: Final = 300.0
 _MAX_TRANSACTIONS: Final = 1 << 16
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
 _MAX_TRANSFERS: Final = 20_000
@@ -92,6 +94,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         self._nodes = nodes
         self._decoding = decoding
         self._span = 1
+        self._patient_until = 0.0
         self._most = MAX_BATCH
 
     @property
@@ -100,6 +103,20 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
     async def read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         return await self._retrier.call(partial(self._read, first, count))
+
+    async def find_first(self, wanted: int, tip: int) -> int:
+        """Return the lowest height from `wanted` on that a node has. A node that is down is waited for at first.
+
+        It may have what the others lack, and the index cannot begin earlier later. Raises NodeUnavailable.
+        """
+        if await self.has(wanted):
+            return wanted
+        now = asyncio.get_running_loop().time
+        self._patient_until = self._patient_until or now() + _PATIENCE_S
+        first = await super().find_first(wanted, tip)
+        if now() < self._patient_until and any(node.node.is_awaited for node in self._nodes.nodes):
+            raise BlocksMissing(BLOCK)
+        return first
 
     async def has(self, height: int) -> bool:
         answered = False

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import ExitStack, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
@@ -146,10 +146,8 @@ class IndexedChain:
 
     async def _run(self) -> None:
         """Open the index and fill it. Raises StartupError, StoreDown if it cannot be opened."""
-        with ExitStack() as stack:
-            executor = stack.enter_context(WorkerThreads(1, f"evm-{self._name[:8]}"))
-            decoding = stack.enter_context(WorkerThreads(1, f"decode-{self._name[:8]}"))
-            loop = asyncio.get_running_loop()
+        loop, name = asyncio.get_running_loop(), self._name[:8]
+        async with _open_thread(f"evm-{name}") as executor, _open_thread(f"decode-{name}") as decoding:
             writer = await loop.run_in_executor(executor, self._open_writer)
             try:
                 nodes = ChainNodes(self.chain, self._parts.sessions, self._parts.rpc)
@@ -201,6 +199,17 @@ class IndexedChain:
             tasks.create_task(_watch_requests(context))
             for task in (EarlierTransactions(context), *parts.build_tasks(context)):
                 tasks.create_task(_keep_running(task, context))
+
+
+@asynccontextmanager
+async def _open_thread(name: str) -> AsyncIterator[Executor]:
+    """Hold a thread; its last job, which may take seconds, keeps no other chain waiting."""
+    executor = WorkerThreads(1, name)
+    try:
+        yield executor
+    finally:
+        shutdown = partial(executor.shutdown, cancel_futures=True)
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, shutdown))
 
 
 async def _is_bootstrapped() -> bool:
