@@ -52,5 +52,5 @@ async def _watch(node: Process, folder: Path, *, quick: bool) -> tuple[Figure, .
         Figure("resident memory", memory, "MB", Aim(500)),
         Figure("processor time", 100 * share, "% of a core", Aim(10)),
         Figure("memory for each chain", memory / chains, "MB"),
-        Figure("time from the start of the process until all were indexed", caught_up_s, "s"),
+        Figure("time from the process's first line until all were indexed", caught_up_s, "s"),
     )
