@@ -30,6 +30,7 @@ from warpseal.warp.ids import id_text
 KINDS: Final[Mapping[str, Callable[[int, int], ServedChain]]] = {
     "transfers": partial(transfer_blocks, has_roots=False),
     "dense": dense_blocks,
+    "average": partial(dense_blocks, txs=17, logs=3),
     "nfts": nft_blocks,
 }
 _HOSTS: Final = 8

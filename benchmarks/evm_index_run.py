@@ -45,7 +45,7 @@ class Kind:
     blocks: tuple[int, int]
     items: int
     unit: str
-    aim: float
+    aim: float | None
     batch: int
 
 
@@ -53,6 +53,7 @@ KINDS: Final = (
     Kind("transfers", (40_000, 2_000), 1, "blocks/s", 5_000, 500),
     Kind("dense", (400, 20), 1_000, "logs/s", 60_000, 5),
     Kind("nfts", (2_000, 100), 50, "NFT transfers/s", 8_000, 20),
+    Kind("average", (8_000, 400), 1, "blocks/s", None, 80),
 )
 
 
@@ -72,7 +73,8 @@ def run(quick: bool) -> Report:
         figures += _measure(kind, kind.blocks[quick])
     notes = (
         f"the best of {ROUNDS} rounds each, in turns; the indexer is a process of its own, and so is the node",
-        "one ERC-20 transfer a block; 1,000 logs a block, one in 50 of an NFT; 50 NFT transfers a block",
+        "one ERC-20 transfer a block; 200 transactions with 5 logs each, one log in 50 of an NFT; 50 NFT transfers;"
+        " 17 transactions with 3 logs each, about an average block of the C-Chain",
         f"downloading and parsing alone: {_FLOOR_AT_ONCE} requests at once, the indexer's decoders, in one process",
     )
     return Report("evm_index_run", quick, tuple(figures), notes)
@@ -90,15 +92,16 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
             size = sum(file.stat().st_size for file in data.rglob("*.db*"))
     best, floor = min(runs, key=lambda item: item.took_s), min(floors, key=lambda item: item.took_s)
     items = blocks * kind.items
+    aim = None if kind.aim is None else Aim(kind.aim, at_least=True)
     return [
-        Figure(f"{kind.name}: indexed", items / best.took_s, kind.unit, Aim(kind.aim, at_least=True)),
+        Figure(f"{kind.name}: indexed", items / best.took_s, kind.unit, aim),
         Figure(f"{kind.name}: of the indexer's processor time alone", items / best.cpu_s, kind.unit),
         Figure(f"{kind.name}: downloaded and parsed", items / floor.took_s, kind.unit),
         Figure(
             f"{kind.name}: time of indexing by that of downloading and parsing",
             best.took_s / floor.took_s,
             "x",
-            Aim(1.5),
+            Aim(1.5) if kind.aim else None,
         ),
         Figure(f"{kind.name}: processor time by that of downloading and parsing", best.cpu_s / floor.cpu_s, "x"),
         Figure(f"{kind.name}: the node's processor time of the run", best.node_cpu_s / best.took_s, "cores"),
