@@ -1,4 +1,4 @@
-"""Metadata documents of NFTs: JSON bytes of anybody's server -> the fields that answers show.
+"""Metadata documents of NFTs: the JSON of any server -> the fields that answers show.
 
 Sources of truth: the metadata schemas of ERC-721 and ERC-1155, and the spellings that marketplaces accept beside them.
 """
