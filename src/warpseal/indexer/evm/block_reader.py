@@ -109,12 +109,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
         It may have what the others lack, and the index cannot begin earlier later. Raises NodeUnavailable.
         """
-        if await self.has(wanted):
-            return wanted
-        now = asyncio.get_running_loop().time
-        self._patient_until = self._patient_until or now() + _PATIENCE_S
+        was_awaiting = self._is_awaiting_node()
         first = await super().find_first(wanted, tip)
-        if now() < self._patient_until and any(node.node.is_awaited for node in self._nodes.nodes):
+        now = asyncio.get_running_loop().time()
+        self._patient_until = self._patient_until or now + _PATIENCE_S
+        if first > wanted and now < self._patient_until and (was_awaiting or self._is_awaiting_node()):
             raise BlocksMissing(BLOCK)
         return first
 
@@ -156,6 +155,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 return None
             other = other or block_hash
         return other
+
+    def _is_awaiting_node(self) -> bool:
+        return any(node.node.is_awaited for node in self._nodes.nodes)
 
     async def _read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
