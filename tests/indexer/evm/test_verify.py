@@ -119,8 +119,8 @@ DAMAGES = {
         "DELETE FROM recent_address_partitions WHERE address = (SELECT max(address) FROM address_partitions)"
     ),
     "a transaction": "DELETE FROM txs WHERE key = (SELECT max(key) FROM txs)",
-    "a token's id": "UPDATE token_ids SET short = short + 1000 WHERE token = (SELECT max(token) FROM token_ids)",
-    "a lost token": "DELETE FROM tokens WHERE key = (SELECT max(key) FROM tokens)",
+    "a token's id": "UPDATE recent_token_ids SET short = short + 1000 WHERE token = (SELECT max(token) FROM token_ids)",
+    "a lost token": "DELETE FROM tokens WHERE number = (SELECT max(number) FROM tokens)",
     "a lost block": "DELETE FROM blocks WHERE number = 9",
     "a number of transactions": "UPDATE blocks SET tx_count = tx_count + 1 WHERE number = 9",
     "a block's hash": "UPDATE blocks SET hash = zeroblob(32) WHERE number = 9",

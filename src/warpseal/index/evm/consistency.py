@@ -19,6 +19,8 @@ from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, Toke
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.keys import (
+    SQL_COLLECTION,
+    SQL_NUMBER,
     block_key,
     collection_of,
     first_token,
@@ -121,7 +123,7 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
         ),
         (
             "transfers of an unknown token",
-            "transfers r WHERE NOT EXISTS (SELECT 1 FROM tokens t WHERE t.key = r.token)",
+            f"transfers r WHERE NOT EXISTS (SELECT 1 FROM tokens t WHERE t.number = {SQL_NUMBER.format('r.token')})",
         ),
         *(
             (
@@ -140,7 +142,7 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
         ),
         (
             "documents of an unknown token",
-            "documents d WHERE NOT EXISTS (SELECT 1 FROM tokens t WHERE t.key = d.token)",
+            f"documents d WHERE NOT EXISTS (SELECT 1 FROM tokens t WHERE t.number = {SQL_NUMBER.format('d.token')})",
         ),
     )
     for subject, rows in checks:
@@ -151,10 +153,10 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the tokens with the table by which they are found, and the collections with the contracts."""
-    tokens = _stream(connection, "SELECT key, short, id FROM tokens ORDER BY key")
-    found = _stream(connection, "SELECT token, collection, short FROM token_ids ORDER BY token")
-    for row, named in zip_longest(tokens, found):
-        if row is None or named is None or (row[0], collection_of(row[0]), row[1]) != tuple(named):
+    tokens = _stream(connection, "SELECT number, short, id FROM tokens ORDER BY number")
+    text = f"SELECT {SQL_NUMBER.format('token')} AS number, short, token, collection FROM token_ids ORDER BY number"
+    for row, named in zip_longest(tokens, _stream(connection, text)):
+        if row is None or named is None or tuple(row[:2]) != tuple(named[:2]) or collection_of(named[2]) != named[3]:
             yield Inconsistency("tokens", f"token {(row or named)[0]} is not found by its id")
             return
         if row[2] is not None and row[1] != short_id(unpack(bytes(row[2]))):
@@ -327,7 +329,8 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     transfers = bulk.fetch(
         connection,
         "SELECT r.key, r.tx_index, r.log_index, r.token, r.sender, r.recipient, r.amount, t.short, t.id, c.contract"
-        " FROM transfers r JOIN tokens t ON t.key = r.token JOIN collections c ON c.number = r.token / 4294967296"
+        f" FROM transfers r JOIN tokens t ON t.number = {SQL_NUMBER.format('r.token')}"
+        f" JOIN collections c ON c.number = {SQL_COLLECTION.format('r.token')}"
         " WHERE r.key >= ? AND r.key < ? ORDER BY r.key",
         *bounds,
     )
@@ -410,8 +413,10 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
         pairs.add(tuple(random.choice(found)))
     balances = find_holdings(connection, pairs)
     text = (
-        "SELECT p.a, p.b, t.short, t.id, c.contract, n.collection FROM {pairs} JOIN tokens t ON t.key = p.b"
-        " JOIN collections c ON c.number = p.b / 4294967296 LEFT JOIN inconsistent n ON n.collection = c.number"
+        "SELECT p.a, p.b, t.short, t.id, c.contract, n.collection FROM {pairs} JOIN tokens t"
+        f" ON t.number = {SQL_NUMBER.format('p.b')}"
+        f" JOIN collections c ON c.number = {SQL_COLLECTION.format('p.b')}"
+        " LEFT JOIN inconsistent n ON n.collection = c.number"
     )
     rows = [
         (owner, token, balances[owner, token], *rest)
@@ -458,7 +463,7 @@ def _token_key(connection: Connection, token: SampledToken) -> tuple[int, bool]:
     )
     rows = bulk.fetch(
         connection,
-        "SELECT t.key, t.short, t.id FROM token_ids i JOIN tokens t ON t.key = i.token"
+        f"SELECT i.token, t.short, t.id FROM token_ids i JOIN tokens t ON t.number = {SQL_NUMBER.format('i.token')}"
         " WHERE i.collection = ? AND i.short = ?",
         number,
         short_id(token.token_id),

@@ -14,10 +14,10 @@ from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import MetadataStatus
 from warpseal.index import bulk
 from warpseal.index.evm.codes import STATUSES, RequestKind, encode_text
-from warpseal.index.evm.keys import COLLECTION_BITS, collection_of, first_token, is_erc1155, pack, unpack
+from warpseal.index.evm.keys import COLLECTION_BITS, SQL_NUMBER, collection_of, first_token, is_erc1155, pack, unpack
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.index.evm.schema import DOCUMENTS, MINTED, REQUESTS, UPDATES
-from warpseal.index.evm.tokens import find_tokens, id_of_row
+from warpseal.index.evm.tokens import find_tokens, id_of_row, read_ids
 
 RECENT_S: Final = 86_400
 """The age of a block whose new tokens are fetched before older ones."""
@@ -32,7 +32,6 @@ _COLLECTIONS: Final = (
     "SELECT i.id, c.number FROM ids i JOIN collections c ON c.contract = i.key WHERE i.prefix IN {keys}"
 )
 _UPDATES: Final = "SELECT collection, first_id, last_id, due_at, is_pending FROM updates WHERE collection IN {keys}"
-_TOKENS: Final = "SELECT key, short, id FROM tokens WHERE key IN {keys}"
 _ADDRESSES: Final = "SELECT c.number, i.id FROM collections c JOIN ids i ON i.key = c.contract WHERE c.number IN {keys}"
 _OLD_DOCUMENTS: Final = "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
 # {keys}: numbers of contracts that are left out, however many tokens of theirs would come first.
@@ -62,7 +61,7 @@ _RENEW: Final = (
     f" (SELECT due_at FROM updates WHERE collection = token >> {COLLECTION_BITS}) WHERE token IN {{keys}}"
 )
 _UPDATED: Final = (
-    "SELECT d.token, t.short, t.id FROM documents d JOIN tokens t ON t.key = d.token"
+    f"SELECT d.token, t.short, t.id FROM documents d JOIN tokens t ON t.number = {SQL_NUMBER.format('d.token')}"
     " WHERE d.token >= ? AND d.token < ? ORDER BY d.token LIMIT ?"
 )
 
@@ -230,7 +229,7 @@ def _tokens_to_fetch(
 ) -> Sequence[TokenToFetch]:
     if not tokens:
         return ()
-    ids = {key: id_of_row(short, raw) for key, short, raw in bulk.run(connection, _TOKENS, tokens)}
+    ids = read_ids(connection, tokens)
     numbers = {collection_of(token) for token in tokens}
     addresses = {number: bytes(raw) for number, raw in bulk.run(connection, _ADDRESSES, numbers)}
     text = "SELECT token, attempts FROM documents WHERE token IN {keys}"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from warpseal.history.text import account_text, hex_text
 from warpseal.index.evm.codes import ERC_TYPES, decode_text
-from warpseal.index.evm.keys import height_of, is_erc1155, unpack
+from warpseal.index.evm.keys import SQL_COLLECTION, SQL_NUMBER, height_of, is_erc1155, unpack
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
 
@@ -19,13 +19,15 @@ _ZERO_ADDRESS: Final = bytes(20)
 _TRANSFERS: Final = (
     "SELECT t.key, b.time, x.hash, t.log_index, t.token, k.short, k.id, c.contract, t.sender, t.recipient, t.amount"
     " FROM transfers t JOIN blocks b ON b.number = t.key >> 20"
-    " JOIN txs x ON x.key = (t.key >> 20 << 20 | t.tx_index) JOIN tokens k ON k.key = t.token"
-    " JOIN collections c ON c.number = t.token >> 32 WHERE t.key > ? ORDER BY t.key LIMIT ?"
+    " JOIN txs x ON x.key = (t.key >> 20 << 20 | t.tx_index)"
+    f" JOIN tokens k ON k.number = {SQL_NUMBER.format('t.token')}"
+    f" JOIN collections c ON c.number = {SQL_COLLECTION.format('t.token')} WHERE t.key > ? ORDER BY t.key LIMIT ?"
 )
 _HOLDINGS: Final = (
     "SELECT h.owner, h.token, k.short, k.id, c.contract, h.balance FROM (SELECT owner, token, balance FROM holdings"
     " WHERE owner <> 0 AND (owner, token) > (?, ?) ORDER BY owner, token LIMIT ?) AS h"
-    " JOIN tokens k ON k.key = h.token JOIN collections c ON c.number = h.token >> 32 ORDER BY h.owner, h.token"
+    f" JOIN tokens k ON k.number = {SQL_NUMBER.format('h.token')}"
+    f" JOIN collections c ON c.number = {SQL_COLLECTION.format('h.token')} ORDER BY h.owner, h.token"
 )
 _CONTRACTS: Final = (
     "SELECT c.tx, c.position, c.contract, c.sender, c.factory, x.hash, b.time, r.erc_type, r.name, r.symbol, r.decimals"

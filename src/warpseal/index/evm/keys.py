@@ -1,8 +1,8 @@
 """The numeric keys of an EVM chain's rows, and numbers of 256 bits in columns. Source of truth: this module.
 
 A transfer's key is its block and its position among the NFT transfers of the block; a transaction's key is its block
-and index. A token's key is the number of its contract by first appearance, the number of the token in its contract,
-and its standard, so that sorting by keys is sorting by first appearance.
+and index. A token's key is the number of its contract by first appearance, the number of the token by first appearance
+on the chain, and its standard, so that sorting by keys is sorting by first appearance of contract, then token.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ MAX_HEIGHT: Final = (1 << 43) - 1
 BLOCK_PARTITION_BITS = 18
 TRANSFER_PARTITION_BITS = 18
 
-COLLECTION_BITS: Final = 32
+COLLECTION_BITS: Final = 36
 """The number of a token's contract is above them in the token's key."""
 
 _BLOCK_BITS: Final = 20
+_NUMBERS: Final = (1 << (COLLECTION_BITS - 1)) - 1
+SQL_NUMBER: Final = f"({{}} >> 1 & {_NUMBERS})"
+"""The number of the token whose key replaces the braces."""
+SQL_COLLECTION: Final = f"({{}} >> {COLLECTION_BITS})"
+"""The number of the contract of that token."""
 _SHORT_LIMIT: Final = 1 << 63
 
 
@@ -41,7 +46,7 @@ def tx_key_of(transfer: int, tx_index: int) -> int:
 
 
 def token_key(collection: int, number: int, is_erc1155: bool) -> int:
-    """Return the key of the token that appeared as `number` in its contract, from 0 on."""
+    """Return the key of the token that appeared as `number` on its chain, from 0 on."""
     return collection << COLLECTION_BITS | number << 1 | is_erc1155
 
 
@@ -51,8 +56,8 @@ def collection_of(token: int) -> int:
 
 
 def number_of(token: int) -> int:
-    """Return the number of a token in its contract."""
-    return (token & ((1 << COLLECTION_BITS) - 1)) >> 1
+    """Return the number of a token on its chain."""
+    return token >> 1 & _NUMBERS
 
 
 def first_token(collection: int) -> int:

@@ -27,6 +27,7 @@ from warpseal.index.evm.keys import (
     block_key,
     collection_of,
     first_token,
+    number_of,
     short_id,
     unpack,
 )
@@ -245,12 +246,13 @@ def deployments(session: ReadSession, now: float, address: bytes, page: PageRequ
 
 def token_keys(session: ReadSession, _: float, contract: bytes, token_id: int) -> Sequence[int]:
     """Return the keys of the tokens with an id: at most one of each standard."""
-    text = (
-        "SELECT i.token, t.id FROM token_ids i JOIN tokens t ON t.key = i.token WHERE i.collection = ? AND i.short = ?"
-    )
     number = _collection(session, contract)
-    rows = () if number is None else session.rows(text, number, short_id(token_id))
-    return [key for key, raw in rows if raw is None or unpack(raw) == token_id]
+    if number is None:
+        return ()
+    text = "SELECT token FROM token_ids WHERE collection = ? AND short = ?"
+    keys = {number_of(row[0]): row[0] for row in session.rows(text, number, short_id(token_id))}
+    rows = session.by_keys("SELECT number, id FROM tokens WHERE number IN {keys}", keys)
+    return [keys[token_number] for token_number, raw in rows if raw is None or unpack(raw) == token_id]
 
 
 def keep_epoch(session: ReadSession) -> None:

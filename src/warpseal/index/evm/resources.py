@@ -24,7 +24,7 @@ from warpseal.history.text import account_text, hex_text
 from warpseal.index.evm.codes import ERC_TYPES, STATUSES, decode_text
 from warpseal.index.evm.derived import CreationRow
 from warpseal.index.evm.documents import RECENT_S, decode_fields
-from warpseal.index.evm.keys import collection_of, height_of, is_erc1155, tx_key_of, unpack
+from warpseal.index.evm.keys import collection_of, height_of, is_erc1155, number_of, tx_key_of, unpack
 from warpseal.index.evm.ownership import TransferRow
 from warpseal.index.evm.records import Lacking
 from warpseal.index.evm.tokens import id_of_row
@@ -183,8 +183,10 @@ class ResourceReader:
     def _load_tokens(self, tokens: Iterable[int]) -> None:
         """Load tokens with their contracts and documents."""
         session, wanted = self._session, set(tokens)
-        for key, short, raw in session.by_keys("SELECT key, short, id FROM tokens WHERE key IN {keys}", wanted):
-            self._token_ids[key] = id_of_row(short, raw)
+        by_number = {number_of(token): token for token in wanted}
+        text = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
+        for token_number, short, raw in session.by_keys(text, by_number):
+            self._token_ids[by_number[token_number]] = id_of_row(short, raw)
         numbers = {collection_of(token) for token in wanted}
         for number, contract, standards in session.by_keys(_COLLECTIONS, numbers):
             self._collections[number] = (contract, standards)

@@ -7,7 +7,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Index, MetaData, Table, text
@@ -107,9 +107,11 @@ COLLECTIONS: Final = Table(
     small_column("standards"),
     Index("collections_by_contract", "contract"),
 )
-# short: see keys.short_id; id: None if it is the short one.
-TOKENS: Final = Table("tokens", STORED, key_column(), number_column("short"), bytes_column("id", nullable=True))
-TOKEN_IDS: Final = _rows(STORED, "token_ids", ("collection", "short", "token"))
+# Numbered by first appearance. short: see keys.short_id; id: None if it is the short one.
+TOKENS: Final = Table("tokens", STORED, key_column("number"), number_column("short"), bytes_column("id", nullable=True))
+# The keys of tokens. The newest rows are in a small table, see recent_rows.py; the view `token_ids` shows both.
+RECENT_TOKEN_IDS: Final = _rows(STORED, "recent_token_ids", ("collection", "short", "token"))
+OLDER_TOKEN_IDS: Final = _rows(STORED, "older_token_ids", ("collection", "short", "token"))
 
 # What ERC-165 says about contracts of candidate transfers.
 INTERFACES: Final = Table("interfaces", STORED, key_column("contract"), small_column("is_erc721"))
@@ -166,8 +168,8 @@ REINDEXES: Final = Table("reindexes", STORED, key_column("token"), number_column
 DERIVED_STATE: Final = Table("derived_state", DERIVED, key_column(), number_column("height"), number_column("erc1155"))
 # Written at random places of the newest partition only.
 BLOCK_HASHES: Final = _rows(DERIVED, "block_hashes", ("partition", "prefix", "block"))
-# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders. The newest rows are in a small
-# table, where 0 says that the older row is gone; see recent_rows.py. The view `owners` shows both.
+# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders. In two tables as well, with the
+# view `owners`; 0 in the small one says that the older row is gone.
 RECENT_OWNERS: Final = Table("recent_owners", DERIVED, key_column("token"), number_column("holder"))
 OLDER_OWNERS: Final = Table("older_owners", DERIVED, key_column("token"), number_column("holder"))
 # balance: None for ERC-721. In two tables as well, with the view `holdings`; is_held: 0 if the older row is gone.
@@ -188,7 +190,8 @@ ADDRESS_CREATIONS: Final = _rows(DERIVED, "address_creations", ("address", "tx",
 INCONSISTENT: Final = Table("inconsistent", DERIVED, key_column("collection"))
 
 
-VIEWS: Final = {
+STORED_VIEWS: Final = {"token_ids": "SELECT * FROM recent_token_ids UNION ALL SELECT * FROM older_token_ids"}
+DERIVED_VIEWS: Final = {
     "owners": (
         "SELECT token, holder FROM recent_owners WHERE holder <> 0 UNION ALL SELECT o.token, o.holder"
         " FROM older_owners o WHERE NOT EXISTS (SELECT 1 FROM recent_owners r WHERE r.token = o.token)"
@@ -209,16 +212,19 @@ VIEWS: Final = {
 
 def create_derived_tables(connection: Connection) -> None:
     """Create all derived tables, empty, and their views; existing ones are dropped."""
-    for name in VIEWS:
-        connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
-    DERIVED.drop_all(connection)
-    DERIVED.create_all(connection)
-    for name, query in VIEWS.items():
-        connection.execute(text(f"CREATE VIEW {name} AS {query}"))
+    _create(connection, DERIVED, DERIVED_VIEWS)
 
 
 def create_all_tables(connection: Connection) -> None:
     """Create all tables, empty; existing ones are dropped."""
-    STORED.drop_all(connection)
-    STORED.create_all(connection)
+    _create(connection, STORED, STORED_VIEWS)
     create_derived_tables(connection)
+
+
+def _create(connection: Connection, tables: MetaData, views: Mapping[str, str]) -> None:
+    for name in views:
+        connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
+    tables.drop_all(connection)
+    tables.create_all(connection)
+    for name, query in views.items():
+        connection.execute(text(f"CREATE VIEW {name} AS {query}"))

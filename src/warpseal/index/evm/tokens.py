@@ -8,54 +8,57 @@ from typing import Final
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
-from warpseal.index.evm.keys import number_of, pack, short_id, token_key, unpack
-from warpseal.index.evm.schema import COLLECTIONS, TOKEN_IDS, TOKENS
+from warpseal.index.evm.keys import collection_of, number_of, pack, short_id, token_key, unpack
+from warpseal.index.evm.recent_rows import RecentRows
+from warpseal.index.evm.schema import COLLECTIONS, OLDER_TOKEN_IDS, RECENT_TOKEN_IDS, TOKENS
 
 _STANDARDS: Final = "SELECT contract, number, standards FROM collections WHERE contract IN {keys}"
-_LAST_TOKENS: Final = (
-    "SELECT c.number, (SELECT max(t.key) FROM tokens t WHERE t.key >= c.number * 4294967296"
-    " AND t.key < (c.number + 1) * 4294967296) FROM collections c WHERE c.number IN {keys}"
-)
 _SHORT_IDS: Final = (
-    "SELECT i.collection, i.short, i.token FROM {pairs} JOIN token_ids i ON i.collection = p.a AND i.short = p.b"
+    "SELECT i.collection, i.short, i.token FROM {{pairs}} JOIN {}_token_ids i ON i.collection = p.a AND i.short = p.b"
 )
-_LONG_IDS: Final = (
-    "SELECT i.collection, t.id, i.token FROM {pairs} JOIN token_ids i ON i.collection = p.a AND i.short = p.b"
-    " JOIN tokens t ON t.key = i.token"
-)
+_TOKENS: Final = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
+_BATCH_KEYS: Final = 2_000
 
 TokenName = tuple[int, int]
 """The number of a contract; and a token id and its standard: twice the id, plus 1 for ERC-1155."""
 
 
 class TokenTable:
-    """Keys of contracts and tokens. `load_*` reads those of a batch at a time. capacity: how many are cached."""
+    """Keys of contracts and tokens. `load_*` reads those of a batch at a time.
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    cached: how many are in memory. capacity: the number of rows in the small table.
+    """
+
+    def __init__(self, cached: int, capacity: int) -> None:
+        self._cached = cached
         # By the contract's key in `ids`: its number, and the standards of its events.
         self.collections: dict[int, tuple[int, int]] = {}
         self.tokens: dict[TokenName, int] = {}
-        self._last: dict[int, int] = {}
+        self._ids = RecentRows(RECENT_TOKEN_IDS, OLDER_TOKEN_IDS, capacity)
+        self._next_token = 0
         self._next_collection = 1
+        # The contracts of this batch begin here: they have no earlier tokens.
+        self._first_new_collection = 1
         self._new_collections: dict[int, tuple[int, int]] = {}
         self._new_tokens: list[tuple[int, int, bytes | None]] = []
         self._new_ids: list[tuple[int, int, int]] = []
 
     def open(self, connection: Connection) -> None:
         """Continue behind the keys of the database."""
-        ((last,),) = bulk.fetch(connection, "SELECT max(number) FROM collections")
-        self._next_collection = (last or 0) + 1
-        for cached in (self.collections, self.tokens, self._last, self._new_collections):
+        text = "SELECT (SELECT max(number) FROM collections), (SELECT max(number) FROM tokens)"
+        ((collection, token),) = bulk.fetch(connection, text)
+        self._next_collection = self._first_new_collection = (collection or 0) + 1
+        self._next_token = 0 if token is None else token + 1
+        for cached in (self.collections, self.tokens, self._new_collections):
             cached.clear()
         self._new_tokens, self._new_ids = [], []
+        self._ids.open()
 
     def load_collections(self, connection: Connection, contracts: Iterable[int]) -> None:
         """Find the numbers of contracts that have one."""
         known = self.collections
-        if len(known) > self._capacity:
+        if len(known) > self._cached:
             known.clear()
-            self._last.clear()
         missing = [contract for contract in contracts if contract not in known]
         for contract, number, standards in bulk.run(connection, _STANDARDS, missing) if missing else ():
             known[contract] = (number, standards)
@@ -71,7 +74,6 @@ class TokenTable:
             if row is None:
                 row = (self._next_collection, 0)
                 self._next_collection += 1
-                self._last[row[0]] = -1
             if row[1] | standards != row[1]:
                 row = (row[0], row[1] | standards)
                 self.collections[contract] = row
@@ -81,27 +83,22 @@ class TokenTable:
 
     def load_tokens(self, connection: Connection, names: Iterable[TokenName]) -> list[int]:
         """Find the keys of tokens, or assign new ones, in order of appearance; return the new keys."""
-        known, last = self.tokens, self._last
-        if len(known) > self._capacity:
-            for name in list(known)[: self._capacity // 2]:
+        known = self.tokens
+        if len(known) > self._cached:
+            for name in list(known)[: self._cached // 2]:
                 del known[name]
         missing = [name for name in dict.fromkeys(names) if name not in known]
-        if not missing:
-            return []
-        unknown = {number for number, _ in missing if number not in last}
-        for number, token in bulk.run(connection, _LAST_TOKENS, unknown) if unknown else ():
-            last[number] = -1 if token is None else number_of(token)
-        self._find(connection, [name for name in missing if last[name[0]] >= 0])
+        self._find(connection, [name for name in missing if name[0] < self._first_new_collection])
         new = []
         for name in missing:
             if name not in known:
-                number, coded = name
-                last[number] += 1
-                key = token_key(number, last[number], bool(coded & 1))
+                collection, coded = name
+                key = token_key(collection, self._next_token, bool(coded & 1))
                 known[name] = key
                 short = short_id(coded >> 1)
-                self._new_tokens.append((key, short, pack(coded >> 1) if short < 0 else None))
-                self._new_ids.append((number, short, key))
+                self._new_tokens.append((self._next_token, short, pack(coded >> 1) if short < 0 else None))
+                self._new_ids.append((collection, short, key))
+                self._next_token += 1
                 new.append(key)
         return new
 
@@ -109,8 +106,9 @@ class TokenTable:
         """Write the new rows."""
         rows = [(number, contract, standards) for contract, (number, standards) in self._new_collections.items()]
         bulk.upsert(connection, COLLECTIONS, rows)
-        bulk.insert(connection, TOKENS, sorted(self._new_tokens))
-        bulk.insert(connection, TOKEN_IDS, sorted(self._new_ids))
+        bulk.insert(connection, TOKENS, self._new_tokens)
+        self._ids.put(connection, sorted(self._new_ids))
+        self._first_new_collection = self._next_collection
         self._new_collections = {}
         self._new_tokens, self._new_ids = [], []
 
@@ -126,17 +124,32 @@ class TokenTable:
 def find_tokens(connection: Connection, names: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[int]]:
     """Return the keys of the tokens with these contract numbers and ids: at most one of each standard."""
     found: dict[tuple[int, int], list[int]] = {}
-    shorts = [(number, short_id(token_id), token_id) for number, token_id in names]
-    exact = [(number, short) for number, short, _ in shorts if short >= 0]
-    for number, short, key in bulk.fetch_by_pairs(connection, _SHORT_IDS, exact):
-        found.setdefault((number, short), []).append(key)
-    hashed = {(number, short) for number, short, _ in shorts if short < 0}
-    long_names = {(number, token_id) for number, short, token_id in shorts if short < 0}
-    for number, raw, key in bulk.fetch_by_pairs(connection, _LONG_IDS, hashed):
-        name = (number, unpack(raw))
-        if name in long_names:
+    hashed = []
+    wanted = set(names)
+    shorts = {(collection, short_id(token_id)) for collection, token_id in wanted}
+    for table in ("recent", "older"):
+        for collection, short, key in bulk.fetch_by_pairs(connection, _SHORT_IDS.format(table), shorts):
+            if short >= 0:
+                found.setdefault((collection, short), []).append(key)
+            else:
+                hashed.append(key)
+    ids = read_ids(connection, hashed)
+    for key in hashed:
+        name = (collection_of(key), ids.get(key, -1))
+        if name in wanted:
             found.setdefault(name, []).append(key)
     return found
+
+
+def read_ids(connection: Connection, keys: Iterable[int]) -> dict[int, int]:
+    """Return the ids of tokens by key; unknown keys are left out."""
+    by_number = {number_of(key): key for key in keys}
+    numbers = sorted(by_number)
+    return {
+        by_number[number]: id_of_row(short, raw)
+        for start in range(0, len(numbers), _BATCH_KEYS)
+        for number, short, raw in bulk.run(connection, _TOKENS, numbers[start : start + _BATCH_KEYS])
+    }
 
 
 def id_of_row(short: int, raw: bytes | None) -> int:

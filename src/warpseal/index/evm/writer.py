@@ -75,8 +75,8 @@ class EvmIndexWriter:
         self._now = now
         self._id_table = IdTable(settings.known_addresses)
         self._id_table.keys[ZERO_ADDRESS] = 0
-        self._tokens = TokenTable(settings.known_addresses)
         capacity = min(settings.recent_outputs, settings.cache_bytes // _BYTES_OF_CACHE)
+        self._tokens = TokenTable(settings.known_addresses, capacity)
         self._derived = DerivedRows(capacity)
         self._interfaces: dict[bytes, bool] = {}
         self._call_queue = contracts.CallQueue()
