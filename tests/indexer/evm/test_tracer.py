@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -210,6 +211,25 @@ async def test_a_gap_is_tried_again(tmp_path: Path) -> None:
         chain.traces[5] = good
         await traced.until_traced(10)
         assert await traced.created() == [7, 5, 3]
+
+
+async def test_gaps_are_filled_by_a_node_that_is_busy_now_and_then(tmp_path: Path) -> None:
+    chain = make_chain(600, range(1, 601))
+    async with tracing(tmp_path, EvmReplayNode(chain, first_trace=590)) as traced:
+        await until(lambda: traced.created())
+        assert await traced.traced_height() == 0
+    busy = EvmReplayNode(chain, first_trace=0)
+    trace, calls = busy._trace, count()
+
+    def trace_busily(number: int) -> bytes:
+        if next(calls) == 300:
+            raise Refused(-32005, "limit exceeded")
+        return trace(number)
+
+    busy._trace = trace_busily  # type: ignore[method-assign]
+    async with tracing(tmp_path, busy) as traced:
+        await traced.until_traced(600)
+        assert len(await traced.created()) == 600
 
 
 async def test_hashes_of_transactions_that_a_trace_lacks_come_from_the_block(tmp_path: Path) -> None:

@@ -84,10 +84,10 @@ class Tracer:
             try:
                 has_tracing_node = has_tracing_node or await self._has_tracing_node()
                 is_done = has_tracing_node and await self._trace_new()
-                if is_done and clock() >= gaps_due_at:
-                    await self._fill_gaps()
+                if is_done and clock() >= gaps_due_at and (is_done := await self._fill_gaps()):
                     gaps_due_at = clock() + self._gap_retry_s
                 if is_done:
+                    self._delays.reset()
                     await asyncio.wait((written,), timeout=max(0.0, gaps_due_at - clock()))
                 else:
                     has_tracing_node = False
@@ -123,20 +123,24 @@ class Tracer:
                 return False
         return True
 
-    async def _fill_gaps(self) -> None:
-        """Trace the blocks in gaps that a node can trace now."""
+    async def _fill_gaps(self) -> bool:
+        """Trace the blocks in gaps that a node can trace now; return False if a node may trace one only later."""
         for first, last in await self._chain.write(EvmIndexWriter.trace_gaps, _MAX_GAPS):
             while first <= last:
-                can_trace = partial(_can_any_trace, await self._tracing_nodes())
+                nodes = await self._tracing_nodes()
+                if not nodes:
+                    return False
                 # What a node lacks at a height it lacks below as well.
-                first += bisect_left(range(first, last + 1), True, key=can_trace)
+                first += bisect_left(range(first, last + 1), True, key=partial(_can_any_trace, nodes))
                 heights = range(first, min(first + _RANGE, last + 1))
                 found = await self._trace(heights)
+                end = heights.stop if found.end is None else found.end
+                if len(found.gaps) < end - first:
+                    await self._write(first, end - 1, found.traced, found.gaps)
                 if found.end is not None:
-                    return
-                if len(found.gaps) < len(heights):
-                    await self._write(heights[0], heights[-1], found.traced, found.gaps)
-                first += _RANGE
+                    return False
+                first = end
+        return True
 
     async def _write(self, first: int, last: int, traced: Sequence[TracedBlock], gaps: Sequence[int]) -> None:
         """Write traces, and have the contracts that they show called."""
