@@ -139,7 +139,7 @@ def describe_chain(chain: str, fresh: ChainFreshness | EvmFreshness | None, note
     if fresh is not None:
         content["height"] = fresh.height
         content["nodeHeight"] = fresh.node_height
-        content["lagSeconds"] = 0 if fresh.height >= fresh.node_height else max(0, int(time.time()) - fresh.time)
+        content["lagSeconds"] = fresh.lag_s(time.time())
         if fresh.first_height:
             content["firstHeight"] = fresh.first_height
         if fresh.is_node_behind:
