@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -81,13 +82,18 @@ class _Batch:
             holders.update(recent)
             holders.update(dict(bulk.run(connection, _OLDER_OWNERS, [key for key in keys if key not in recent])))
         self._holders, self._holders_before = holders, holders.copy()
-        pairs = set()
-        for _, _, _, token, sender, recipient, _ in transfers:
-            if token & 1 and token not in new_tokens:
-                pairs.add((sender, token))
-                pairs.add((recipient, token))
-        balances = {pair: unpack(raw or b"") for pair, raw in find_holdings(connection, pairs).items()}
-        self._balances, self._balances_before = balances, balances.copy()
+        moved = [row for row in transfers if row[3] & 1 and row[3] not in new_tokens]
+        balances = find_holdings(connection, {(sender, token) for _, _, _, token, sender, _, _ in moved if sender})
+        # A recipient needs no lookup if all holders of the token are known.
+        known_holders = Counter(token for _, token in balances)
+        recipients = {
+            (recipient, token)
+            for _, _, _, token, _, recipient, _ in moved
+            if recipient and known_holders[token] < holders[token]
+        }
+        balances |= find_holdings(connection, recipients - balances.keys())
+        self._balances = {pair: unpack(raw or b"") for pair, raw in balances.items()}
+        self._balances_before = self._balances.copy()
 
     def apply(self, transfers: Sequence[TransferRow]) -> None:
         """Apply transfers in their order."""

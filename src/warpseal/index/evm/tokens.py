@@ -16,6 +16,11 @@ _STANDARDS: Final = "SELECT contract, number, standards FROM collections WHERE c
 _SHORT_IDS: Final = (
     "SELECT i.collection, i.short, i.token FROM {{pairs}} JOIN {}_token_ids i ON i.collection = p.a AND i.short = p.b"
 )
+_HIGHEST: Final = (
+    "SELECT c.number, (SELECT max(short) FROM recent_token_ids r WHERE r.collection = c.number),"
+    " (SELECT max(short) FROM older_token_ids o WHERE o.collection = c.number)"
+    " FROM collections c WHERE c.number IN {keys}"
+)
 _TOKENS: Final = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
 _BATCH_KEYS: Final = 2_000
 
@@ -34,6 +39,8 @@ class TokenTable:
         # By the contract's key in `ids`: its number, and the standards of its events.
         self.collections: dict[int, tuple[int, int]] = {}
         self.tokens: dict[TokenName, int] = {}
+        # The highest short id of each contract: most tokens are minted with a higher one.
+        self._highest: dict[int, int] = {}
         self._ids = RecentRows(RECENT_TOKEN_IDS, OLDER_TOKEN_IDS, capacity)
         self._next_token = 0
         self._next_collection = 1
@@ -49,7 +56,7 @@ class TokenTable:
         ((collection, token),) = bulk.fetch(connection, text)
         self._next_collection = self._first_new_collection = (collection or 0) + 1
         self._next_token = 0 if token is None else token + 1
-        for cached in (self.collections, self.tokens, self._new_collections):
+        for cached in (self.collections, self.tokens, self._highest, self._new_collections):
             cached.clear()
         self._new_tokens, self._new_ids = [], []
         self._ids.open()
@@ -59,6 +66,7 @@ class TokenTable:
         known = self.collections
         if len(known) > self._cached:
             known.clear()
+            self._highest.clear()
         missing = [contract for contract in contracts if contract not in known]
         for contract, number, standards in bulk.run(connection, _STANDARDS, missing) if missing else ():
             known[contract] = (number, standards)
@@ -89,6 +97,7 @@ class TokenTable:
                 del known[name]
         missing = [name for name in dict.fromkeys(names) if name not in known]
         self._find(connection, [name for name in missing if name[0] < self._first_new_collection])
+        highest = self._highest
         new = []
         for name in missing:
             if name not in known:
@@ -98,6 +107,8 @@ class TokenTable:
                 short = short_id(coded >> 1)
                 self._new_tokens.append((self._next_token, short, pack(coded >> 1) if short < 0 else None))
                 self._new_ids.append((collection, short, key))
+                if short > highest.get(collection, -1):
+                    highest[collection] = short
                 self._next_token += 1
                 new.append(key)
         return new
@@ -114,8 +125,14 @@ class TokenTable:
 
     def _find(self, connection: Connection, names: Sequence[TokenName]) -> None:
         """Find the keys of tokens in contracts that have tokens."""
-        known = self.tokens
-        found = find_tokens(connection, {(number, coded >> 1) for number, coded in names})
+        known, highest = self.tokens, self._highest
+        unread = {number for number, _ in names} - highest.keys()
+        for number, *shorts in bulk.run(connection, _HIGHEST, unread) if unread else ():
+            highest[number] = max([-1, *(short for short in shorts if short is not None)])
+        wanted = {(number, coded >> 1) for number, coded in names}
+        found = find_tokens(
+            connection, {name for name in wanted if name[1] <= highest[name[0]] or short_id(name[1]) < 0}
+        )
         for (number, token_id), keys in found.items():
             for key in keys:
                 known[number, token_id << 1 | key & 1] = key
