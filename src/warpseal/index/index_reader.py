@@ -48,6 +48,7 @@ class IndexReader:
         self._is_checked = False
         # The reason, and the number of the file.
         self._damage: tuple[str, int] | None = None
+        self._opened_file = 0
 
     def close(self) -> None:
         """Cancel the waiting reads, and close the idle connections."""
@@ -69,6 +70,10 @@ class IndexReader:
 
     async def read(self, query: Callable[[ReadSession], T]) -> T:
         """Return the result of a query. Raises StoreDown."""
+        if (file := self._file_number()) != self._opened_file:
+            # The file was deleted or made again, and open connections would show the old one.
+            self._engine.dispose()
+            self._opened_file, self._is_checked = file, False
         return await self._reader.read(lambda connection: self._query(connection, query), self._settings.read_timeout_s)
 
     def _query(self, connection: Connection, query: Callable[[ReadSession], T]) -> T:

@@ -13,7 +13,7 @@ from aiohttp import web
 from eth_hash.auto import keccak
 
 from tests.eventually import until
-from tests.indexer.evm.indexing import RPC, SETTINGS, entry, indexing, rows, written_hashes
+from tests.indexer.evm.indexing import INDEX, RPC, SETTINGS, entry, indexing, rows, written_hashes
 from tests.indexer.evm.nodes import open_chain_nodes
 from tests.indexer.evm_chains import (
     Log,
@@ -27,6 +27,8 @@ from tests.indexer.evm_chains import (
 )
 from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
 from warpseal.evm_rpc.node import open_sessions
+from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
@@ -291,6 +293,28 @@ async def test_a_chain_with_another_from_is_indexed_again_and_its_status_says_so
             await until(lambda: rows(tmp_path, chain, "SELECT max(number) FROM blocks") == [(30,)])
             await until(lambda: rows(tmp_path, chain, "SELECT counted_to, counted_txs FROM chain") == [(12, 11)])
             await index.until_status(chain, lambda status: not status.waiting)
+
+
+async def test_a_file_that_is_deleted_is_made_again_and_readers_follow(tmp_path: Path) -> None:
+    chain = transfer_blocks(30, has_roots=False)
+    node = EvmReplayNode(chain)
+    url = evm_index_url(INDEX, tmp_path, chain.blockchain_id)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index, EvmIndex(url, INDEX) as reader:
+        await index.until_at(chain, chain.tip)
+        before = await reader.freshness()
+        assert before is not None
+        assert before.height == chain.tip
+        node.tip = 20
+        assert url.path is not None
+        url.path.unlink()
+
+        async def is_made_again() -> bool:
+            freshness = await reader.freshness()
+            return freshness is not None and freshness.height == 20
+
+        await until(is_made_again)
+        node.tip = None
+        await until(lambda: written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes)))
 
 
 async def test_nodes_of_another_chain_stop_an_index_and_never_replace_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection
@@ -46,6 +47,7 @@ class RequestWriter:
     def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
         self._url = url
         self._engine = writing_engine(url)
+        self._opened_file = 0
         bounds = StoreSettings(readers=1, max_queued_reads=settings.max_queued_reads)
         self._thread = StoreReader(self._engine, bounds, lambda error: StoreDown(redacted_reason(url, error)))
 
@@ -82,9 +84,19 @@ class RequestWriter:
                         raise
                     time.sleep(_PAUSE_S)
 
-        if self._url.path is not None and not self._url.path.exists():
-            raise StoreDown("the indexer has not created the index yet")
+        if self._url.path is not None:
+            self._reopen(self._url.path)
         return await self._thread.read(run, _WAIT_S + 1.0)
+
+    def _reopen(self, path: Path) -> None:
+        """Close the connection if the file is another one than before. Raises StoreDown if there is none."""
+        try:
+            file = path.stat().st_ino
+        except OSError:
+            raise StoreDown("the indexer has not created the index yet") from None
+        if file != self._opened_file:
+            self._engine.dispose()
+            self._opened_file = file
 
 
 def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> ReindexAnswer:

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 from warpseal.chains.evm.checks import BlockRules
@@ -33,6 +34,7 @@ from warpseal.indexer.evm.sync import EvmChainSync
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.node.endpoint import EvmChain
 from warpseal.runtime.locks import WorkerThreads
+from warpseal.runtime.process import first_error
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.url import StoreUrl
@@ -45,6 +47,7 @@ LoadRules = Callable[[ChainID], Awaitable[BlockRules]]
 
 _MIN_CACHE_BYTES: Final = 8 * MEBIBYTE
 _LOGGED_BLOCKS: Final = 100
+_FILE_CHECK_S: Final = 1.0
 _OPEN_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _TASK_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _REBUILD_STEP_S: Final = 1.0
@@ -131,7 +134,7 @@ class IndexedChain:
             try:
                 await self._run()
             except* (StartupError, StoreDown) as errors:
-                reason = str(errors.exceptions[0])
+                reason = str(first_error(errors))
                 if reason != failure:
                     hint = {"hint": rebuild_hint(self._url())} if errors.subgroup(IndexDamaged) else {}
                     log.error("index cannot be opened", extra={"chain": self._name, "reason": reason, **hint})
@@ -162,6 +165,8 @@ class IndexedChain:
 
     def _open_writer(self) -> EvmIndexWriter:
         settings, url = self._parts.index, self._url()
+        if url.path is not None:
+            _delete_stale_log(url.path)
         cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, self._count_chains()))
         settings = replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
         return EvmIndexWriter(writing_evm_index(url, settings, self.chain.blockchain_id), settings)
@@ -197,6 +202,8 @@ class IndexedChain:
             tasks.create_task(context.nodes.run())
             tasks.create_task(heads.run())
             tasks.create_task(_watch_requests(context))
+            if (path := self._url().path) is not None:
+                tasks.create_task(_watch_file(path))
             for task in (EarlierTransactions(context), *parts.build_tasks(context)):
                 tasks.create_task(_keep_running(task, context))
 
@@ -233,6 +240,29 @@ async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
         except Exception:
             log.exception("internal error of a background task", extra={"chain": chain, "task": type(task).__name__})
         await asyncio.sleep(delays.next())
+
+
+async def _watch_file(path: Path) -> None:
+    """Raise StoreDown when the file of the index is deleted or replaced: what is written then would be lost."""
+    opened = _file_number(path)
+    while _file_number(path) == opened:  # noqa: ASYNC110 - a moment is awaited
+        await asyncio.sleep(_FILE_CHECK_S)
+    raise StoreDown("its file was deleted or replaced, and is made again")
+
+
+def _file_number(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _delete_stale_log(path: Path) -> None:
+    """Delete what SQLite kept beside a file that is gone."""
+    if not path.exists():
+        for suffix in ("-wal", "-shm"):
+            with suppress(OSError):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 async def _watch_requests(context: EvmChainContext) -> None:
