@@ -137,7 +137,7 @@ class IndexedChain:
                 reason = str(first_error(errors))
                 if reason != failure:
                     hint = {"hint": rebuild_hint(self._url())} if errors.subgroup(IndexDamaged) else {}
-                    log.error("index cannot be opened", extra={"chain": self._name, "reason": reason, **hint})
+                    log.error("index unavailable", extra={"chain": self._name, "reason": reason, **hint})
                 failure = reason
             except* Exception:
                 log.exception("internal error, indexing stopped")
