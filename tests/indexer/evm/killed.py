@@ -57,6 +57,8 @@ def main() -> None:
         target = chain.tip if is_last else min(chain.tip, height + BLOCKS)
         steps = 0 if is_last else random.randrange(1, _MOST_STEPS)
         if (pid := os.fork()) == 0:
+            # It would copy the memory that the processes share.
+            gc.disable()
             _index(folder, node, target, steps)
             os._exit(0)
         _, status = os.waitpid(pid, 0)

@@ -39,7 +39,7 @@ Respond = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
 
 
 async def send_bomb(request: web.Request, body: bytes) -> web.StreamResponse:
-    """Send half a gigabyte of zeros, compressed to two megabytes."""
+    """Send half a gigabyte of zeros, compressed to half a megabyte, without an end."""
     return web.Response(body=_bomb(), headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
 
 
@@ -53,23 +53,25 @@ async def drip(request: web.Request, body: bytes) -> web.StreamResponse:
 
 
 async def nest(request: web.Request, body: bytes) -> web.StreamResponse:
-    """Send a result that is nested five million times."""
-    return web.Response(body=b'{"jsonrpc":"2.0","id":0,"result":' + b"[" * 5_000_000, content_type="application/json")
+    """Send a result that is nested a million times."""
+    return web.Response(body=b'{"jsonrpc":"2.0","id":0,"result":' + b"[" * 1_000_000, content_type="application/json")
 
 
 async def send_strangers(request: web.Request, body: bytes) -> web.StreamResponse:
     """Send responses that nothing asked for."""
     strangers = (
-        b'[{"jsonrpc":"2.0","id":1000000,"result":null}' + b',{"jsonrpc":"2.0","id":7000000,"result":null}' * 50_000
+        b'[{"jsonrpc":"2.0","id":1000000,"result":null}' + b',{"jsonrpc":"2.0","id":7000000,"result":null}' * 10_000
     )
     return web.Response(body=strangers + b"]", content_type="application/json")
 
 
 @cache
 def _bomb() -> bytes:
-    packer = zlib.compressobj(1, wbits=31)
-    block = bytes(MEBIBYTE)
-    return b"".join([packer.compress(block) for _ in range(512)]) + packer.flush()
+    packer = zlib.compressobj(wbits=31)
+    start = packer.compress(bytes(MEBIBYTE)) + packer.flush(zlib.Z_FULL_FLUSH)
+    # After a full flush nothing refers to what came before, so that the same bytes may follow again and again.
+    block = packer.compress(bytes(MEBIBYTE)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return start + block * 511
 
 
 def spoiled_after_identity(node: EvmReplayNode, respond: Respond, spoiled: Counter[str]) -> Respond:
