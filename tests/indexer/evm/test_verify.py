@@ -256,7 +256,7 @@ async def test_an_index_that_begins_later_is_right(tmp_path: Path, nfts: ServedC
 
 def _copy(file: Path, folder: Path) -> Path:
     (folder / "evm").mkdir()
-    return shutil.copy(file, folder / "evm" / file.name)
+    return Path(shutil.copy(file, folder / "evm" / file.name))
 
 
 def _change(file: Path, *statements: str) -> None:

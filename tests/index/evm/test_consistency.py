@@ -1,0 +1,66 @@
+"""The checks of `index verify` on both databases find nothing in a right index, and read its blocks as written."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from tests.index.evm.fixtures import IS_ERC721, open_engine, open_writer
+from tests.index.evm.histories import History
+from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer
+from warpseal.index.evm import consistency
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.store.access import read_snapshot
+
+COMPARED = ("number", "hash", "time", "tx_count", "gas_used", "fees_spent", "creations")
+
+
+def write(writer: EvmIndexWriter, blocks: list[EvmBlockFacts]) -> None:
+    """Write blocks, and before what their candidates' contracts say."""
+    writer.set_interfaces({contract: IS_ERC721[contract] for contract in writer.candidates(blocks)})
+    writer.write(blocks)
+
+
+def written_transfers(block: EvmBlockFacts) -> tuple[NftTransfer, ...]:
+    """Return the transfers of a block that are of NFTs."""
+    return tuple(
+        msgspec.structs.replace(transfer, is_candidate=False)
+        for transfer in block.transfers
+        if not transfer.is_candidate or IS_ERC721[transfer.contract]
+    )
+
+
+def test_an_index_of_any_history_is_consistent_and_has_the_written_facts(any_index_url: str) -> None:
+    history = History(9)
+    blocks = history.blocks(60)
+    with open_writer(any_index_url) as writer:
+        for start in range(0, len(blocks), 11):
+            write(writer, blocks[start : start + 11])
+        heights = [height for height, _ in writer.blocks_to_trace(100)]
+        traced = [history.traced[height] for height in heights if height in history.traced]
+        writer.write_traces(heights[0], heights[-1], traced)
+    engine = open_engine(any_index_url)
+    with engine.connect() as connection, read_snapshot(connection):
+        assert list(consistency.find_inconsistencies(connection)) == []
+        for block in blocks:
+            stored = consistency.stored_block(connection, block.number)
+            assert stored is not None
+            assert [getattr(stored, name) for name in COMPARED] == [getattr(block, name) for name in COMPARED]
+            assert stored.transfers == written_transfers(block)
+        random = Random(4)
+        assert set(consistency.sample_blocks(connection, 20, random)) <= {block.number for block in blocks}
+        tokens = consistency.sample_tokens(connection, 20, random)
+        assert tokens
+        for token in tokens:
+            assert consistency.holding(connection, token) == token
+            moved = {
+                block.number
+                for block in blocks
+                for transfer in written_transfers(block)
+                if (transfer.contract, transfer.token_id, transfer.standard)
+                == (token.contract, token.token_id, token.standard)
+            }
+            assert set(consistency.blocks_of_token(connection, token, 100)) == moved
+            assert moved <= set(consistency.blocks_of_contract(connection, token.contract))
+    engine.dispose()
