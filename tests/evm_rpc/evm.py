@@ -17,9 +17,10 @@ from aiohttp import WSMsgType, web
 
 from tests import paths
 from tests.eventually import until
-from warpseal.evm_rpc.build import ForwardedChain, open_forwarded_chains
+from warpseal.evm_rpc.build import ForwardedChain, forward_chain
 from warpseal.evm_rpc.chain_config import ChainConfig, chain_config
 from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver
+from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.info import decode_upgrades
@@ -294,8 +295,8 @@ async def open_chain(
         return config
 
     chain = EvmChain(CHAIN, tuple(map(NodeEndpoint, urls)), tuple(map(NodeEndpoint, ws)), deny_methods=deny)
-    async with open_forwarded_chains([chain], settings, lambda _: configured, observer) as (forwarded,):
-        yield forwarded
+    async with open_sessions(settings) as sessions:
+        yield forward_chain(chain, sessions, settings, configured, observer)
 
 
 def call(method: str, *params: Any) -> RpcCall:

@@ -13,9 +13,10 @@ from typing import Any
 from tests.integration.daemon import build_config, run_network
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
-from warpseal.evm_rpc.build import open_forwarded_chains
+from warpseal.evm_rpc.build import forward_chain
 from warpseal.evm_rpc.forwarder import LoadChainConfig
 from warpseal.evm_rpc.logs import EvmLogClient
+from warpseal.evm_rpc.node import open_sessions
 from warpseal.l1.context import L1Deps
 from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1MessageService
@@ -91,9 +92,10 @@ async def run_service(
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(config.node, session)
         store = await stack.enter_async_context(open_store(config.store, folder))
-        forwarded = await stack.enter_async_context(
-            open_forwarded_chains(config.node.evm_chains, config.evm_rpc, _no_chain_config)
-        )
+        sessions = await stack.enter_async_context(open_sessions(config.evm_rpc))
+        forwarded = [
+            forward_chain(chain, sessions, config.evm_rpc, _no_chain_config(chain)) for chain in config.node.evm_chains
+        ]
         claim = stack.enter_context(lock_identity(config.peers, network.network_id))
         executor = stack.enter_context(ThreadPoolExecutor(1, "verify"))
         peers = PeerNetwork(config.peers, claim, network.network_id, store.addresses)

@@ -1,18 +1,13 @@
-"""All forwarded chains, built together: their nodes, their WebSockets, and what the daemon answers itself.
-
-`open_forwarded_chains` opens the HTTP sessions, which live as long as it is held.
-"""
+"""A forwarded chain, built from its parts: its nodes, its WebSockets, and what the daemon answers itself."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver, LoadChainConfig
 from warpseal.evm_rpc.methods import DenyList
-from warpseal.evm_rpc.node import EvmNode, Sessions, open_sessions
+from warpseal.evm_rpc.node import EvmNode, Sessions
 from warpseal.evm_rpc.pool import EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.sockets import EvmSockets
@@ -32,18 +27,6 @@ class ForwardedChain:
     def pool(self) -> EvmPool:
         """Its nodes."""
         return self.forwarder.pool
-
-
-@asynccontextmanager
-async def open_forwarded_chains(
-    chains: Iterable[EvmChain],
-    settings: EvmRpcSettings,
-    config_loader: Callable[[EvmChain], LoadChainConfig],
-    observer: ForwardingObserver | None = None,
-) -> AsyncIterator[tuple[ForwardedChain, ...]]:
-    """Hold the sessions to all nodes of these chains; nodes are called only on demand, or while `run_chain` runs."""
-    async with open_sessions(settings) as sessions:
-        yield tuple(forward_chain(chain, sessions, settings, config_loader(chain), observer) for chain in chains)
 
 
 def forward_chain(

@@ -14,7 +14,8 @@ from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.evm_rpc.build import open_forwarded_chains
+from warpseal.evm_rpc.build import forward_chain
+from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.reads import EvmChainReader
 from warpseal.history.aliases import ChainAliases
 from warpseal.index.evm.reader import EvmIndex
@@ -56,7 +57,8 @@ async def evm_setup(
         async def nothing() -> None:
             return None
 
-        async with open_forwarded_chains([configured], SETTINGS, lambda _: nothing) as (chain,):
+        async with open_sessions(SETTINGS) as sessions:
+            chain = forward_chain(configured, sessions, SETTINGS, nothing)
             services = EvmChainServices(aliases, contract_infos)
             services.add(EvmChainService(configured, EvmChainReader(chain.forwarder, load_rules, 2.0), index_reader))
             yield replace(DataApiSetup(index=None), evm=services)
