@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, entry, indexing
 from tests.indexer.evm_chains import MadeUpChain, ServedChain, Tx
@@ -116,6 +118,26 @@ async def test_without_a_node_that_traces_nothing_counts_as_traced_and_a_later_o
     async with tracing(tmp_path, EvmReplayNode(chain, first_trace=0)) as traced:
         await traced.until_traced(10)
         assert await traced.created() == [7, 3]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        (-32601, "the method debug_traceBlockByNumber does not exist/is not available"),
+        (-32601, "not here"),
+        (-32004, "Method not supported"),
+        (-32000, "debug_traceBlockByNumber method is not available on this plan"),
+        (-32600, "unsupported method: debug_traceBlockByNumber"),
+    ],
+)
+async def test_a_gateway_that_serves_no_traces_is_not_asked_for_each_block(
+    tmp_path: Path, error: tuple[int, str]
+) -> None:
+    gateway = EvmReplayNode(make_chain(50, range(1, 51)), answers={TRACE_METHOD: error})
+    async with tracing(tmp_path, gateway) as traced:
+        await until(lambda: gateway.asked[TRACE_METHOD] > 0)
+        assert await traced.traced_height() is None
+    assert gateway.asked[TRACE_METHOD] == 1
 
 
 async def test_a_node_that_traces_is_found_behind_one_that_does_not(tmp_path: Path) -> None:

@@ -41,6 +41,12 @@ _GAP_RETRY_S: Final = 600.0
 _RETRY: Final = Backoff(first_s=0.5, cap_s=60.0)
 # Nodes do not have the last blocks at the same moment.
 _HEAD_MARGIN: Final = 8
+# Gateways in front of nodes have codes of their own.
+_HAS_NO_METHOD: Final = re.compile(
+    r"method.{0,80}(not (found|exist|available|supported|allowed|enabled|whitelisted)|unsupported|disabled|forbidden)|"
+    r"unsupported method|upgrade your plan",
+    re.IGNORECASE,
+)
 _HAS_NO_BLOCK: Final = re.compile(r"not found|unfinalized|out of range", re.IGNORECASE)
 
 
@@ -266,7 +272,8 @@ def _decode(raw: bytes, _: EvmIndexWriter) -> tuple[TxTrace, ...] | None:
 
 def _is_unknown_method(node: ChainNode, response: RpcResponse) -> bool:
     """Return whether a node has no tracer, and note that."""
-    if response.error is None or response.error.code != METHOD_NOT_FOUND:
+    error = response.error
+    if error is None or (error.code != METHOD_NOT_FOUND and _HAS_NO_METHOD.search(error.message) is None):
         return False
     node.lacks_methods[TRACE_METHOD] = True
     return True
