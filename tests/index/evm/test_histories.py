@@ -131,10 +131,10 @@ async def test_consistent_events_mark_no_contract(file_url: str) -> None:
     assert await read_everything(file_url, PARTIES, 10, BLOCKS - 1) == expect_everything(model, PARTIES)
 
 
-async def test_an_index_that_begins_later_marks_no_contract_and_lists_unknown_amounts(any_index_url: str) -> None:
+async def test_an_index_that_begins_later_marks_no_contract_and_lists_unknown_amounts(file_url: str) -> None:
     history, model = History(4), EvmModel(IS_ERC721, is_complete=False)
     blocks = history.blocks(70)[30:]
-    with open_writer(any_index_url, first=30) as writer:
+    with open_writer(file_url, first=30) as writer:
         writer.begin(30, blocks[0].parent_hash)
         for start in range(0, 40, 7):
             write(writer, blocks[start : start + 7])
@@ -143,13 +143,13 @@ async def test_an_index_that_begins_later_marks_no_contract_and_lists_unknown_am
     for block in blocks:
         model.add(block)
     expected = expect_everything(model, PARTIES, earlier_txs=None)
-    assert await read_everything(any_index_url, PARTIES, 3, 69, 30) == expected
+    assert await read_everything(file_url, PARTIES, 3, 69, 30) == expected
     assert any(balance == "0" for party in PARTIES for *_, balance, _ in model.collectibles(party))
-    with open_writer(any_index_url, first=30) as writer:
+    with open_writer(file_url, first=30) as writer:
         assert writer.earlier_transactions() == (11, 100)
         writer.add_earlier_transactions(30, 23)
     expected = expect_everything(model, PARTIES, earlier_txs=123)
-    assert await read_everything(any_index_url, PARTIES, 3, 69, 30) == expected
+    assert await read_everything(file_url, PARTIES, 3, 69, 30) == expected
 
 
 async def test_balances_stop_at_their_bounds_and_their_contract_is_marked(file_url: str) -> None:
