@@ -146,7 +146,10 @@ def test_chains_show_their_rate_and_why_they_are_behind() -> None:
     evm = ChainSummary("evm", "c", "42", lag_blocks=6, blocks_per_second=0.5, eta_seconds=3, nodes_up=1, nodes=2)
     assert list(_chain_cells(evm)) == ["evm c", "42", "", "0.5", "3 s", "1 of 2 nodes up, a node lags 6 blocks behind"]
     indexed = ChainSummary("index", "p-chain", "7", "9", 2, waiting="no node answers")
-    assert list(_chain_cells(indexed)) == ["index p-chain", "7", "9", "", "", "waits: no node answers"]
+    waits = "waits: no node answers, 2 blocks behind"
+    assert list(_chain_cells(indexed)) == ["index p-chain", "7", "9", "", "", waits]
+    traced = ChainSummary("index", "2q9e", "7", "7", 0, evm_chain_id=43_114, internal_height="6")
+    assert list(_chain_cells(traced))[-1] == "internal creations up to 6"
 
 
 def test_a_missing_validator_has_its_reason_since_when_and_the_next_try() -> None:
