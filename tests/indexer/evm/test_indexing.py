@@ -244,6 +244,27 @@ def forked(chain: ServedChain, height: int, seed: int) -> ServedChain:
     )
 
 
+async def test_blocks_are_read_from_the_node_that_has_them(tmp_path: Path) -> None:
+    chain = transfer_blocks(40, has_roots=False)
+    lagging, good = EvmReplayNode(chain, tip=10), EvmReplayNode(chain, tip=30)
+    boasting = EvmReplayNode(chain, tip=20, answers={"eth_blockNumber": hex(10**15)})
+    nodes = lagging, boasting, good
+    async with serving_evm(*nodes), indexing(tmp_path, [entry(chain, *nodes)]) as index:
+        await index.until_at(chain, 30)
+        good.tip = None
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+async def test_lists_of_denied_methods_do_not_bind_the_indexer(tmp_path: Path) -> None:
+    chain = transfer_blocks(5, has_roots=False)
+    node = EvmReplayNode(chain)
+    async with serving_evm(node):
+        denied = replace(entry(chain, node), deny_methods=("eth_*",))
+        async with indexing(tmp_path, [denied]) as index:
+            await index.until_at(chain, chain.tip)
+
+
 async def test_a_chain_stops_if_two_nodes_disagree_and_goes_on_with_a_third(tmp_path: Path) -> None:
     chain = transfer_blocks(40, has_roots=False)
     fork = forked(chain, 25, seed=9)
