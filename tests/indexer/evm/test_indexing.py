@@ -256,6 +256,15 @@ async def test_blocks_are_read_from_the_node_that_has_them(tmp_path: Path) -> No
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
 
 
+async def test_a_node_that_returns_another_block_than_the_one_asked_for_denies_nothing(tmp_path: Path) -> None:
+    chain = transfer_blocks(20, has_roots=False)
+    good, confused = EvmReplayNode(chain), EvmReplayNode(chain)
+    confused.headers = dict.fromkeys(range(1, 21), chain.headers[3])
+    async with serving_evm(good, confused), indexing(tmp_path, [entry(chain, confused, good)]) as index:
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
 async def test_lists_of_denied_methods_do_not_bind_the_indexer(tmp_path: Path) -> None:
     chain = transfer_blocks(5, has_roots=False)
     node = EvmReplayNode(chain)

@@ -17,12 +17,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from warpseal.chains.evm.blocks import (
+    HASH_BYTES,
     EvmHeader,
     EvmReceipt,
     MalformedBlock,
     decode_block,
     decode_receipt,
     decode_receipts,
+    parse_bytes,
+    parse_quantity,
 )
 from warpseal.chains.evm.checks import BlockContradiction, BlockFault, BlockRules, block_facts, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -275,7 +278,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         try:
             responses = await node.call([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
             headers, _ = _decode_headers(responses)
-            return bytes.fromhex(headers[0].hash[2:]) if headers else None
+            is_asked = bool(headers) and parse_quantity(headers[0].number) == height
+            return parse_bytes(headers[0].hash, HASH_BYTES) if is_asked else None
         except (EvmNodeError, ValueError):
             return None
 
