@@ -101,7 +101,7 @@ def test_a_backup_is_private_and_is_restored_with_content_and_modes(
     assert main(("restore", str(backup), "--data-dir", str(restored))) == 0
     out = capsys.readouterr().out
     assert f"restored the identity and the store with its API keys of network {NETWORK}" in out
-    assert "The index is not in a backup" in out
+    assert "Indexes are not in a backup" in out
     for name, mode in (("store.db", 0o600), ("identity.pem", 0o400)):
         assert stat.S_IMODE((restored / NETWORK / name).stat().st_mode) == mode
     assert (restored / NETWORK / "identity.pem").read_bytes() == (data / NETWORK / "identity.pem").read_bytes()

@@ -30,7 +30,7 @@ _ABOUT_RESTORE: Final = """\
 Restore a file of `warpseal backup` into a data folder that has nothing of its network. No daemon may use the folder.
 A damaged file is refused, and nothing is restored then.
 """
-_NOT_IN_IT: Final = "The index is not in a backup: with index-chains, the indexer builds it again from the nodes."
+_NOT_IN_IT: Final = "Indexes are not in a backup: the indexer builds them again from the nodes."
 
 
 def _add_backup_arguments(parser: argparse.ArgumentParser) -> None:

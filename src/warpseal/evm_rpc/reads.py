@@ -31,7 +31,7 @@ from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.evm_rpc.node import EvmNode
 from warpseal.node.json_values import decode_hex
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall
 from warpseal.node.rpc import INLINE_BYTES
 
 T = TypeVar("T")
@@ -181,7 +181,8 @@ class EvmChainReader:
                 raise _MethodMissing(NodeFailure.REFUSED)
             if response.error is not None and _NOT_YET.search(response.error.message):
                 return None
-            raise _NodeFault(NodeFailure.REFUSED)
+            is_timeout = response.error is not None and response.error.code == REQUEST_TIMED_OUT
+            raise _NodeFault(NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED)
         raw = bytes(response.result)
         if raw == _NULL:
             return None

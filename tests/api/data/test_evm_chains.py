@@ -253,3 +253,12 @@ async def test_foreign_receipts_are_not_shown_and_another_node_is_asked() -> Non
         corrected = await ask(setup, f"{L1_PATH}/blocks/{height}")
     assert [(answer.status, answer.body["code"]) for answer in alone] == [(502, "node_unavailable")] * 2
     assert (corrected.status, corrected.body["blockHash"]) == (200, L1.hashes[height])
+
+
+async def test_a_node_that_hangs_is_reported_as_such() -> None:
+    node = l1_node()
+    async with evm_setup(node) as setup:
+        assert (await ask(setup, f"{L1_PATH}/blocks/1")).status == 200
+        node.delay_s = 60.0
+        answer = await ask(setup, f"{L1_PATH}/blocks/2")
+    assert (answer.status, answer.body["detail"]) == (502, {"nodes": [{"position": 0, "failure": "timeout"}]})
