@@ -59,11 +59,12 @@ KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured run. node_cpu_s: of the node meanwhile."""
+    """One measured run. node_cpu_s: of the node meanwhile. peak_bytes: the most memory of the indexer."""
 
     took_s: float
     cpu_s: float
     node_cpu_s: float
+    peak_bytes: int = 0
 
 
 def run(quick: bool) -> Report:
@@ -104,6 +105,7 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
             Aim(1.5) if kind.aim else None,
         ),
         Figure(f"{kind.name}: processor time by that of downloading and parsing", best.cpu_s / floor.cpu_s, "x"),
+        Figure(f"{kind.name}: the indexer's peak memory", best.peak_bytes / 10**6, "MB"),
         Figure(f"{kind.name}: the node's processor time of the run", best.node_cpu_s / best.took_s, "cores"),
         Figure(f"{kind.name}: store", size / items, f"bytes/{kind.unit.split('/')[0].removesuffix('s')}"),
     ]
@@ -176,7 +178,8 @@ async def _index(node: Process, folder: Path, blocks: int) -> Run:
                 await _until_read(http, facts["url"])
                 began, cpu, node_cpu = time.perf_counter(), process.cpu_s(), node.cpu_s()
                 await until_height(index, blocks, process)
-                return Run(time.perf_counter() - began, process.cpu_s() - cpu, node.cpu_s() - node_cpu)
+                took_s = time.perf_counter() - began
+                return Run(took_s, process.cpu_s() - cpu, node.cpu_s() - node_cpu, process.peak_bytes())
 
 
 async def _until_read(http: aiohttp.ClientSession, url: str) -> None:

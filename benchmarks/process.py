@@ -45,6 +45,11 @@ class Process:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def peak_bytes(self) -> int:
+        """Return the most resident memory that it has had."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
 
 @contextmanager
 def running(
