@@ -87,7 +87,6 @@ WRITER_SUFFIX: Final = "-indexer-writer"
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _NICENESS: Final = 19
-_CONNECTIONS_PER_EVM_NODE: Final = 16
 
 
 async def run_index(
@@ -347,7 +346,7 @@ async def _index_evm_chains(
     config: Config, only: frozenset[ChainID] | None, upstream: Upstream, network_id: int, folder: Path
 ) -> None:
     """Index the configured EVM chains, and those that a node serves. only: None for all of these."""
-    rpc, node = replace(config.evm_rpc, connections_per_node=_CONNECTIONS_PER_EVM_NODE), config.node
+    rpc, node = config.evm_rpc, config.node
     async with open_sessions(rpc) as sessions, open_fetcher(config.metadata) as fetcher:
 
         async def load_rules(chain_id: ChainID) -> BlockRules:
