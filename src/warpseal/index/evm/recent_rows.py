@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Table
 from warpseal.index import bulk
 
 _MIN_KEY: Final = -(2**63)
+_MAX_KEY: Final = 2**63 - 1
 
 
 class RecentRows:
@@ -22,21 +23,28 @@ class RecentRows:
     large one is gone; rows that are never gone have none.
     """
 
-    def __init__(self, recent: Table, older: Table, capacity: int, gone: str = "0") -> None:
+    def __init__(self, recent: Table, older: Table, capacity: int, gone: str = "") -> None:
         self._recent = recent
-        self._older = older
         self._capacity = capacity
-        keys = [column.name for column in older.primary_key]
-        self._key, marks = ", ".join(keys), ", ".join("?" for _ in keys)
-        columns = ", ".join(column.name for column in older.c)
+        names = [column.name for column in older.primary_key]
+        others = [column.name for column in older.c if not column.primary_key]
+        key, marks = ", ".join(names), ", ".join("?" for _ in names)
+        columns = ", ".join([*names, *others])
+        behind = f"FROM {recent.name} WHERE ({key}) > ({marks})"
+        between = f"{behind} AND ({key}) <= ({marks})"
+        action = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
         self._count_text = f"SELECT count(*) FROM {recent.name}"
-        self._next_text = (
-            f"SELECT {columns}, {gone} FROM {recent.name} WHERE ({self._key}) > ({marks}) ORDER BY {self._key} LIMIT ?"
-        )
-        self._delete_text = f"DELETE FROM {recent.name} WHERE ({self._key}) > ({marks}) AND ({self._key}) <= ({marks})"
-        self._start = (_MIN_KEY,) * len(keys)
+        self._last_text = f"SELECT {key} {behind} ORDER BY {key} LIMIT 1 OFFSET ?"
+        self._move_texts = [
+            f"INSERT INTO {older.name} ({columns}) SELECT {columns} {between}{f' AND NOT ({gone})' if gone else ''}"
+            f" ORDER BY {key} ON CONFLICT ({key}) DO {action}",
+            f"DELETE {between}",
+        ]
+        if gone:
+            self._move_texts.insert(0, f"DELETE FROM {older.name} WHERE ({key}) IN (SELECT {key} {between} AND {gone})")
         # The last moved key, and at most how many rows the small table has.
-        self._last: tuple[int, ...] = self._start
+        self._width = len(names)
+        self._last = (_MIN_KEY,) * self._width
         self._count: int | None = None
 
     def open(self) -> None:
@@ -52,30 +60,25 @@ class RecentRows:
             self._count += len(rows)
         if self._count is None or self._count > self._capacity:
             ((self._count,),) = bulk.fetch(connection, self._count_text)
-            self._move(connection, self._count - self._capacity)
+            self._count -= self._move(connection, self._count - self._capacity)
 
-    def _move(self, connection: Connection, excess: int) -> None:
-        """Move rows behind the last moved one, and then those from the first one on."""
-        excess -= self._move_next(connection, excess) if excess > 0 else 0
-        if excess > 0:
-            self._last = self._start
-            self._move_next(connection, excess)
+    def _move(self, connection: Connection, excess: int) -> int:
+        """Move rows behind the last moved one, and then those from the first one on; return their number."""
+        if excess <= 0:
+            return 0
+        moved = self._move_next(connection, excess)
+        if moved < excess:
+            self._last = (_MIN_KEY,) * self._width
+            moved += self._move_next(connection, excess - moved)
+        return moved
 
     def _move_next(self, connection: Connection, limit: int) -> int:
-        """Move the next rows; return how many there were."""
-        rows = bulk.fetch(connection, self._next_text, *self._last, limit)
-        if not rows:
-            return 0
-        width = len(self._start)
-        last = tuple(rows[-1][:width])
-        bulk.fetch(connection, self._delete_text, *self._last, *last)
-        bulk.upsert(connection, self._older, [tuple(row[:-1]) for row in rows if not row[-1]])
-        gone = [tuple(row[:width]) for row in rows if row[-1]]
-        if width == 1:
-            bulk.delete(connection, self._older, [key for (key,) in gone])
-        else:
-            bulk.delete_pairs(connection, self._older, gone)
+        """Move at most so many rows behind the last moved one; return their number."""
+        rows = bulk.fetch(connection, self._last_text, *self._last, limit - 1)
+        last = tuple(rows[0]) if rows else (_MAX_KEY,) * self._width
+        moved = 0
+        for text in self._move_texts:
+            text = bulk.marked(text) if connection.dialect.name == bulk.POSTGRESQL else text
+            moved = connection.exec_driver_sql(text, (*self._last, *last)).rowcount
         self._last = last
-        assert self._count is not None
-        self._count -= len(rows)
-        return len(rows)
+        return moved
