@@ -68,7 +68,7 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
             return findings
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id}))
         findings.append(await _check_store(config, network_id))
-        findings += await check_evm_indexes(config, upstreams.upstream.platform.blockchains_of)
+        findings += await check_evm_indexes(config, network_id, upstreams.upstream.platform.blockchains_of)
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
             return findings + await _check_peers(
                 _with_own_identity(config, Path(folder)), upstreams, network_id, timeout_s

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -14,8 +15,10 @@ import msgspec
 from warpseal.chains.evm.blocks import MalformedBlock, decode_receipts
 from warpseal.config.keys import Config
 from warpseal.daemon.finding import Finding, Grade
+from warpseal.errors import StartupError
 from warpseal.evm_rpc.node import EvmNodeError, Sessions, open_sessions
 from warpseal.evm_rpc.served_l1s import BlockchainsOf, ServedL1s
+from warpseal.index.evm.database import evm_index_url
 from warpseal.indexer.evm.block_reader import BLOCK, BLOCK_RECEIPTS
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, rpc_call
 from warpseal.indexer.evm.tracer import TRACE_METHOD, TRACE_OPTIONS
@@ -23,7 +26,7 @@ from warpseal.node.endpoint import EvmChain, NodeEndpoint, TraceMode
 from warpseal.node.json_values import quantity_or_none
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcResponse
 from warpseal.node.probe import probe_endpoint
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import P_CHAIN, id_text
 
 BYTES_PER_BLOCK: Final = 100
 """What a block takes in an index; transfers, contracts and metadata come on top."""
@@ -47,7 +50,7 @@ _NO_BEGINNING: Final = (
 )
 
 
-async def check_evm_indexes(config: Config, blockchains_of: BlockchainsOf) -> list[Finding]:
+async def check_evm_indexes(config: Config, network_id: int, blockchains_of: BlockchainsOf) -> list[Finding]:
     """Check every node of every EVM chain that is indexed; empty without such a chain."""
     node = config.node
     if not node.has_evm_index:
@@ -67,8 +70,13 @@ async def check_evm_indexes(config: Config, blockchains_of: BlockchainsOf) -> li
         results = await asyncio.gather(*checks)
     for result in results:
         findings += result.findings
-    if not config.index.url:
-        findings.append(await asyncio.to_thread(_check_disk, config, sum(result.blocks for result in results)))
+    try:
+        url = evm_index_url(config.index, config.peers.data_dir / str(network_id), P_CHAIN)
+    except StartupError as error:
+        return [*findings, Finding(Grade.BAD, str(error))]
+    if url.path is not None:
+        blocks = sum(result.blocks for result in results)
+        findings.append(await asyncio.to_thread(_check_disk, url.path.parent, blocks))
     return findings
 
 
@@ -189,12 +197,12 @@ class _ChainCheck:
         return f" ({response.error.code}: {message})"
 
 
-def _check_disk(config: Config, blocks: int) -> Finding:
-    folder = config.peers.data_dir
+def _check_disk(folder: Path, blocks: int) -> Finding:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free, needed = shutil.disk_usage(existing).free, blocks * BYTES_PER_BLOCK
-    what = f"data-dir has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about {_size(needed)}"
-    what += ", their NFT transfers and metadata more"
+    free, stored = shutil.disk_usage(existing).free, sum(path.stat().st_size for path in folder.glob("*.db"))
+    needed = max(0, blocks * BYTES_PER_BLOCK - stored)
+    what = f"{folder} has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about {_size(needed)}"
+    what += " more, beside NFT transfers and metadata"
     detail = {"freeBytes": free, "neededBytes": needed}
     if free < needed:
         advice = "make room, set index-url to a PostgreSQL database, or begin later with from"
