@@ -57,8 +57,11 @@ class ServedL1s:
     async def run(self, on_chain: Callable[[EvmChain], None]) -> None:
         """Call `on_chain` with each chain once, within a minute of the time from which the node serves it."""
         while True:
-            for chain in await self.find():
-                log.info("found EVM chain", extra={"chain": id_text(chain.blockchain_id)})
+            found = await self.find()
+            if found:
+                names = ", ".join(id_text(chain.blockchain_id) for chain in found)
+                log.info("found EVM chains", extra={"node": self._node.display, "chains": names})
+            for chain in found:
                 on_chain(chain)
             await asyncio.sleep(self._interval_s)
 
