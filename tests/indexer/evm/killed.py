@@ -40,7 +40,7 @@ BLOCKS: Final = 8
 
 def served_chain() -> ServedChain:
     """Return the chain that is indexed."""
-    return nft_blocks(700, seed=11, txs=6)
+    return nft_blocks(850, seed=11, txs=6)
 
 
 def main() -> None:

@@ -36,8 +36,8 @@ async def test_after_100_kills_every_block_is_in_the_index_once(tmp_path: Path) 
     assert len(heights) == KILLS + 1
     assert heights == sorted(heights)
     assert (heights[-2] < chain.tip, heights[-1]) == (True, chain.tip)
-    # Most processes left new blocks.
-    assert len(set(heights)) > 0.6 * KILLS
+    # Many processes left new blocks.
+    assert len(set(heights)) > 0.4 * KILLS
     engine = reading_evm_index(evm_index_url(INDEX, tmp_path, chain.blockchain_id), INDEX)
     with engine.connect() as connection:
         assert list(consistency.find_inconsistencies(connection)) == []
