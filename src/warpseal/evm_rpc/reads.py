@@ -33,6 +33,7 @@ from warpseal.evm_rpc.node import EvmNode
 from warpseal.node.json_values import decode_hex
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall
 from warpseal.node.rpc import INLINE_BYTES
+from warpseal.runtime.locks import AsyncSemaphore
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class EvmChainReader:
         self._load_rules = load_rules
         self._timeout_s = timeout_s
         self._executor = executor
-        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
+        self._slots = AsyncSemaphore(_MAX_CONCURRENT)
 
     async def chain_id(self) -> int | None:
         """Return the EVM's chain id; None while no node answers."""
