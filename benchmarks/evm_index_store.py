@@ -41,7 +41,7 @@ FULL, QUICK = 2_000_000, 20_000
 # 8,000 transfers, about what the indexer writes at once when it is behind.
 _BATCH_BLOCKS = 160
 # Approximate sizes; the limit of the page cache is set before the first write.
-_EXPECTED_BYTES = 260
+_EXPECTED_BYTES = 130
 _PAGES_OF_CACHED = 2 / 3
 _LAST_OF_FIRST = Aim(0.5, at_least=True)
 _PER_TRANSFER = Aim(300)
