@@ -9,7 +9,6 @@ python -m benchmarks.evm_index_store --transfers 100000 [--url postgresql://USER
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import shutil
@@ -25,7 +24,7 @@ from typing import TypeVar
 from benchmarks import page_cache
 from benchmarks.evm_index_answers import measure_pages
 from benchmarks.evm_index_made_up import BEGIN_S, CHAIN_ID, EVM_CHAIN_ID, MadeUpNfts
-from benchmarks.report import Aim, Figure, Report, print_report
+from benchmarks.report import Aim, Figure, Report, run_sized
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import ErcType, MetadataStatus
@@ -174,21 +173,6 @@ def _figures(written: Written) -> Sequence[Figure]:
     return figures
 
 
-def main() -> None:
-    """Run with the size of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--transfers", type=int, default=QUICK)
-    parser.add_argument("--url", default="", help="of a PostgreSQL database, in place of a file")
-    parser.add_argument("--write", action="store_true", help="keep the report in benchmarks/results")
-    args = parser.parse_args()
-    began = time.monotonic()
-    report = measure(args.transfers, args.url)
-    print_report(report)
-    print(f"  took {time.monotonic() - began:.0f} s")
-    if args.write:
-        print(f"  written to {report.write()}")
-
-
 if __name__ == "__main__":
     os.nice(5)
-    main()
+    run_sized(__doc__, "--transfers", QUICK, measure)

@@ -10,7 +10,6 @@ python -m benchmarks.index_store --transactions 100000 [--url postgresql://USER@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import shutil
@@ -25,7 +24,7 @@ from typing import Any
 from benchmarks import page_cache
 from benchmarks.index_answers import measure_queries
 from benchmarks.index_made_up import PARAMS, MadeUpChain
-from benchmarks.report import Aim, Figure, Report, print_report
+from benchmarks.report import Aim, Figure, Report, run_sized
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
@@ -126,21 +125,6 @@ def _note(settings: IndexSettings, written: Written) -> str:
     )
 
 
-def main() -> None:
-    """Run with the size of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--transactions", type=int, default=QUICK)
-    parser.add_argument("--url", default="", help="of a PostgreSQL database, in place of a file")
-    parser.add_argument("--write", action="store_true", help="keep the report in benchmarks/results")
-    args = parser.parse_args()
-    began = time.monotonic()
-    report = measure(args.transactions, args.url)
-    print_report(report)
-    print(f"  took {time.monotonic() - began:.0f} s")
-    if args.write:
-        print(f"  written to {report.write()}")
-
-
 if __name__ == "__main__":
     os.nice(5)
-    main()
+    run_sized(__doc__, "--transactions", QUICK, measure)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,18 @@ def quantile(samples: Sequence[float], share: float) -> float:
 def mean(samples: Sequence[float]) -> float:
     """Return the arithmetic mean of at least one sample."""
     return sum(samples) / len(samples)
+
+
+def run_sized(about: str | None, option: str, quick: int, measure: Callable[[int, str], Report]) -> None:
+    """Run a benchmark with the size and the database of the command line. option: names the size."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(option, dest="size", type=int, default=quick, metavar="N")
+    parser.add_argument("--url", default="", help="of a PostgreSQL database, in place of a file")
+    parser.add_argument("--write", action="store_true", help="keep the report in benchmarks/results")
+    args = parser.parse_args()
+    began = time.monotonic()
+    report = measure(args.size, args.url)
+    print_report(report)
+    print(f"  took {time.monotonic() - began:.0f} s")
+    if args.write:
+        print(f"  written to {report.write()}")

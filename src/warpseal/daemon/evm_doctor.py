@@ -20,11 +20,11 @@ from warpseal.evm_rpc.node import EvmNodeError, Sessions, open_sessions
 from warpseal.evm_rpc.served_l1s import BlockchainsOf, ServedL1s
 from warpseal.index.evm.database import evm_index_url
 from warpseal.indexer.evm.block_reader import BLOCK, BLOCK_RECEIPTS
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, rpc_call
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
 from warpseal.indexer.evm.tracer import TRACE_METHOD, TRACE_OPTIONS
 from warpseal.node.endpoint import EvmChain, NodeEndpoint, TraceMode
 from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcResponse
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcResponse, rpc_call
 from warpseal.node.probe import probe_endpoint
 from warpseal.warp.ids import P_CHAIN, id_text
 

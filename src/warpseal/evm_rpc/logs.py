@@ -18,7 +18,7 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED, EvmForwarder
 from warpseal.evm_rpc.methods import BLOCK_NUMBER
 from warpseal.node.json_values import decode_hex, decode_quantity
-from warpseal.node.jsonrpc import RpcCall
+from warpseal.node.jsonrpc import rpc_call
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.settings import MEBIBYTE
 
@@ -72,7 +72,7 @@ class EvmLogClient:
 
     async def _call(self, method: str, params: Sequence[Any], decode: Callable[[bytes], T]) -> T:
         """Return the first usable answer of a node; a node that refuses the call may not speak for the others."""
-        call = RpcCall(method, msgspec.Raw(msgspec.json.encode(params)))
+        call = rpc_call(method, *params)
         is_refused = False
         for node in await self._forwarder.pool.candidates():
             response = await self._forwarder.read(call, [node], self._timeout_s)

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -25,13 +25,13 @@ from warpseal.chains.evm.blocks import (
     parse_quantity,
 )
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
-from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_numbers
+from warpseal.chains.evm.contract_calls import MAX_CALL_GAS, balance_of_batch_call, decode_numbers
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.evm_rpc.node import EvmNode
 from warpseal.node.json_values import decode_hex
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall, rpc_call
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.locks import AsyncSemaphore
 
@@ -45,7 +45,6 @@ _MAX_CONCURRENT: Final = 16
 _MAX_RECEIPT_CALLS: Final = 16
 _BLOCK_TIMEOUT_S: Final = 15.0
 _WORD_DIGITS: Final = 64
-_GAS: Final = hex(5_000_000)
 # Of public networks whose nodes do not report their upgrades; on Fuji the day of the upgrade.
 _HELICON_S: Final = {1: 1_790_089_200, 5: 1_785_196_800}
 # A node that has not executed or accepted a block yet.
@@ -91,7 +90,7 @@ class EvmChainReader:
 
     async def has_code(self, address: bytes) -> bool:
         """Return whether a contract is at an address now. Raises NodeUnavailable."""
-        response = await self._forwarder.read(_call("eth_getCode", _hex(address), "latest"), None, self._timeout_s)
+        response = await self._forwarder.read(rpc_call("eth_getCode", _hex(address), "latest"), None, self._timeout_s)
         if response.result is None:
             raise NodeUnavailable("eth_getCode")
         return bytes(response.result) not in (_NULL, _NO_CODE)
@@ -102,7 +101,7 @@ class EvmChainReader:
         Raises NodeUnavailable.
         """
         data = balance_of_batch_call([owner] * len(token_ids), token_ids)
-        call = _call("eth_call", {"to": _hex(contract), "data": _hex(data), "gas": _GAS}, "latest")
+        call = rpc_call("eth_call", {"to": _hex(contract), "data": _hex(data), "gas": hex(MAX_CALL_GAS)}, "latest")
         async with self._slots:
             response = await self._forwarder.read(call, None, self._timeout_s)
         if response.result is None:
@@ -137,9 +136,9 @@ class EvmChainReader:
     async def _block_at(self, node: EvmNode, block: int | bytes) -> EvmBlockFacts | None:
         """Return a block of one node; None if it does not have it or its receipts. Raises _NodeFault."""
         if isinstance(block, int):
-            call = _call("eth_getBlockByNumber", hex(block), False)
+            call = rpc_call("eth_getBlockByNumber", hex(block), False)
         else:
-            call = _call("eth_getBlockByHash", _hex(block), False)
+            call = rpc_call("eth_getBlockByHash", _hex(block), False)
         header = await self._read(node, call, decode_block)
         if header is None:
             return None
@@ -163,13 +162,13 @@ class EvmChainReader:
     async def _receipts(self, node: EvmNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
         """Return the receipts of a block; None if the node does not have all of them. Raises _NodeFault."""
         try:
-            return await self._read(node, _call("eth_getBlockReceipts", header.number), decode_receipts)
+            return await self._read(node, rpc_call("eth_getBlockReceipts", header.number), decode_receipts)
         except _MethodMissing:
             pass
         receipts: list[EvmReceipt] = []
         for start in range(0, len(header.transactions), _MAX_RECEIPT_CALLS):
             hashes = header.transactions[start : start + _MAX_RECEIPT_CALLS]
-            calls = [_call("eth_getTransactionReceipt", tx_hash) for tx_hash in hashes]
+            calls = [rpc_call("eth_getTransactionReceipt", tx_hash) for tx_hash in hashes]
             found = await asyncio.gather(*(self._read(node, call, decode_receipt) for call in calls))
             receipts += [receipt for receipt in found if receipt is not None]
         return tuple(receipts) if len(receipts) == len(header.transactions) else None
@@ -217,10 +216,6 @@ class _NodeFault(Exception):
 
 class _MethodMissing(_NodeFault):
     """A node does not have the method."""
-
-
-def _call(method: str, *params: Any) -> RpcCall:
-    return RpcCall(method, msgspec.Raw(msgspec.json.encode(params)))
 
 
 def _hex(raw: bytes) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from warpseal.evm_rpc.chain_config import ChainConfig
 from warpseal.evm_rpc.methods import ACTIVE_RULES, CHAIN_CONFIG, FEE_CONFIG
 from warpseal.evm_rpc.precompiles import FEE_FIELDS, fees_as_json
-from warpseal.node.jsonrpc import INVALID_PARAMS, SERVER_ERROR, UNREADABLE, RpcCall, RpcError, RpcResponse
+from warpseal.node.jsonrpc import INVALID_PARAMS, SERVER_ERROR, UNREADABLE, RpcCall, RpcError, RpcResponse, rpc_call
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ async def _eth_call(data: str, block: str, words: int, call_node: CallNode) -> l
 
 
 async def _result_of(call_node: CallNode, method: str, params: list[Any]) -> Any:
-    response = await call_node(RpcCall(method, msgspec.Raw(msgspec.json.encode(params))))
+    response = await call_node(rpc_call(method, *params))
     if response.error is not None:
         raise RpcFailure(response.error)
     return None if response.result is None else msgspec.json.decode(response.result)

@@ -54,6 +54,11 @@ class RpcResponse(msgspec.Struct, frozen=True):
     is_derived: bool = False
 
 
+def rpc_call(method: str, *params: Any) -> RpcCall:
+    """Return a call with these params, JSON-ready."""
+    return RpcCall(method, msgspec.Raw(_ENCODER.encode(params)))
+
+
 UNREADABLE: Final = RpcResponse(error=RpcError(SERVER_ERROR, "the node's answer cannot be read"))
 """Stands for a response that is missing or malformed."""
 

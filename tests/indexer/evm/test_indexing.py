@@ -32,8 +32,9 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes, is_private, rpc_call
+from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes, is_private
 from warpseal.node.endpoint import EvmIndexing, NodeEndpoint, TraceMode
+from warpseal.node.jsonrpc import rpc_call
 from warpseal.runtime.retry import Backoff, Retrier
 
 CONSECUTIVE_TRANSFER = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")

@@ -12,6 +12,8 @@ from typing import Any, Final
 from eth_hash.auto import keccak
 
 MAX_NAME_BYTES: Final = 255
+MAX_CALL_GAS: Final = 5_000_000
+"""What a contract may use in a call of ours."""
 
 ERC721_INTERFACE: Final = bytes.fromhex("80ac58cd")
 EARLY_ERC721_INTERFACE: Final = bytes.fromhex("9a20483d")

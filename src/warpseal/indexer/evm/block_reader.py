@@ -33,8 +33,8 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
-from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource, rpc_call
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse
+from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse, rpc_call
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
 

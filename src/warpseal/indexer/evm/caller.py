@@ -14,14 +14,22 @@ from typing import Final
 
 import msgspec
 
+from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource, rpc_call
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
 from warpseal.node.json_values import decode_hex
-from warpseal.node.jsonrpc import REQUEST_TIMED_OUT, RESPONSE_TOO_LARGE, UNREADABLE, RpcCall, RpcError, RpcResponse
+from warpseal.node.jsonrpc import (
+    REQUEST_TIMED_OUT,
+    RESPONSE_TOO_LARGE,
+    UNREADABLE,
+    RpcCall,
+    RpcError,
+    RpcResponse,
+    rpc_call,
+)
 from warpseal.runtime.settings import MEBIBYTE
 
-_GAS: Final = hex(5_000_000)
 _TIMEOUT_S: Final = 5.0
 _MAX_RESULT_BYTES: Final = MEBIBYTE
 # A pruned node keeps the state of its last blocks.
@@ -152,7 +160,7 @@ async def responds(node: ChainNode, timeout_s: float = _TIMEOUT_S) -> bool:
 
 
 def _encode(call: ContractCall, block: str) -> RpcCall:
-    message = {"to": "0x" + call.to.hex(), "data": "0x" + call.data.hex(), "gas": _GAS}
+    message = {"to": "0x" + call.to.hex(), "data": "0x" + call.data.hex(), "gas": hex(MAX_CALL_GAS)}
     return rpc_call("eth_call", message, block)
 
 

@@ -12,9 +12,8 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import EvmNodeError
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.nodes import rpc_call
 from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import RpcResponse
+from warpseal.node.jsonrpc import RpcResponse, rpc_call
 
 COUNT: Final = "eth_getBlockTransactionCountByNumber"
 _BLOCKS_PER_WRITE: Final = 10_000

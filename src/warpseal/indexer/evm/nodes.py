@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from cachetools import TTLCache
@@ -33,6 +33,7 @@ from warpseal.node.jsonrpc import (
     RpcResponse,
     decode_responses,
     encode_numbered_calls,
+    rpc_call,
 )
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.settings import MEBIBYTE
@@ -311,11 +312,6 @@ class ChainNodes:
                 node.node.set_head(height, asyncio.get_running_loop().time())
                 return height
         return None
-
-
-def rpc_call(method: str, *params: Any) -> RpcCall:
-    """Return a call with these params, JSON-ready."""
-    return RpcCall(method, msgspec.Raw(msgspec.json.encode(params)))
 
 
 def _json_value(result: msgspec.Raw) -> object:

@@ -25,8 +25,8 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.block_reader import BLOCK
 from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.nodes import ChainNode, NodeResource, rpc_call
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse
+from warpseal.indexer.evm.nodes import ChainNode, NodeResource
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
 from warpseal.runtime.retry import Backoff, RetryDelays
 
 TRACE_METHOD: Final = "debug_traceBlockByNumber"

@@ -41,9 +41,9 @@ from warpseal.index.evm.consistency import SampledToken
 from warpseal.index.evm.database import reading_evm_index
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import EvmCaller, Reverted
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource, rpc_call
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
 from warpseal.indexer.verify import MAX_ATTEMPTS, RETRY_DELAY_S, IndexFinding
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, rpc_call
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 
