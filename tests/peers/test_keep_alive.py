@@ -113,6 +113,28 @@ async def test_a_ping_that_arrives_during_a_stall_shares_the_overdue_pong(tmp_pa
     assert network.violations.by_kind() == {}
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_a_pong_that_short_stalls_put_off_for_long_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
+    async with started_network(tmp_path, made, ping_interval_s=1.0, silence_timeout_s=NEVER_S) as (network, peers):
+        introduce(peers, network.validators)
+        await all_connected(peers, network.validators)
+        with stopped_clock() as clock:
+            monkeypatch.setattr(pong_scheduler, "monotonic", lambda: clock.now_s)
+            session(network)._tick()
+            for _ in range(60):  # Each is too short to be seen as a stall, and too long for a check to be conclusive.
+                clock.advance(0.03)
+                await asyncio.sleep(0)
+            await let_pass(clock, 1.0)
+            assert is_pong_owed(network)
+            session(network)._tick()
+            await let_pass(clock, 0.1)
+            assert not is_pong_owed(network)
+        assert peers.totals.disconnects == {}
+
+
 async def test_no_pong_is_sent_without_a_ping(tmp_path: Path) -> None:
     made = plan(2, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
     async with started_network(tmp_path, made, ping_interval_s=0.08) as (network, peers):

@@ -5,7 +5,8 @@ may wait in the socket, and a callback may run before the loop has read it. A po
 has polled all sockets between two checks of the connection that are close together.
 
 After a long stall that is not enough: a late pong may cross the next ping of the node, and the pong to that ping would
-be an extra one. Pings that may have waited for long are therefore not answered; our own pings keep the connection open.
+be an extra one. Pings that may have waited for long are therefore not answered, whether one stall or several short ones
+held up the pong; our own pings keep the connection open.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from warpseal.peers.connection import PeerConnection
 
 # If two checks are further apart, the loop stalled between them, maybe just before the second.
 _MAX_CHECK_GAP_S: Final = 0.02
-# A connection that never stops receiving gets its pong after this many checks.
-_MAX_CHECKS: Final = 100
+# A connection that never stops receiving gets its pong after this time.
+_MAX_RECEIVING_S: Final = 0.5
 # Heartbeats in the time after which a pong is late.
 _HEARTBEATS: Final = 2
 
@@ -27,13 +28,14 @@ _HEARTBEATS: Final = 2
 class PongScheduler:
     """The connections that owe a pong. delay_s: from a ping to the first check; one timer serves all connections.
 
-    late_s: pings that may be older than this get no pong; it is short compared with the ping interval of nodes.
+    late_s: pings that may have waited for longer than this before they were read, or since, get no pong. Twice this
+    time is short compared with the ping interval of nodes.
     """
 
     def __init__(self, delay_s: float, late_s: float) -> None:
         self._delay_s = delay_s
         self._late_s = late_s
-        self._checks: dict[PeerConnection, int] = {}
+        self._owed_since: dict[PeerConnection, float] = {}
         self._received: dict[PeerConnection, int] = {}
         self._checked_at = 0.0
         self._timer: asyncio.Handle | None = None
@@ -47,18 +49,18 @@ class PongScheduler:
             self._heartbeat()
         if self._may_be_late():
             connection.skip_pong()
-        elif connection not in self._checks:
-            self._checks[connection] = 0
+        elif connection not in self._owed_since:
+            self._owed_since[connection] = monotonic()
             self._arm()
 
     def discard(self, connection: PeerConnection) -> None:
         """Forget a closed connection."""
-        self._checks.pop(connection, None)
+        self._owed_since.pop(connection, None)
         self._received.pop(connection, None)
 
     def stop(self) -> None:
         """Forget everything."""
-        self._checks.clear()
+        self._owed_since.clear()
         self._received.clear()
         for timer in (self._timer, self._heartbeat_timer):
             if timer is not None:
@@ -84,7 +86,7 @@ class PongScheduler:
             self._timer = asyncio.get_running_loop().call_later(self._delay_s, self._check)
 
     def _check(self) -> None:
-        self._received = {connection: connection.bytes_received for connection in self._checks}
+        self._received = {connection: connection.bytes_received for connection in self._owed_since}
         self._checked_at = monotonic()
         self._timer = asyncio.get_running_loop().call_soon(self._poll_sockets)
 
@@ -97,19 +99,23 @@ class PongScheduler:
         if self._may_be_late():
             self._skip_all()
             return
-        is_conclusive = monotonic() - self._checked_at <= _MAX_CHECK_GAP_S
+        now = monotonic()
+        is_conclusive = now - self._checked_at <= _MAX_CHECK_GAP_S
         for connection, received in self._received.items():
-            self._checks[connection] += 1
+            owed_s = now - self._owed_since[connection]
             is_quiet = is_conclusive and connection.bytes_received == received and not connection.tls.is_throttled
-            if is_quiet or self._checks[connection] >= _MAX_CHECKS:
-                del self._checks[connection]
+            if owed_s > self._late_s:
+                del self._owed_since[connection]
+                connection.skip_pong()
+            elif is_quiet or owed_s >= _MAX_RECEIVING_S:
+                del self._owed_since[connection]
                 connection.flush_pong()
         self._received = {}
-        if self._checks:
+        if self._owed_since:
             self._arm()
 
     def _skip_all(self) -> None:
-        for connection in self._checks:
+        for connection in self._owed_since:
             connection.skip_pong()
-        self._checks.clear()
+        self._owed_since.clear()
         self._received.clear()
