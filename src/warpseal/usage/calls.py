@@ -1,0 +1,64 @@
+"""Values of usage: the labels of calls, and what is summed for them.
+
+Source of truth: the specification's endpoint 16; docs/usage-metrics.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+OTHER: Final = "other"
+"""Label value of everything beyond a bound."""
+NO_METHOD: Final = "none"
+"""Method of bodies that cannot be parsed, and of refused handshakes."""
+CLIENT_LEFT: Final = 499
+"""Status of calls whose client left before the response began; their times do not count."""
+
+
+class CallOutcome(StrEnum):
+    """Outcome of a call, for success rate and wasted credits."""
+
+    SUCCESSFUL = "successful"
+    INVALID = "invalid"
+    FAILED = "failed"
+
+
+class UsageLabels(NamedTuple):
+    """Labels of calls. path: of the route, with the primary alias of its chain. status: HTTP; 101 on WebSockets.
+
+    api_key: name of the key; "" without one. country: ISO 3166-1 alpha-2, XX or T1. user_agent: product name.
+    """
+
+    path: str
+    method: str
+    status: int
+    api_key: str
+    country: str
+    user_agent: str
+
+
+@dataclass(slots=True)
+class UsageTotals:
+    """Sums over calls with the same labels.
+
+    times: number of calls by bucket of a DDSketch of 1 % accuracy, over milliseconds, without status 499.
+    """
+
+    requests: int = 0
+    invalid: int = 0
+    failed: int = 0
+    credits: int = 0
+    credits_wasted: int = 0
+    times: Counter[int] = field(default_factory=Counter)
+
+    def add(self, other: UsageTotals) -> None:
+        """Add the sums of other calls. The order of additions does not matter."""
+        self.requests += other.requests
+        self.invalid += other.invalid
+        self.failed += other.failed
+        self.credits += other.credits
+        self.credits_wasted += other.credits_wasted
+        self.times.update(other.times)
