@@ -32,8 +32,8 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes, is_private
-from warpseal.node.endpoint import EvmIndexing, NodeEndpoint, TraceMode
+from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes
+from warpseal.node.endpoint import EvmIndexing, TraceMode
 from warpseal.node.jsonrpc import rpc_call
 from warpseal.runtime.retry import Backoff, Retrier
 
@@ -445,21 +445,6 @@ async def test_calls_to_a_public_node_keep_to_the_rate_and_count_batch_entries(t
     assert max(node.batch_sizes) <= 100
     # More than one second's calls can be on their way, but not more.
     assert 120 < calls <= 100 * (seconds + 1)
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("http://127.0.0.1:9650", True),
-        ("http://[::1]:9650", True),
-        ("http://10.1.2.3", True),
-        ("http://192.168.0.1", True),
-        ("https://8.8.8.8", False),
-        ("https://[2606:4700::1111]", False),
-    ],
-)
-async def test_only_nodes_at_private_addresses_have_no_rate_of_their_own(url: str, expected: bool) -> None:
-    assert await is_private(NodeEndpoint(url)) is expected
 
 
 async def test_background_tasks_begin_when_a_block_is_written(tmp_path: Path) -> None:

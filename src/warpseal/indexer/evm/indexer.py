@@ -26,6 +26,7 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
+from warpseal.indexer.evm.call_rates import CallRates
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
 from warpseal.indexer.evm.new_heads import NewHeads
@@ -91,6 +92,7 @@ class EvmIndexer:
     def __init__(self, chains: Iterable[EvmChain], parts: EvmIndexerParts) -> None:
         self.chains: dict[ChainID, IndexedChain] = {}
         self._parts = parts
+        self._rates = CallRates()
         self._added: asyncio.Queue[IndexedChain] = asyncio.Queue()
         for chain in chains:
             self.add(chain)
@@ -98,7 +100,8 @@ class EvmIndexer:
     def add(self, chain: EvmChain) -> None:
         """Index one more chain; a chain that is indexed already is left as it is."""
         if chain.blockchain_id not in self.chains:
-            indexed = self.chains[chain.blockchain_id] = IndexedChain(chain, self._parts, lambda: len(self.chains))
+            indexed = IndexedChain(chain, self._parts, self._rates, lambda: len(self.chains))
+            self.chains[chain.blockchain_id] = indexed
             self._added.put_nowait(indexed)
 
     async def run(self) -> None:
@@ -118,12 +121,15 @@ class EvmIndexer:
 
 
 class IndexedChain:
-    """One chain. indexer: while its index is open."""
+    """One chain. rates: of the nodes of all chains. indexer: while its index is open."""
 
-    def __init__(self, chain: EvmChain, parts: EvmIndexerParts, count_chains: Callable[[], int]) -> None:
+    def __init__(
+        self, chain: EvmChain, parts: EvmIndexerParts, rates: CallRates, count_chains: Callable[[], int]
+    ) -> None:
         self.chain = chain
         self.indexer: ChainIndexer[EvmBlockFacts] | None = None
         self._parts = parts
+        self._rates = rates
         self._count_chains = count_chains
         self._name = id_text(chain.blockchain_id)
 
@@ -153,7 +159,7 @@ class IndexedChain:
         async with _open_thread(f"evm-{name}") as executor, _open_thread(f"decode-{name}") as decoding:
             writer = await loop.run_in_executor(executor, self._open_writer)
             try:
-                nodes = ChainNodes(self.chain, self._parts.sessions, self._parts.rpc)
+                nodes = ChainNodes(self.chain, self._parts.sessions, self._parts.rpc, self._rates)
                 context = EvmChainContext(self.chain, nodes, writer, executor)
                 await self._rebuild(context)
                 # The first node that answers may be of another chain.

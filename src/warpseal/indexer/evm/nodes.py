@@ -6,8 +6,6 @@ Source of truth: the JSON-RPC 2.0 specification; geth's `rpc/handler.go` and `rp
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,7 +20,8 @@ from warpseal.evm_rpc.methods import BLOCK_NUMBER
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply, Sessions
 from warpseal.evm_rpc.pool import ChainIdentity, EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
+from warpseal.indexer.evm.call_rates import CallRate, CallRates
+from warpseal.node.endpoint import EvmChain
 from warpseal.node.json_values import quantity_or_none
 from warpseal.node.jsonrpc import (
     LIMIT_EXCEEDED,
@@ -38,7 +37,6 @@ from warpseal.node.jsonrpc import (
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.settings import MEBIBYTE
 
-DEFAULT_CALLS_PER_S: Final = 200
 MAX_BATCH: Final = 1_000
 TARGET_BYTES: Final = 4 * MEBIBYTE
 TARGET_S: Final = 1.0
@@ -64,30 +62,6 @@ class NodeResource(StrEnum):
     RECEIPTS = "receipts"
     TRACES = "traces"
     STATE = "state"
-
-
-class CallRate:
-    """Spreads the calls to one node over time. per_s: None: no limit. Used from one event loop."""
-
-    def __init__(self, per_s: int | None) -> None:
-        self.per_s = per_s
-        self._free_at = 0.0
-        self._waiting = 0
-
-    async def take(self, count: int, *, is_background: bool = False) -> None:
-        """Wait until `count` calls may start. Calls in the background wait until no other call waits."""
-        if self.per_s is None:
-            return
-        clock = asyncio.get_running_loop().time
-        while is_background and (self._waiting or self._free_at > clock()):  # noqa: ASYNC110 - a moment is awaited
-            await asyncio.sleep(max(count / self.per_s, self._free_at - clock()))
-        starts_at = max(clock(), self._free_at)
-        self._free_at = starts_at + count / self.per_s
-        self._waiting += 1
-        try:
-            await asyncio.sleep(starts_at - clock())
-        finally:
-            self._waiting -= 1
 
 
 class BatchSize:
@@ -122,15 +96,14 @@ class BatchSize:
 
 
 class ChainNode:
-    """One node. node: its state in the pool, which says whether it is usable."""
+    """One node. node: its state in the pool, which says whether it is usable. rate: of all chains at this node."""
 
-    def __init__(self, node: EvmNode, pool: EvmPool, endpoint: NodeEndpoint, calls_per_s: int | None) -> None:
+    def __init__(self, node: EvmNode, pool: EvmPool, rate: CallRate) -> None:
         self.node = node
         self.lacks_methods: TTLCache[str, bool] = TTLCache(100, _RELEARN_S)
         self._pool = pool
-        self._endpoint = endpoint
-        self._calls_per_s = calls_per_s
-        self._rate: CallRate | None = None
+        self._rate = rate
+        self._turn = AsyncLock()
         self._sizes: defaultdict[str, BatchSize] = defaultdict(BatchSize)
         self._large_call = AsyncLock()
         self._lacks: TTLCache[NodeResource, int] = TTLCache(len(NodeResource), _RELEARN_S)
@@ -148,7 +121,7 @@ class ChainNode:
     def batch_size(self, method: str) -> int:
         """Return how many calls of a method go into one batch now."""
         size = self._sizes[method].value
-        return size if self._calls_per_s is None else min(size, self._calls_per_s)
+        return size if self._rate.per_s is None else min(size, self._rate.per_s)
 
     def note_missing(self, resource: NodeResource, height: int) -> None:
         """Note that the node lacks something at a height that is not above its head, and so below that height."""
@@ -175,9 +148,12 @@ class ChainNode:
 
     async def acquire(self, count: int, *, is_background: bool = False) -> None:
         """Wait until the rate of the node allows `count` calls."""
-        if self._rate is None:
-            self._rate = CallRate(await self._allowed_per_s())
-        await self._rate.take(count, is_background=is_background)
+        if is_background:
+            await self._rate.take(count, is_background=True)
+            return
+        # Chains take turns, so that the backfill of one does not delay the new blocks of another.
+        async with self._turn:
+            await self._rate.take(count)
 
     async def _call_batch(
         self, calls: Sequence[RpcCall], size: BatchSize, timeout_s: float, *, is_background: bool
@@ -247,22 +223,21 @@ class ChainNode:
         self._pool.note_error(self.node, error)
         return error
 
-    async def _allowed_per_s(self) -> int | None:
-        """Return the calls per second of this node; None: no limit, since it is at a private address."""
-        if self._calls_per_s is None and not await is_private(self._endpoint):
-            self._calls_per_s = DEFAULT_CALLS_PER_S
-        return self._calls_per_s
-
 
 class ChainNodes:
-    """The nodes of one chain. Deny lists do not bind it."""
+    """The nodes of one chain. Deny lists do not bind it. rates: of all chains; None: this chain is the only one."""
 
-    def __init__(self, chain: EvmChain, sessions: Sessions, settings: EvmRpcSettings) -> None:
+    def __init__(
+        self, chain: EvmChain, sessions: Sessions, settings: EvmRpcSettings, rates: CallRates | None = None
+    ) -> None:
         assert chain.index is not None
         nodes = [EvmNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
         self.pool = EvmPool(nodes, settings)
-        per_s = chain.index.calls_per_s
-        self.nodes = tuple(ChainNode(node, self.pool, chain.rpc[node.position], per_s) for node in nodes)
+        rates, per_s = rates or CallRates(), chain.index.calls_per_s
+        self.nodes = tuple(
+            ChainNode(node, self.pool, rates.of(endpoint, per_s))
+            for node, endpoint in zip(nodes, chain.rpc, strict=True)
+        )
 
     @property
     def identity(self) -> ChainIdentity | None:
@@ -319,13 +294,3 @@ def _json_value(result: msgspec.Raw) -> object:
         return msgspec.json.decode(result)
     except (msgspec.MsgspecError, RecursionError):
         return None
-
-
-async def is_private(endpoint: NodeEndpoint) -> bool:
-    """Return whether every address of a node is private. A name that cannot be resolved counts as public."""
-    url = endpoint.url("")
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(address[4][0]).is_private for address in found)

@@ -1,0 +1,105 @@
+"""Rates of calls to nodes: one budget for all chains of a node, in which blocks come before the background."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.eventually import StoppedClock, stopped_clock
+from warpseal.evm_rpc.node import open_sessions
+from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.indexer.evm.call_rates import CallRate, CallRates, is_private
+from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
+from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.warp.ids import ChainID
+
+GATEWAY = "http://127.0.0.1:9650"
+
+
+def rate_of(*chains: tuple[str, int | None]) -> CallRate:
+    """Return the rate of the node of the first of some chains: URL, and calls per second."""
+    rates = CallRates()
+    found = [rates.of(NodeEndpoint(url), per_s) for url, per_s in chains]
+    assert all(rate is found[0] for rate in found)
+    return found[0]
+
+
+def test_urls_with_the_same_scheme_host_and_port_are_of_one_node() -> None:
+    rate_of((f"{GATEWAY}/ext/bc/A/rpc", 5), ("http://user:key@127.0.0.1:9650/ext/bc/B/rpc?token=x", 5))
+    rate_of(("https://Gateway.example/a", 5), ("https://gateway.example:443/b", 5))
+    rates = CallRates()
+    urls = (GATEWAY, "http://127.0.0.1:9651", "https://127.0.0.1:9650", "http://127.0.0.2:9650")
+    assert len({rates.of(NodeEndpoint(url), 5) for url in urls}) == len(urls)
+
+
+def test_the_smallest_named_rate_of_a_node_counts() -> None:
+    assert rate_of((GATEWAY, 50), (GATEWAY, 20), (GATEWAY, None), (GATEWAY, 30)).per_s == 20
+
+
+@pytest.mark.parametrize(("url", "named", "expected"), [("http://8.8.8.8", None, 200), ("http://8.8.8.8", 500, 500)])
+async def test_without_a_named_rate_a_public_node_gets_200_calls_per_second(
+    url: str, named: int | None, expected: int
+) -> None:
+    rate = rate_of((url, None), (url, named))
+    await rate.take(1)
+    assert rate.per_s == expected
+
+
+@asynccontextmanager
+async def chains_at_one_node(per_s: int) -> AsyncIterator[tuple[StoppedClock, ChainNode, ChainNode]]:
+    """Yield a stopped clock, and the node as two chains see it."""
+    settings, rates = EvmRpcSettings(), CallRates()
+    async with open_sessions(settings) as sessions:
+        nodes: list[ChainNode] = []
+        for number in (1, 2):
+            rpc = (NodeEndpoint(f"{GATEWAY}/{number}"),)
+            chain = EvmChain(ChainID(bytes([number]) * 32), rpc, index=EvmIndexing(calls_per_s=per_s))
+            nodes += ChainNodes(chain, sessions, settings, rates).nodes
+        with stopped_clock() as clock:
+            yield clock, nodes[0], nodes[1]
+
+
+async def run_callbacks() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_chains_at_one_node_share_its_rate_and_take_turns() -> None:
+    order: list[str] = []
+
+    async def call(name: str, node: ChainNode, *, is_background: bool = False) -> None:
+        await node.acquire(10, is_background=is_background)
+        order.append(name)
+
+    async with chains_at_one_node(per_s=10) as (clock, backfilling, idle), asyncio.TaskGroup() as tasks:
+        for number in range(3):
+            tasks.create_task(call(f"backfill {number}", backfilling))
+        tasks.create_task(call("new block", idle))
+        await run_callbacks()
+        tasks.create_task(call("traces", idle, is_background=True))
+        seen = []
+        for _ in range(7):
+            await run_callbacks()
+            seen.append(len(order))
+            clock.advance(1.0)
+    # One batch of ten calls a second.
+    assert seen[:4] == [1, 2, 3, 4]
+    assert order == ["backfill 0", "new block", "backfill 1", "backfill 2", "traces"]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://127.0.0.1:9650", True),
+        ("http://[::1]:9650", True),
+        ("http://10.1.2.3", True),
+        ("http://192.168.0.1", True),
+        ("https://8.8.8.8", False),
+        ("https://[2606:4700::1111]", False),
+    ],
+)
+async def test_only_nodes_at_private_addresses_have_no_rate_of_their_own(url: str, expected: bool) -> None:
+    assert await is_private(NodeEndpoint(url)) is expected
