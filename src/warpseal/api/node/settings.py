@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from warpseal.runtime.settings import Group, boolean, list_of, optional_path, secret, setting, text
+from warpseal.runtime.settings import Group, boolean, choice, list_of, optional_path, secret, setting, text
+from warpseal.usage.credits import CreditOverrides, credit_overrides, display_credits
+
+
+class RpcUnit(StrEnum):
+    """The units that a forwarded call costs its caller. CALLS: one. CREDITS: those of its method."""
+
+    CALLS = "calls"
+    CREDITS = "credits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +59,21 @@ class NodeApiSettings:
         "FILE",
         group=Group.HTTP,
         is_node=True,
+    )
+    rate_limit_rpc: RpcUnit = setting(
+        RpcUnit.CALLS,
+        "rate-limit-rpc",
+        choice(RpcUnit),
+        "units that a forwarded call costs its caller: calls (one unit) or credits (those of its method)",
+        "UNITS",
+        group=Group.LIMITS,
+    )
+    method_credits: CreditOverrides = setting(
+        (),
+        "method-credits",
+        credit_overrides,
+        "credits of RPC methods that differ from the defaults; a trailing * stands for any ending",
+        "JSON",
+        group=Group.LIMITS,
+        display=display_credits,
     )
