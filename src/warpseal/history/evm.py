@@ -6,6 +6,7 @@ specification's EVM endpoints, and the enumerations of the published SDKs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,6 +63,20 @@ class EvmFreshness:
         if self.height >= self.node_height and not self.is_node_behind:
             return 0
         return max(0, int(now) - self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class DailyTps:
+    """Average transactions per second of a chain, by UTC day since 1970.
+
+    first_day: the first one that is indexed completely; last_day: that of the newest block. values: of the days with
+    blocks. advanced_at: unix seconds at which the index last advanced.
+    """
+
+    first_day: int
+    last_day: int
+    values: Mapping[int, float]
+    advanced_at: int
 
 
 @dataclass(frozen=True, slots=True)

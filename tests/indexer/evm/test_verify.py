@@ -134,6 +134,7 @@ DAMAGES = {
     "a number of transactions": "UPDATE blocks SET tx_count = tx_count + 1 WHERE number = 9",
     "a block's hash": "UPDATE blocks SET hash = zeroblob(32) WHERE number = 9",
     "a way to a block": "UPDATE block_hashes SET prefix = prefix + 1 WHERE block = 9",
+    "a day": "UPDATE days SET txs = txs + 1 WHERE day = (SELECT max(day) FROM days)",
     "a checkpoint": "UPDATE chain SET height = height - 1",
 }
 

@@ -23,6 +23,7 @@ from warpseal.index.evm.keys import (
     SQL_NUMBER,
     block_key,
     collection_of,
+    day_of,
     first_token,
     height_of,
     is_erc1155,
@@ -90,6 +91,7 @@ def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
         connection, "SELECT first_height, height, hash, time, txs FROM chain"
     )
     before = None
+    days = dict[int, tuple[int, int, int]]()
     blocks = _stream(connection, "SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number")
     hashes = _stream(connection, "SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix")
     time, block_hash, total = -1, b"", 0
@@ -104,8 +106,12 @@ def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
         if before is not None and total != before + tx_count:
             yield Inconsistency(f"block {number}", f"{total} transactions up to it, not {before + tx_count}")
         before, expected = total, number + 1
+        days[day_of(time)] = (number, time, total)
     if (expected - 1, bytes(block_hash), time, total) != (height, bytes(last_hash), last_time, last_txs):
         yield Inconsistency("checkpoint", f"it is not the last block, {expected - 1}, or its number of transactions")
+    rows = bulk.fetch(connection, "SELECT day, number, time, txs FROM days")
+    if {row[0]: tuple(row[1:]) for row in rows} != days:
+        yield Inconsistency("days", "their last blocks are not those of the chain")
 
 
 def _check_references(connection: Connection) -> Iterator[Inconsistency]:

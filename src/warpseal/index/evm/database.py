@@ -21,7 +21,7 @@ from warpseal.warp.ids import ChainID, id_text
 
 FOLDER: Final = "evm"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0001")
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002")
 
 _SCHEMA_DIGITS: Final = 16
 

@@ -8,12 +8,13 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
-from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, height_of
+from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, day_of, height_of
 from warpseal.index.evm.ownership import Ownership, TransferRow
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.schema import (
     ADDRESS_CREATIONS,
     BLOCK_HASHES,
+    DAYS,
     DERIVED_STATE,
     OLDER_ADDRESS_PARTITIONS,
     OLDER_ADDRESS_TRANSFERS,
@@ -57,23 +58,29 @@ class DerivedRows:
         self,
         connection: Connection,
         height: int,
-        hashes: Sequence[Any],
+        blocks: Sequence[Any],
         transfers: Sequence[Any],
         creations: Sequence[Any],
         new_tokens: set[int],
+        now: int,
         *,
         is_complete: bool,
     ) -> None:
-        """Add the rows of the next blocks, up to a height. hashes: number and hash of each. See Ownership.apply."""
-        prefixes = [(number >> BLOCK_PARTITION_BITS, prefix_of(raw), number) for number, raw in hashes]
+        """Add the rows of the next blocks, up to a height. See Ownership.apply.
+
+        blocks: number, hash, time and transactions so far of each, in order. now: unix seconds.
+        """
+        prefixes = [(number >> BLOCK_PARTITION_BITS, prefix_of(raw), number) for number, raw, _, _ in blocks]
         bulk.insert(connection, BLOCK_HASHES, sorted(prefixes))
+        days = {day_of(time): (number, time, txs) for number, _, time, txs in blocks}
+        bulk.upsert(connection, DAYS, [(day, *last) for day, last in sorted(days.items())])
         self._ownership.apply(connection, transfers, new_tokens, is_complete=is_complete)
         self._add_address_transfers(connection, [row for row in transfers if row[3] & 1])
         add_address_creations(connection, creations)
         self.height = height
-        bulk.upsert(connection, DERIVED_STATE, [(0, height, self._erc1155)])
+        bulk.upsert(connection, DERIVED_STATE, [(0, height, self._erc1155, now)])
 
-    def rebuild(self, connection: Connection, first: int, last: int, *, is_complete: bool) -> None:
+    def rebuild(self, connection: Connection, first: int, last: int, now: int, *, is_complete: bool) -> None:
         """Derive the rows of some more stored blocks of those from `first` to `last`."""
         begin = max(first, self.height + 1)
         end = min(last, begin + _REBUILT_BLOCKS - 1)
@@ -83,11 +90,12 @@ class DerivedRows:
         if beyond:
             end = max(begin, height_of(beyond[0][0]) - 1)
         bounds = (block_key(begin), block_key(end + 1))
-        hashes = bulk.fetch(connection, "SELECT number, hash FROM blocks WHERE number BETWEEN ? AND ?", begin, end)
+        text = "SELECT number, hash, time, txs FROM blocks WHERE number BETWEEN ? AND ? ORDER BY number"
+        blocks = bulk.fetch(connection, text, begin, end)
         transfers = bulk.fetch(connection, "SELECT * FROM transfers WHERE key >= ? AND key < ? ORDER BY key", *bounds)
         text = "SELECT * FROM creations WHERE tx >= ? AND tx < ? ORDER BY tx, position"
         creations = bulk.fetch(connection, text, *bounds)
-        self.add(connection, end, hashes, transfers, creations, set(), is_complete=is_complete)
+        self.add(connection, end, blocks, transfers, creations, set(), now, is_complete=is_complete)
 
     def _add_address_transfers(self, connection: Connection, transfers: Sequence[TransferRow]) -> None:
         rows: list[tuple[int, int, int]] = []

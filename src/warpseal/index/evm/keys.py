@@ -28,6 +28,7 @@ SQL_NUMBER: Final = f"({{}} >> 1 & {_NUMBERS})"
 SQL_COLLECTION: Final = f"({{}} >> {COLLECTION_BITS})"
 """The number of the contract of that token."""
 _SHORT_LIMIT: Final = 1 << 63
+_DAY_S: Final = 86_400
 
 
 def block_key(number: int, place: int = 0) -> int:
@@ -38,6 +39,11 @@ def block_key(number: int, place: int = 0) -> int:
 def height_of(key: int) -> int:
     """Return the block of a transfer or transaction."""
     return key >> _BLOCK_BITS
+
+
+def day_of(time: int) -> int:
+    """Return the UTC day of unix seconds, since 1970."""
+    return time // _DAY_S
 
 
 def tx_key_of(transfer: int, tx_index: int) -> int:

@@ -12,6 +12,7 @@ from warpseal.errors import StoreDown
 from warpseal.history.evm import (
     CollectibleBalance,
     CollectibleQuery,
+    DailyTps,
     DeployedContract,
     Erc1155Query,
     Erc1155Transfer,
@@ -23,6 +24,7 @@ from warpseal.history.queries import PageRequest
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm import queries
 from warpseal.index.evm.database import MIGRATIONS
+from warpseal.index.evm.days import daily_tps
 from warpseal.index.evm.queries import EvmPage as EvmPage
 from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.requests import RequestWriter
@@ -81,6 +83,11 @@ class EvmIndex:
     async def block(self, number_or_hash: int | bytes) -> EvmBlock | None:
         """Return a block; None if it is not indexed."""
         return await self._reader.read(lambda session: queries.block(session, number_or_hash))
+
+    async def daily_tps(self, first_day: int, last_day: int) -> DailyTps | None:
+        """Return the transactions per second of days, both ends included; None before the first block but block 0."""
+        self._page_counts["daily_tps"] += 1
+        return await self._reader.read(lambda session: daily_tps(session, first_day, last_day))
 
     async def erc1155_transfers(self, query: Erc1155Query, page: PageRequest) -> EvmPage[Erc1155Transfer]:
         """Return transfers by block, log index and position; one to oneself once."""

@@ -164,8 +164,20 @@ REQUESTS: Final = _rows(STORED, "requests", ("kind", "subject"), number_column("
 # The last accepted reindex request of a token.
 REINDEXES: Final = Table("reindexes", STORED, key_column("token"), number_column("accepted_at"))
 
-# The height up to which rows are derived, one row. erc1155: the number of ERC-1155 transfers.
-DERIVED_STATE: Final = Table("derived_state", DERIVED, key_column(), number_column("height"), number_column("erc1155"))
+# The height up to which rows are derived, one row. erc1155: the number of ERC-1155 transfers. advanced_at: unix seconds
+# of the last change of the height.
+DERIVED_STATE: Final = Table(
+    "derived_state",
+    DERIVED,
+    key_column(),
+    number_column("height"),
+    number_column("erc1155"),
+    number_column("advanced_at"),
+)
+# The last block of each UTC day with blocks. day: since 1970. txs: as in `blocks`.
+DAYS: Final = Table(
+    "days", DERIVED, key_column("day"), number_column("number"), number_column("time"), number_column("txs")
+)
 # Written at random places of the newest partition only.
 BLOCK_HASHES: Final = _rows(DERIVED, "block_hashes", ("partition", "prefix", "block"))
 # Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders. In two tables as well, with the

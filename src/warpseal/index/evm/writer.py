@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
@@ -101,7 +101,8 @@ class EvmIndexWriter:
             with self._transaction() as (connection, chain):
                 if chain is None or self._derived.height >= chain.height:
                     return None
-                self._derived.rebuild(connection, chain.first_height, chain.height, is_complete=chain.is_complete)
+                heights = (chain.first_height, chain.height)
+                self._derived.rebuild(connection, *heights, int(self._now()), is_complete=chain.is_complete)
             if monotonic() >= until:
                 return self._derived.height
 
@@ -177,10 +178,11 @@ class EvmIndexWriter:
             self._write_txs(connection, blocks, transfer_rows, creation_rows)
             self._tokens.flush(connection)
             _mark_changes(connection, blocks)
-            hashes = [(block.number, block.hash) for block in blocks]
-            rows = (hashes, transfer_rows, creation_rows)
-            self._derived.add(connection, chain.height, *rows, set(new_tokens), is_complete=chain.is_complete)
-            if chain.time >= self._now() - documents.RECENT_S:
+            now = int(self._now())
+            named = [(number, raw, time, txs) for number, raw, time, _, txs, *_ in block_rows]
+            rows = (named, transfer_rows, creation_rows)
+            self._derived.add(connection, chain.height, *rows, set(new_tokens), now, is_complete=chain.is_complete)
+            if chain.time >= now - documents.RECENT_S:
                 documents.add_minted(connection, new_tokens, chain.time)
             chain.write(connection)
         self._chain = chain
@@ -454,9 +456,9 @@ def _mark_changes(connection: Connection, blocks: Sequence[EvmBlockFacts]) -> No
         documents.add_updates(connection, updates)
 
 
-def _append(chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> list[tuple[object, ...]]:
+def _append(chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> list[tuple[Any, ...]]:
     """Append blocks to the chain, and return their rows. Raises OutOfOrder."""
-    rows: list[tuple[object, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     height, parent, txs = chain.height, chain.hash or chain.first_parent, chain.txs
     for block in blocks:
         if block.number != height + 1 or chain.first_height < 0:
