@@ -31,6 +31,7 @@ from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.runtime.settings import SETTING, Group, Setting, SettingFault
 from warpseal.store.settings import StoreSettings
+from warpseal.usage.settings import UsageSettings
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import id_text, node_id_text
@@ -50,6 +51,7 @@ class Config:
     follower: FollowerSettings
     evm_rpc: EvmRpcSettings
     store: StoreSettings
+    usage: UsageSettings
     uptime: UptimeSettings
     index: IndexSettings
     indexer: IndexerSettings

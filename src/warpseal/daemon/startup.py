@@ -23,6 +23,7 @@ from warpseal.daemon.evm_chains import EvmDataServices
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import DaemonStatus, StatusSources
+from warpseal.daemon.usage import open_metrics_database
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.history.text import NetworkText
@@ -69,6 +70,7 @@ async def start_services(
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
+            metrics_database = await stack.enter_async_context(open_metrics_database(config, identity.folder))
             evm_chains = EvmChainServices(node_api.aliases, contract_infos)
             evm_services = EvmDataServices(config, network_id, identity.folder, evm_api, upstreams, evm_chains)
             services = await stack.enter_async_context(
@@ -110,6 +112,7 @@ async def start_services(
                         prices,
                         node_api.aliases,
                         services.observed,
+                        metrics=metrics_database,
                     )
 
                 tasks.create_task(contract_infos.run())

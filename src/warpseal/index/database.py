@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from sqlalchemy import Engine, event, text
@@ -23,7 +22,7 @@ from warpseal.runtime.process import os_error_text
 from warpseal.store.engine import create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.migrate import Migrations, upgrade_at_start
-from warpseal.store.url import StoreKind, StoreUrl, resolve_url
+from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
 
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
@@ -48,11 +47,6 @@ def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
     if url.kind is StoreKind.OFF:
         raise StartupError("index-url is off: name no chain in index-chains instead")
     return in_schema(url, SCHEMA)
-
-
-def in_schema(url: StoreUrl, schema: str) -> StoreUrl:
-    """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL."""
-    return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _with_search_path(url.text, schema))
 
 
 def writing_index(
@@ -132,12 +126,3 @@ def is_damage(error: BaseException) -> bool:
     """Return whether an error says that the file is no database any more, or that a part of it is damaged."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
-
-
-def _with_search_path(address: str, schema: str) -> str:
-    parts = urlsplit(address)
-    parameters = parse_qsl(parts.query, keep_blank_values=True)
-    options = " ".join([value for name, value in parameters if name == "options"] + [f"-c search_path={schema}"])
-    others = [(name, value) for name, value in parameters if name != "options"]
-    query = urlencode([*others, ("options", options)], quote_via=quote, safe="/")
-    return urlunsplit(parts._replace(query=query))

@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 class StoreReader:
-    """Runs functions that read. on_failure: called if the database fails; translate: returns the error for a caller."""
+    """Runs functions that read. on_failure: called if the database fails; translate: returns the error for a caller.
+
+    prepare: called in the thread before each connection.
+    """
 
     def __init__(
         self,
@@ -26,8 +29,10 @@ class StoreReader:
         settings: StoreSettings,
         translate: Callable[[BaseException], StoreDown],
         on_failure: Callable[[], object] = lambda: None,
+        prepare: Callable[[], object] = lambda: None,
     ) -> None:
         self._engine = engine
+        self._prepare = prepare
         self._on_failure = on_failure
         self._translate = translate
         # Reads whose callers have left.
@@ -73,6 +78,7 @@ class StoreReader:
         return future
 
     def _run(self, query: Callable[[Connection], T]) -> T:
+        self._prepare()
         try:
             with self._engine.connect() as connection:
                 return query(connection)

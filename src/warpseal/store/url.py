@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from warpseal.store.errors import StoreUnusable
 
@@ -88,6 +88,11 @@ def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | No
         raise StoreUnusable(redacted_url(text), str(error)) from None
 
 
+def in_schema(url: StoreUrl, schema: str) -> StoreUrl:
+    """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL."""
+    return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _with_search_path(url.text, schema))
+
+
 def redacted_url(text: str) -> str:
     """Return a `store-url` without secrets; a malformed one is hidden completely."""
     try:
@@ -101,6 +106,15 @@ def _sqlite_path(text: str) -> Path:
     if not path or path == ":memory:":
         raise MalformedStoreUrl("expected the path of a file: sqlite:////var/lib/warpseal/store.db")
     return Path(path).expanduser()
+
+
+def _with_search_path(address: str, schema: str) -> str:
+    parts = urlsplit(address)
+    parameters = parse_qsl(parts.query, keep_blank_values=True)
+    options = " ".join([value for name, value in parameters if name == "options"] + [f"-c search_path={schema}"])
+    others = [(name, value) for name, value in parameters if name != "options"]
+    query = urlencode([*others, ("options", options)], quote_via=quote, safe="/")
+    return urlunsplit(parts._replace(query=query))
 
 
 def _split(text: str) -> SplitResult:

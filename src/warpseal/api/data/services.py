@@ -12,6 +12,7 @@ from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
 from warpseal.store.api_key import ApiKey
+from warpseal.usage.database import MetricsDatabase
 
 
 class KeyStore(Protocol):
@@ -49,7 +50,7 @@ class DataServices:
     """The services of the Data API. index: None if nothing is indexed; prices: None without a source.
 
     aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
-    that the index has, or is going to have. evm: the EVM chains.
+    that the index has, or is going to have. evm: the EVM chains. metrics: the metrics database; None if there is none.
     """
 
     network_id: int
@@ -62,3 +63,4 @@ class DataServices:
     uptime_source: UptimeSource | None = None
     indexed: frozenset[PrimaryChain] = frozenset()
     evm: EvmChainServices = field(default_factory=EvmChainServices)
+    metrics: MetricsDatabase | None = None

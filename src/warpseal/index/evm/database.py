@@ -12,11 +12,11 @@ from typing import Final
 from sqlalchemy import Engine
 
 from warpseal.errors import StartupError
-from warpseal.index.database import in_schema, writing_index
+from warpseal.index.database import writing_index
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import reading_engine
 from warpseal.store.migrate import Migrations
-from warpseal.store.url import StoreKind, StoreUrl, resolve_url
+from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
 from warpseal.warp.ids import ChainID, id_text
 
 FOLDER: Final = "evm"

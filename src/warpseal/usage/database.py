@@ -1,0 +1,143 @@
+"""The metrics database: a SQLite file beside the store, or a schema of its own in a PostgreSQL database.
+
+Source of truth for the versions: migrations/, run as those of the store are. The daemon starts, signs and forwards
+without it: it is prepared by the first use that reaches it, and again when it has failed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from warpseal.errors import StartupError
+from warpseal.runtime.process import os_error_text
+from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
+from warpseal.store.errors import StoreDown, StoreUnusable
+from warpseal.store.leadership import Leadership, ServerLeadership
+from warpseal.store.migrate import Migrations, upgrade_at_start
+from warpseal.store.reader import StoreReader
+from warpseal.store.settings import StoreSettings
+from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
+from warpseal.usage.settings import UsageSettings
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+METRICS_NAME: Final = "metrics.db"
+SCHEMA: Final = "warpseal_metrics"
+# A test holds this to the newest module of versions/.
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0001")
+
+
+def metrics_database_url(settings: UsageSettings, store: StoreSettings, folder: Path | None) -> StoreUrl | None:
+    """Return the URL of the metrics database, by default beside the file of the store.
+
+    folder: the network's folder of a daemon. None: there is no place for it. Raises StartupError for a malformed URL.
+    """
+    if not settings.url:
+        location = resolve_url(store.url, folder, METRICS_NAME)
+        folder = location.path.parent if location is not None and location.path is not None else folder
+    url = resolve_url(settings.url, folder, METRICS_NAME)
+    return None if url is None else in_schema(url, SCHEMA)
+
+
+class MetricsDatabase:
+    """Reads and writes, each in a thread of its own and with an end to the wait."""
+
+    def __init__(self, url: StoreUrl, settings: UsageSettings) -> None:
+        self.url = url
+        self._wait_s = settings.call_timeout_s
+        self._engine = writing_engine(url)
+        self._reading_engine = reading_engine(url, settings.reading_threads)
+        self._writer = StoreReader(self._engine, StoreSettings(readers=1), self._down, prepare=self._prepare)
+        self._reader = StoreReader(self._reading_engine, StoreSettings(readers=settings.reading_threads), self._down)
+        # Number of the file that the connections have open; 0 of a server.
+        self._file_number: int | None = None
+        self.reason: str | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the last use succeeded, or there was none."""
+        return self.reason is None
+
+    async def __aenter__(self) -> MetricsDatabase:
+        # A failure is logged, and each use tries again.
+        with suppress(StoreDown):
+            await self.write(lambda _: None)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._reader.close()
+        self._writer.close()
+
+    async def read(self, query: Callable[[Connection], T], wait_s: float | None = None) -> T:
+        """Return the result of `query`, run in a reading thread. Raises StoreDown."""
+        return await self._use(self._reader, query, wait_s)
+
+    async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
+        """Return the result of `write`, run in a transaction of its own, one at a time. Raises StoreDown.
+
+        A write that raised StoreDown may have been made, or be made later; a write is run twice if its connection
+        was closed.
+        """
+
+        def transaction(connection: Connection) -> T:
+            with connection.begin():
+                return write(connection)
+
+        return await self._use(self._writer, transaction, wait_s)
+
+    def leadership(self, name: str) -> Leadership:
+        """Return the election of a name among all daemons of this database."""
+        return Leadership() if self.url.kind is StoreKind.SQLITE else ServerLeadership(self.url, name)
+
+    async def _use(self, reader: StoreReader, use: Callable[[Connection], T], wait_s: float | None) -> T:
+        try:
+            result = await reader.read(use, self._wait_s if wait_s is None else wait_s)
+        except StoreDown as error:
+            if self.reason is None:
+                log.warning("metrics database is down, usage waits in memory", extra={"reason": error.reason})
+            self.reason = error.reason
+            raise
+        if self.reason is not None:
+            log.info("metrics database is up again", extra={"url": self.url.redacted})
+        self.reason = None
+        return result
+
+    def _prepare(self) -> None:
+        """Create and upgrade the database if the connections are new. Raises StoreDown."""
+        if self._file_number is not None and self._file_number == self._number():
+            return
+        try:
+            if self.url.path is not None:
+                create_private(self.url.path)
+            self._engine.dispose()
+            self._reading_engine.dispose()
+            if self.url.kind is not StoreKind.SQLITE:
+                with self._engine.begin() as connection:
+                    connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            upgrade_at_start(self._engine, self.url.redacted, MIGRATIONS)
+        except StartupError as error:
+            raise StoreDown(str(error)) from None
+        except OSError as error:
+            raise StoreDown(str(StoreUnusable(self.url.redacted, os_error_text(error), what="database"))) from None
+        self._file_number = self._number()
+
+    def _number(self) -> int:
+        """Return the number of the file; another one means that it was deleted or replaced."""
+        try:
+            return self.url.path.stat().st_ino if self.url.path is not None else 0
+        except OSError:
+            return -1
+
+    def _down(self, error: BaseException) -> StoreDown:
+        if isinstance(error, SQLAlchemyError):
+            self._file_number = None
+        return StoreDown(redacted_reason(self.url, error))

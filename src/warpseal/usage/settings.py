@@ -1,0 +1,115 @@
+"""Settings of usage and of the metrics database; docs/usage-metrics.md says what they mean to an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from warpseal.runtime.settings import (
+    DAY_S,
+    GIBIBYTE,
+    MEBIBYTE,
+    Group,
+    boolean,
+    choice,
+    fault,
+    integer,
+    seconds,
+    setting,
+)
+from warpseal.store.settings import store_url
+from warpseal.store.url import OFF, redacted_url
+
+FOREVER: Final = 0.0
+"""The retention of rows that are never removed."""
+_LONGEST_S: Final = 100 * 366 * DAY_S
+
+
+class UsageReaders(StrEnum):
+    """The callers that may read the usage: anyone, those with an API key, or those with the admin token."""
+
+    ANYONE = "anyone"
+    KEYS = "keys"
+    ADMIN = "admin"
+
+
+def metrics_url(value: Any, path: str) -> str:
+    """Accept the URL of the metrics database."""
+    if value == OFF:
+        raise fault(path, "expected a URL; usage-enabled turns the recording on and off")
+    return store_url(value, path)
+
+
+def _retention(default: float, name: str) -> float:
+    return setting(
+        default,
+        f"usage-{name}-retention-seconds",
+        seconds(0, _LONGEST_S),
+        f"retention of usage by {name}, seconds; 0: for ever",
+        "SECONDS",
+        group=Group.STORE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSettings:
+    """url: empty: metrics.db beside the store. max_bytes: of all stored sums. max_waiting_bytes: while it is down.
+
+    merge_from: label combinations of minute rows from which an hour is merged before it is over. max_combinations: of
+    a bucket.
+    """
+
+    enabled: bool = setting(
+        False,
+        "usage-enabled",
+        boolean,
+        "recording of the usage of forwarded RPC routes, also without gateway-nodes",
+        group=Group.STORE,
+    )
+    flush_s: float = setting(
+        5.0,
+        "usage-flush-seconds",
+        seconds(0.1, 60),
+        "interval at which recorded usage is written to the metrics database, seconds",
+        "SECONDS",
+        group=Group.STORE,
+    )
+    url: str = setting(
+        "",
+        "metrics-db-url",
+        metrics_url,
+        "URL of the metrics database, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: metrics.db beside store.db",
+        "URL",
+        group=Group.STORE,
+        display=redacted_url,
+    )
+    max_bytes: int = setting(
+        4 * GIBIBYTE,
+        "metrics-db-max-bytes",
+        integer(MEBIBYTE, 10**15),
+        "size of the usage in the metrics database, about, bytes; the oldest hours are removed first",
+        group=Group.STORE,
+    )
+    minute_retention_s: float = _retention(2 * DAY_S, "minute")
+    hour_retention_s: float = _retention(90 * DAY_S, "hour")
+    day_retention_s: float = _retention(800 * DAY_S, "day")
+    week_retention_s: float = _retention(FOREVER, "week")
+    month_retention_s: float = _retention(FOREVER, "month")
+    readers: UsageReaders = setting(
+        UsageReaders.ANYONE,
+        "usage-readers",
+        choice(UsageReaders),
+        "callers that may read the usage: anyone, keys (with an API key) or admin (with admin-token)",
+        "CALLERS",
+        group=Group.HTTP,
+    )
+
+    max_waiting_bytes: int = 64 * MEBIBYTE
+    max_combinations: int = 20_000
+    merge_from: int = 5_000
+    merge_interval_s: float = 5.0
+    prune_interval_s: float = 60.0
+    reading_threads: int = 2
+    call_timeout_s: float = 10.0
+    stop_timeout_s: float = 5.0

@@ -1,0 +1,123 @@
+"""The metrics database: its place, its tables, and its failures."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, func, insert, select
+
+from warpseal.store.errors import StoreDown
+from warpseal.store.migrate import VERSIONS
+from warpseal.store.settings import StoreSettings
+from warpseal.store.url import StoreKind, StoreUrl, in_schema
+from warpseal.usage.database import MIGRATIONS, SCHEMA, MetricsDatabase, metrics_database_url
+from warpseal.usage.schema import METADATA, ROLLUP
+from warpseal.usage.settings import UsageSettings
+
+
+def database(url: str, settings: UsageSettings | None = None) -> MetricsDatabase:
+    """Return a database, to be opened by `async with`."""
+    return MetricsDatabase(in_schema(StoreUrl.parse(url), SCHEMA), settings or UsageSettings())
+
+
+def count(connection: Connection) -> int:
+    """Return the rows of a small table."""
+    return connection.execute(select(func.count()).select_from(ROLLUP)).scalar_one()
+
+
+def add(connection: Connection) -> None:
+    """Add a row to that table."""
+    connection.execute(insert(ROLLUP).values(merges=0))
+
+
+def remove_files(folder: Path) -> None:
+    """Remove all files of a folder."""
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "store", "expected"),
+    [
+        ("", "", "/data/metrics.db"),
+        ("", "off", "/data/metrics.db"),
+        ("", "postgresql://user@host/store", "/data/metrics.db"),
+        ("", "sqlite:////elsewhere/store.db", "/elsewhere/metrics.db"),
+        ("sqlite:////there/usage.db", "sqlite:////elsewhere/store.db", "/there/usage.db"),
+    ],
+)
+def test_the_metrics_database_is_beside_the_store_unless_it_has_a_url(metrics: str, store: str, expected: str) -> None:
+    url = metrics_database_url(UsageSettings(url=metrics), StoreSettings(url=store), Path("/data"))
+    assert url is not None
+    assert url.path == Path(expected)
+
+
+def test_a_server_gives_it_a_schema_of_its_own() -> None:
+    url = metrics_database_url(UsageSettings(url="postgresql://user@host/name"), StoreSettings(), None)
+    assert url is not None
+    assert url.kind is StoreKind.POSTGRESQL
+    assert url.text.endswith("options=-c%20search_path%3Dwarpseal_metrics")
+    assert metrics_database_url(UsageSettings(), StoreSettings(), None) is None
+
+
+async def test_the_migrations_make_the_tables_of_the_schema(any_metrics_url: str) -> None:
+    script = ScriptDirectory(str(VERSIONS.parent), version_locations=[str(folder) for folder in MIGRATIONS.folders])
+    assert script.get_heads() == [MIGRATIONS.head]
+
+    def differences(connection: Connection) -> Any:
+        return compare_metadata(MigrationContext.configure(connection), METADATA)
+
+    async with database(any_metrics_url) as metrics:
+        assert await metrics.write(differences) == []
+
+
+async def test_rows_outlive_the_process(any_metrics_url: str) -> None:
+    async with database(any_metrics_url) as metrics:
+        await metrics.write(add)
+    async with database(any_metrics_url) as metrics:
+        assert await metrics.read(count) == 1
+
+
+async def test_a_file_that_is_deleted_is_made_again(tmp_path: Path) -> None:
+    async with database(f"sqlite:///{tmp_path}/metrics.db") as metrics:
+        await metrics.write(add)
+        remove_files(tmp_path)
+        await metrics.write(add)
+        assert await metrics.read(count) == 1
+    assert (tmp_path / "metrics.db").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_failure_is_logged_once_and_its_end_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "warpseal.usage.database")
+    path = tmp_path / "metrics.db"
+    async with database(f"sqlite:///{path}") as metrics:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        for _ in range(2):
+            with pytest.raises(StoreDown, match="locked"):
+                await metrics.write(add)
+        assert metrics.reason == "database is locked"
+        other.close()
+        await metrics.write(add)
+        assert metrics.is_up
+    assert [record.getMessage() for record in caplog.records] == [
+        "metrics database is down, usage waits in memory",
+        "metrics database is up again",
+    ]
+
+
+async def test_a_daemon_starts_without_it(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.write_bytes(b"")
+    async with database(f"sqlite:///{folder}/metrics.db") as metrics:
+        assert not metrics.is_up
+        folder.unlink()
+        await metrics.write(add)
+        assert metrics.is_up
