@@ -1,0 +1,66 @@
+"""Folding of usage: labels beyond a bound become `other`, first user agents, then keys, then methods and countries.
+
+Source of truth: docs/usage-metrics.md. Totals by path and status do not change. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from warpseal.usage.calls import OTHER, UsageLabels, UsageTotals
+
+Totals = Mapping[UsageLabels, UsageTotals]
+Fold = Callable[[UsageLabels], UsageLabels]
+
+
+def without_agent(labels: UsageLabels) -> UsageLabels:
+    """Return labels with `other` as user agent."""
+    path, method, status, api_key, country, _ = labels
+    return UsageLabels(path, method, status, api_key, country, OTHER)
+
+
+def without_key(labels: UsageLabels) -> UsageLabels:
+    """Return labels with `other` as user agent and key."""
+    path, method, status, _, country, _ = labels
+    return UsageLabels(path, method, status, OTHER, country, OTHER)
+
+
+def path_and_status(labels: UsageLabels) -> UsageLabels:
+    """Return labels with `other` as everything but path and status."""
+    return UsageLabels(labels.path, OTHER, labels.status, OTHER, OTHER, OTHER)
+
+
+FOLDS: Final[tuple[Fold, ...]] = (without_agent, without_key, path_and_status)
+"""The steps of folding, in their order."""
+
+
+def fold(totals: Totals, bound: int) -> dict[UsageLabels, UsageTotals]:
+    """Return totals with at most `bound` combinations of labels; more only if there are more paths and statuses.
+
+    Each step folds the combinations with the fewest requests, and no more of them than it must.
+    """
+    folded = dict(totals)
+    for step in FOLDS:
+        if len(folded) <= bound:
+            break
+        folded = _fold_fewest(folded, bound, step)
+    return folded
+
+
+def _fold_fewest(totals: Totals, bound: int, step: Fold) -> dict[UsageLabels, UsageTotals]:
+    by_requests = sorted(totals, key=lambda labels: (totals[labels].requests, labels))
+    targets = set[UsageLabels]()
+    count = 0
+    for labels in by_requests:
+        if len(by_requests) - count + len(targets) <= bound:
+            break
+        targets.add(step(labels))
+        count += 1
+    kept = {labels: totals[labels] for labels in by_requests[count:]}
+    merged: dict[UsageLabels, UsageTotals] = {}
+    for labels in by_requests[:count]:
+        merged.setdefault(step(labels), UsageTotals()).add(totals[labels])
+    for labels in targets & kept.keys():
+        merged[labels].add(kept[labels])
+    return kept | merged

@@ -1,0 +1,136 @@
+"""Usage since the last flush: sums by labels in the minutes of the calls, in bounded memory.
+
+Source of truth: docs/usage-metrics.md. For the event loop only: no method awaits, locks or does I/O.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from warpseal.usage.calls import OTHER, CallOutcome, UsageLabels, UsageTotals
+from warpseal.usage.fold import FOLDS
+from warpseal.usage.response_times import bucket_of
+
+NO_AGENT: Final = "none"
+"""User agent of calls without one; it counts for no bound."""
+
+_MINUTE_S: Final = 60
+_MINUTES_PER_HOUR: Final = 60
+_MINUTES_PER_DAY: Final = 1_440
+# Shares of the bound up to which new combinations come in with all labels, without the agent, without the key.
+_SHARES: Final = (0.9, 0.95, 0.975)
+# The bound of one minute holds for each of so many minutes that were not taken yet, on average.
+_UNTAKEN_MINUTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class UsageBounds:
+    """Bounds of one daemon. agents: a UTC day. agents_per_client: an hour. combinations: of labels, a minute."""
+
+    agents: int = 500
+    agents_per_client: int = 10
+    combinations: int = 20_000
+
+
+class UsageRecorder:
+    """Sums calls. now: Unix time. calls: by path, method and outcome since the start, for Prometheus.
+
+    A minute is that of the clock at the end of a call, so a clock that steps loses and doubles nothing.
+    """
+
+    def __init__(self, bounds: UsageBounds | None = None, now: Callable[[], float] = time.time) -> None:
+        self.calls: Counter[tuple[str, str, CallOutcome]] = Counter()
+        self._bounds = bounds or UsageBounds()
+        self._now = now
+        self._minute = -1
+        self._seen: set[UsageLabels] = set()
+        self._minutes: dict[int, dict[UsageLabels, UsageTotals]] = {}
+        self._current: dict[UsageLabels, UsageTotals] = {}
+        self._untaken = 0
+        self._agents: set[str] = set()
+        self._agents_day = -1
+        self._added_by: Counter[str] = Counter()
+        self._added_hour = -1
+
+    def record(
+        self, labels: UsageLabels, outcome: CallOutcome, credits: int, time_ms: float | None = None, calls: int = 1
+    ) -> None:
+        """Add calls with the same labels, outcome and time. credits: of one call. time_ms: None does not count."""
+        minute = int(self._now()) // _MINUTE_S
+        if minute != self._minute:
+            self._begin_minute(minute)
+        totals = self._current.get(labels)
+        if totals is None:
+            totals = self._add(labels)
+        totals.requests += calls
+        totals.credits += credits * calls
+        if outcome is CallOutcome.INVALID:
+            totals.invalid += calls
+            totals.credits_wasted += credits * calls
+        elif outcome is CallOutcome.FAILED:
+            totals.failed += calls
+        if time_ms is not None:
+            totals.times[bucket_of(time_ms)] += calls
+        self.calls[labels.path, labels.method, outcome] += calls
+
+    def admit_agent(self, agent: str, client: str) -> str:
+        """Return a user agent as a label: `other` if it is new, and the day or its client has too many of them.
+
+        client: network of its address; it is kept to the end of the hour if it added an agent.
+        """
+        if agent in self._agents or agent == NO_AGENT:
+            return agent
+        return self._add_agent(agent, client)
+
+    def take(self) -> Mapping[int, Mapping[UsageLabels, UsageTotals]]:
+        """Return the sums since the last call by Unix minute, and begin new ones."""
+        taken = {minute: totals for minute, totals in self._minutes.items() if totals}
+        self._current = {}
+        self._minutes = {self._minute: self._current}
+        self._untaken = 0
+        return taken
+
+    def _begin_minute(self, minute: int) -> None:
+        self._minute = minute
+        self._current = self._minutes.setdefault(minute, {})
+        self._seen = set(self._current)
+        if minute // _MINUTES_PER_DAY != self._agents_day:
+            self._agents_day = minute // _MINUTES_PER_DAY
+            self._agents = set()
+        if minute // _MINUTES_PER_HOUR != self._added_hour:
+            self._added_hour = minute // _MINUTES_PER_HOUR
+            self._added_by = Counter()
+
+    def _add(self, labels: UsageLabels) -> UsageTotals:
+        """Return the sums for labels that the minute does not have yet, folded if there is no room for them."""
+        labels = self._admit(labels)
+        totals = self._current.get(labels)
+        if totals is None:
+            totals = self._current[labels] = UsageTotals()
+            self._untaken += 1
+        return totals
+
+    def _admit(self, labels: UsageLabels) -> UsageLabels:
+        used = max(len(self._seen), self._untaken // _UNTAKEN_MINUTES)
+        for share, step in zip(_SHARES, FOLDS, strict=True):
+            if labels in self._seen:
+                return labels
+            if used < share * self._bounds.combinations:
+                break
+            labels = step(labels)
+        self._seen.add(labels)
+        return labels
+
+    def _add_agent(self, agent: str, client: str) -> str:
+        minute = int(self._now()) // _MINUTE_S
+        if minute != self._minute:
+            self._begin_minute(minute)
+        if len(self._agents) >= self._bounds.agents or self._added_by[client] >= self._bounds.agents_per_client:
+            return OTHER
+        self._agents.add(agent)
+        self._added_by[client] += 1
+        return agent
