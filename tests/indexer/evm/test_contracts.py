@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, entry, indexing
-from tests.indexer.evm.nodes import open_chain_nodes
+from tests.indexer.evm.nodes import open_chain_nodes, rate_taken
 from tests.indexer.evm_chains import MadeUpChain, Tx, transfer_blocks, word
 from tests.indexer.evm_node import EvmReplayNode, Refused, serving_evm
 from warpseal.chains.evm.contract_calls import (
@@ -32,9 +33,11 @@ from warpseal.history.evm import ErcType
 from warpseal.history.queries import PageRequest
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.evm.records import ContractFacts, ContractToCall
+from warpseal.index.evm.records import ContractFacts, ContractToCall, Lacking
 from warpseal.indexer.evm.caller import EvmCaller
+from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721, fetch_contract_facts
+from warpseal.node.endpoint import EvmIndexing, TraceMode
 
 CONTRACT: Final = bytes([1]) * 20
 TRUE, FALSE = word(1), word(0)
@@ -154,3 +157,58 @@ async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
             return not page.lacking.contracts and {item.erc_type for item in page.items} == {ErcType.ERC20}
 
         await until(are_called)
+
+
+async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: Path) -> None:
+    made = MadeUpChain()
+    coins = [made.address(f"coin {number}") for number in range(3)]
+    sender = made.address("sender")
+    made.add([Tx(sender, None, gas_used=60_000, created=coin) for coin in coins])
+    called: set[bytes] = set()
+
+    def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
+        called.add(to)
+        return {DECIMALS: word(6), TOTAL_SUPPLY: word(1), balance_of_call(to): word(0)}.get(data)
+
+    contexts: list[EvmChainContext] = []
+    begin = asyncio.Event()
+
+    class LateResolver(ContractResolver):
+        def __init__(self, context: EvmChainContext) -> None:
+            super().__init__(context, EvmCaller(context.nodes))
+            contexts.append(context)
+
+        async def run(self) -> None:
+            await begin.wait()
+            await super().run()
+
+    node = EvmReplayNode(made.chain, call=answer)
+    limited = EvmIndexing(traces=TraceMode.OFF, calls_per_s=200)
+    async with (
+        serving_evm(node),
+        indexing(
+            tmp_path, [entry(made.chain, node, index=limited)], build_tasks=lambda context: [LateResolver(context)]
+        ) as running,
+        EvmIndex(evm_index_url(INDEX, tmp_path, made.chain.blockchain_id), INDEX) as index,
+    ):
+        await running.until_at(made.chain, 1)
+
+        async def lacking() -> int:
+            return len((await index.deployments(sender, PageRequest(100))).lacking.contracts)
+
+        async with rate_taken(contexts[0].nodes):
+            begin.set()
+            page = await index.deployments(sender, PageRequest(1))
+            await index.request(Lacking(contracts=page.lacking.contracts))
+
+            async def is_called() -> bool:
+                return await lacking() == 2
+
+            await until(is_called)
+            assert called == {coins[2]}
+
+        async def are_called() -> bool:
+            return await lacking() == 0
+
+        await until(are_called)
+    assert called == set(coins)

@@ -44,11 +44,11 @@ class CallQueue:
     def __init__(self) -> None:
         self._last = 0
 
-    def take(self, connection: Connection, limit: int) -> Sequence[ContractToCall]:
+    def take(self, connection: Connection, limit: int, *, only_requested: bool = False) -> Sequence[ContractToCall]:
         """Return contracts: requested ones first."""
         requested = [row[0] for row in bulk.fetch(connection, _REQUESTED, int(RequestKind.CONTRACT), limit)]
         keys = dict.fromkeys(requested)
-        for row in self._due(connection, limit - len(requested)):
+        for row in self._due(connection, 0 if only_requested else limit - len(requested)):
             keys[row[0]] = None
             self._last = row[0]
         found = {key: (bytes(raw), standards) for key, raw, standards in bulk.run(connection, _TO_CALL, keys)}

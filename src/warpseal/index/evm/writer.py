@@ -267,13 +267,13 @@ class EvmIndexWriter:
 
     # Calls of contracts
 
-    def contracts_to_call(self, limit: int) -> Sequence[ContractToCall]:
+    def contracts_to_call(self, limit: int, *, only_requested: bool = False) -> Sequence[ContractToCall]:
         """Return contracts without results or with old ones: those that pages wait for, then the others in turn.
 
         A contract is returned again by later calls until `write_contracts` has its results.
         """
         with translate_errors(self._engine), self._engine.begin() as connection:
-            return self._call_queue.take(connection, limit)
+            return self._call_queue.take(connection, limit, only_requested=only_requested)
 
     def write_contracts(self, results: Sequence[ContractFacts]) -> None:
         """Write the results of calls; unknown contracts are skipped."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -90,6 +91,13 @@ class EvmCaller:
     def __init__(self, nodes: ChainNodes, timeout_s: float = _TIMEOUT_S) -> None:
         self._nodes = nodes
         self._timeout_s = timeout_s
+        self._is_background = False
+
+    def in_background(self) -> EvmCaller:
+        """Return a caller of the same nodes whose calls go behind blocks, and behind calls that clients wait for."""
+        caller = copy(self)
+        caller._is_background = True
+        return caller
 
     async def call(self, to: bytes, data: bytes, height: int | None) -> CallResult:
         """Return the result of one call in the state after block `height`, of the last block if it is None.
@@ -134,7 +142,8 @@ class EvmCaller:
         A contract that is slow or returns too much spoils only its own call.
         """
         try:
-            return await node.call([_encode(call, block) for call in calls], timeout_s=self._timeout_s)
+            encoded = [_encode(call, block) for call in calls]
+            return await node.call(encoded, timeout_s=self._timeout_s, is_background=self._is_background)
         except EvmNodeError as error:
             if error.kind not in (EvmErrorKind.TIMEOUT, EvmErrorKind.TOO_LARGE):
                 return [UNREADABLE] * len(calls)

@@ -26,12 +26,13 @@ from warpseal.chains.evm.contract_calls import (
     supports_interface_call,
 )
 from warpseal.chains.evm.facts import TokenStandard
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.history.evm import ErcType
 from warpseal.index.evm.records import ContractFacts, ContractToCall
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.runtime.process import ungrouped
 from warpseal.runtime.retry import Backoff, RetryDelays
 
 # Few, so that a page need not wait long for its turn.
@@ -43,38 +44,69 @@ Outputs = tuple[bytes, ...]
 
 
 class ContractResolver:
-    """Calls the contracts of one chain without results, those first that pages wait for; again after an upgrade."""
+    """Calls the contracts of one chain without results, again after an upgrade; those first that pages wait for.
+
+    The others are called behind blocks, which may take all that a node allows for days.
+    """
 
     def __init__(self, chain: EvmChainContext, caller: EvmCaller) -> None:
         self._chain = chain
         self._caller = caller
+        self._others_found = asyncio.Event()
 
     async def run(self) -> None:
         """Call contracts until cancelled."""
+        with ungrouped(StoreDown):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._serve_requests())
+                tasks.create_task(self._call_others())
+
+    async def _serve_requests(self) -> None:
         delays = RetryDelays(_RETRY)
         while True:
             self._chain.contracts_requested.clear()
+            # Traces may have shown new contracts.
+            self._others_found.set()
+            contracts = await self._chain.write(EvmIndexWriter.contracts_to_call, _BATCH, only_requested=True)
+            if not contracts:
+                await self._chain.contracts_requested.wait()
+            else:
+                await self._call(self._caller, contracts, delays)
+
+    async def _call_others(self) -> None:
+        caller, delays = self._caller.in_background(), RetryDelays(_RETRY)
+        while True:
+            self._others_found.clear()
             # Waits from before the read, so that no block is missed.
             written = asyncio.create_task(self._chain.wait_for_blocks())
             try:
-                contracts = await self._chain.write(EvmIndexWriter.contracts_to_call, _BATCH)
-                if not contracts or self._chain.height is None:
+                found = await self._chain.write(EvmIndexWriter.contracts_to_call, _BATCH)
+                contracts = [contract for contract in found if not contract.is_requested]
+                if not contracts:
                     await self._wait(written)
-                elif facts := await fetch_contract_facts(self._caller, contracts, self._chain.height):
-                    await self._chain.write(EvmIndexWriter.write_contracts, facts)
-                    delays.reset()
                 else:
-                    await asyncio.sleep(delays.next())
+                    await self._call(caller, contracts, delays)
             finally:
                 written.cancel()
 
+    async def _call(self, caller: EvmCaller, contracts: Sequence[ContractToCall], delays: RetryDelays) -> None:
+        """Write what contracts say of themselves; wait if no node answers."""
+        facts = (
+            None if self._chain.height is None else await fetch_contract_facts(caller, contracts, self._chain.height)
+        )
+        if facts:
+            await self._chain.write(EvmIndexWriter.write_contracts, facts)
+            delays.reset()
+        else:
+            await asyncio.sleep(delays.next())
+
     async def _wait(self, written: asyncio.Task[None]) -> None:
-        """Wait until there may be contracts to call: of new blocks, or of pages."""
-        requested = asyncio.create_task(self._chain.contracts_requested.wait())
+        """Wait until there may be contracts to call: of new blocks, or of traces."""
+        found = asyncio.create_task(self._others_found.wait())
         try:
-            await asyncio.wait((written, requested), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((written, found), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            requested.cancel()
+            found.cancel()
 
 
 async def fetch_contract_facts(

@@ -65,6 +65,7 @@ class MetadataFetcher:
     ) -> None:
         self._chain = chain
         self._caller = caller
+        self._background_caller = caller.in_background()
         self._fetcher = fetcher
         self._settings = settings
         self._reasons = [FetchReason.SHOWN, FetchReason.DUE, FetchReason.MINTED]
@@ -139,7 +140,7 @@ class MetadataFetcher:
         try:
             async with asyncio.timeout_at(deadline):
                 async with self._reindex_calls:
-                    (found,) = await self._read_uris([token])
+                    (found,) = await self._read_uris(self._caller, [token])
                 uri = found.uri
                 result = found.result or await self._read_document(found, FetchLane.REINDEX, deadline)
         except TimeoutError:
@@ -170,7 +171,8 @@ class MetadataFetcher:
             # Some documents of other hosts get a chance, although one host is slower than its documents come.
             await asyncio.sleep(self._settings.full_queue_s)
         tokens = await self._tokens_to_fetch(reason, min(_BATCH, room or _BATCH // 2), self._queue.crowded(level))
-        for found in await self._read_uris(tokens):
+        caller = self._caller if reason is FetchReason.SHOWN else self._background_caller
+        for found in await self._read_uris(caller, tokens):
             if found.document is None:
                 assert found.result is not None
                 await self._finish(found, found.result)
@@ -231,13 +233,13 @@ class MetadataFetcher:
 
         return await self._retrier.call(read)
 
-    async def _read_uris(self, tokens: Sequence[TokenToFetch]) -> list[_TokenUri]:
+    async def _read_uris(self, caller: EvmCaller, tokens: Sequence[TokenToFetch]) -> list[_TokenUri]:
         """Return the URIs of tokens, in their order."""
         calls = [ContractCall(token.contract, _uri_call(token)) for token in tokens]
-        outputs = await self._caller.call_all(calls, self._chain.height) if calls else []
+        outputs = await caller.call_all(calls, self._chain.height) if calls else []
         reverted = [token for token, output in zip(tokens, outputs, strict=True) if isinstance(output, Reverted)]
         owner_calls = [ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted]
-        owners = await self._caller.call_all(owner_calls, self._chain.height) if owner_calls else []
+        owners = await caller.call_all(owner_calls, self._chain.height) if owner_calls else []
         owner_of = {token.key: owner for token, owner in zip(reverted, owners, strict=True)}
         found: list[_TokenUri] = []
         for token, output in zip(tokens, outputs, strict=True):
