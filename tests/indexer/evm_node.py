@@ -65,8 +65,8 @@ class EvmReplayNode:
     receipts (null), as after a state sync or when pruned; the genesis is always there. tip_receipts: above it receipts
     are not there yet. is_async: answers null for blocks above the tip, as the C-Chain after Helicon, else -32000.
     has_block_receipts: whether it knows eth_getBlockReceipts. first_trace: lowest height that it traces, None: it has
-    no debug API. most_in_batch, batch_limit: see BatchLimit. busy: how many next requests get 429. delay_s: before
-    each response. is_down: requests get 503. is_endless: responses never end.
+    no debug API. most_in_batch, batch_limit: see BatchLimit. busy: how many next requests get 429, with `retry_after`.
+    delay_s: before each response. is_down: requests get 503. is_endless: responses never end.
     respond: sends another response to a request, whose body it gets.
     headers, receipts: answered instead, by height. answers: result, or JSON-RPC error as (code, message), by method.
     call: result of eth_call(address, data, block) as bytes; None: it reverts.
@@ -83,6 +83,7 @@ class EvmReplayNode:
     most_in_batch: int = 1_000
     batch_limit: BatchLimit = BatchLimit.REQUESTS
     busy: int = 0
+    retry_after: str = "0"
     delay_s: float = 0.0
     is_down: bool = False
     is_endless: bool = False
@@ -144,7 +145,7 @@ class EvmReplayNode:
             return web.Response(status=503)
         if self.busy:
             self.busy -= 1
-            return web.Response(status=429, headers={"Retry-After": "0"})
+            return web.Response(status=429, headers={"Retry-After": self.retry_after})
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         body = await request.read()

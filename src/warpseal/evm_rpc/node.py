@@ -6,6 +6,8 @@ the caller does not send it twice by mistake.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,11 +18,15 @@ import aiohttp
 
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.limits import RetryAfter, parse_retry_after
 from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.rate_meter import RateMeter
 
 JSON: Final = "application/json"
+MAX_PAUSE_S: Final = 60.0
+"""The longest pause that a node gets by its Retry-After."""
 _BUSY: Final = frozenset({429, 502, 503, 504})
+_ASKS_TO_WAIT: Final = frozenset({429, 503})
 _OK: Final = 200
 
 
@@ -95,9 +101,17 @@ class EvmNode:
 
     The pool keeps its state. fault: why it is refused for good, or cannot be used now; None if it can. is_verified: it
     returned the identity of the chain. head: the highest block that it is known to have. head_rate: its growth.
+    pause: that it asks for by Retry-After; the nodes of several chains behind one gateway may share it.
     """
 
-    def __init__(self, endpoint: NodeEndpoint, position: int, sessions: Sessions, settings: EvmRpcSettings) -> None:
+    def __init__(
+        self,
+        endpoint: NodeEndpoint,
+        position: int,
+        sessions: Sessions,
+        settings: EvmRpcSettings,
+        pause: RetryAfter | None = None,
+    ) -> None:
         self.position = position
         self.display = endpoint.display
         self.head: int | None = None
@@ -111,6 +125,12 @@ class EvmNode:
         self._headers = {**endpoint.http_headers, "Content-Type": JSON, "Accept": JSON}
         self._sessions = sessions
         self._settings = settings
+        self._pause = pause or RetryAfter()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it asked for no requests, and that time is not over."""
+        return self._pause.remaining_s(asyncio.get_running_loop().time()) > 0
 
     @property
     def is_awaited(self) -> bool:
@@ -138,6 +158,8 @@ class EvmNode:
             async with session.post(
                 self._url, data=body, headers=self._headers, timeout=limits, allow_redirects=False
             ) as response:
+                if response.status in _ASKS_TO_WAIT:
+                    self._note_retry_after(response.headers.get("Retry-After"))
                 content = await read_body(response, max_bytes or self._settings.max_answer_bytes)
                 if content is None:
                     raise EvmNodeError(EvmErrorKind.TOO_LARGE)
@@ -148,3 +170,8 @@ class EvmNode:
             raise EvmNodeError(EvmErrorKind.TIMEOUT) from None
         except (aiohttp.ClientError, OSError):
             raise EvmNodeError(EvmErrorKind.LOST) from None
+
+    def _note_retry_after(self, text: str | None) -> None:
+        wait_s = parse_retry_after(text, time.time(), MAX_PAUSE_S)
+        if wait_s is not None:
+            self._pause.record_request(asyncio.get_running_loop().time(), wait_s)

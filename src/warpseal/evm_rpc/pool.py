@@ -120,7 +120,7 @@ class EvmPool:
         due_at = 0.0
         while True:
             await self._checks.run(None, self.check)
-            verified = [node for node in self.nodes if node.is_verified]
+            verified = [node for node in self.nodes if node.is_verified and not node.is_paused]
             if _now() >= due_at or any(node.head is None for node in verified):
                 due_at = _now() + poll_s
                 await _for_all(self._read_head, verified)
@@ -129,7 +129,8 @@ class EvmPool:
     async def check(self) -> None:
         """Verify the nodes that are due, concurrently once the identity of the chain is known."""
         checked_before = _now() - _RECHECK_S
-        due = [node for node in self.nodes if node.fault is not None or node.checked_at < checked_before]
+        waiting = [node for node in self.nodes if node.fault is not None or node.checked_at < checked_before]
+        due = [node for node in waiting if not node.is_paused]
         if self.identity is None:
             for node in due:
                 await self._verify(node)
@@ -180,7 +181,7 @@ class EvmPool:
             return None
 
     def _is_cooling_down(self, node: EvmNode) -> bool:
-        return node.cooldown_until > _now()
+        return node.cooldown_until > _now() or node.is_paused
 
     def _preference(self, node: EvmNode) -> tuple[bool, int, int]:
         head = node.head or 0 if self.compares_heads else 0

@@ -79,8 +79,8 @@ _MAX_DEFAULT_PAUSE_S: Final = 60.0
 _MAX_TEXT: Final = 64
 
 
-def parse_retry_after(text: str | None, unix_now_s: float) -> float | None:
-    """Return the seconds that a Retry-After header asks to wait, at most an hour; None if it says nothing.
+def parse_retry_after(text: str | None, unix_now_s: float, max_s: float = MAX_PAUSE_S) -> float | None:
+    """Return the seconds that a Retry-After header asks to wait, at most `max_s`; None if it says nothing.
 
     text: seconds, or an HTTP date, which is compared with `unix_now_s`.
     """
@@ -88,14 +88,14 @@ def parse_retry_after(text: str | None, unix_now_s: float) -> float | None:
         return None
     text = text.strip()
     if text.isascii() and text.isdigit():
-        return min(MAX_PAUSE_S, float(text))
+        return min(max_s, float(text))
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return min(MAX_PAUSE_S, max(0.0, moment.timestamp() - unix_now_s))
+    return min(max_s, max(0.0, moment.timestamp() - unix_now_s))
 
 
 class RetryAfter:

@@ -9,11 +9,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.eventually import StoppedClock, stopped_clock
-from warpseal.evm_rpc.node import open_sessions
+from tests.indexer.evm.nodes import CHAIN, open_chain_nodes
+from tests.indexer.evm_chains import transfer_blocks
+from tests.indexer.evm_node import EvmReplayNode, serving_evm
+from warpseal.errors import NodeUnavailable
+from warpseal.evm_rpc.node import EvmNodeError, open_sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates, is_private
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.node.jsonrpc import rpc_call
 from warpseal.warp.ids import ChainID
 
 GATEWAY = "http://127.0.0.1:9650"
@@ -88,6 +93,53 @@ async def test_chains_at_one_node_share_its_rate_and_take_turns() -> None:
     # One batch of ten calls a second.
     assert seen[:4] == [1, 2, 3, 4]
     assert order == ["backfill 0", "new block", "backfill 1", "backfill 2", "traces"]
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "wait_s"), [("20", 20), ("3600", 60), ("Fri, 31 Dec 2100 23:59:59 GMT", 60), ("soon", 0)]
+)
+async def test_a_node_gets_no_request_of_any_chain_before_the_end_of_its_retry_after(
+    retry_after: str, wait_s: int
+) -> None:
+    node = EvmReplayNode(transfer_blocks(3, has_roots=False), retry_after=retry_after)
+    settings, rates = EvmRpcSettings(), CallRates()
+    async with serving_evm(node), open_sessions(settings) as sessions:
+        chains = [
+            ChainNodes(
+                EvmChain(CHAIN, (NodeEndpoint(f"{node.url}/{number}"),), index=EvmIndexing()), sessions, settings, rates
+            )
+            for number in (1, 2)
+        ]
+        with stopped_clock() as clock:
+            for chain in chains:
+                assert await chain.heads() == (3,)
+            node.busy = 1
+            with pytest.raises(NodeUnavailable):
+                await chains[0].heads()
+            requests = node.requests
+            if wait_s:
+                clock.advance(wait_s - 0.1)
+                for chain in chains:
+                    await chain.pool.check()
+                    with pytest.raises(NodeUnavailable):
+                        await chain.heads()
+                assert (node.busy, node.requests) == (0, requests)
+                clock.advance(0.2)
+            for chain in chains:
+                assert await chain.heads() == (3,)
+
+
+async def test_another_node_is_called_while_the_first_one_is_paused() -> None:
+    first, second = (EvmReplayNode(transfer_blocks(3, has_roots=False), retry_after="30") for _ in range(2))
+    async with serving_evm(first, second), open_chain_nodes(first.url, second.url) as nodes:
+        assert await nodes.heads() == (3, 3)
+        first.busy = 1
+        assert await nodes.heads() == (3,)
+        requests = first.requests
+        assert [node.position for node in await nodes.candidates()] == [1, 0]
+        with pytest.raises(EvmNodeError):
+            await nodes.nodes[0].call([rpc_call("eth_blockNumber")])
+        assert first.requests == requests
 
 
 @pytest.mark.parametrize(

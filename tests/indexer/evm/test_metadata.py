@@ -227,6 +227,19 @@ async def test_retries_wait_longer_and_longer(world: MetadataWorld) -> None:
         assert rows(its.folder, its.made.chain, query) == [(1, 60)]
 
 
+async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_without(world: MetadataWorld) -> None:
+    world.mint(1, 2)
+    for number, wait_s in ((1, 7_200), (2, 5)):
+        world.contracts.uris[world.cat, number] = world.url(f"/{number}")
+        world.answers[f"/{number}"] = http_answer(b"", "429 Too Many Requests", f"Retry-After: {wait_s}")
+    async with world.running() as its:
+        await its.show(1, 2)
+        tokens = [await its.until_fetched(number) for number in (1, 2)]
+        assert {token.metadata.index_status for token in tokens} == {MetadataStatus.THROTTLED_TOKEN_URI}
+        query = "SELECT attempts, next_attempt_at - updated_at FROM documents ORDER BY token"
+        assert rows(its.folder, its.made.chain, query) == [(1, 7_200), (1, 60)]
+
+
 async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(world: MetadataWorld) -> None:
     world.mint(1)
     world.contracts.uris[world.cat, 1] = world.url("/1")

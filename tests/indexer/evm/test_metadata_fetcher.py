@@ -265,6 +265,22 @@ async def test_statuses_are_named(status: str, fault: FetchFault) -> None:
         assert (await its.fault())[0] is fault
 
 
+@pytest.mark.parametrize(
+    ("status", "header", "wait_s"),
+    [
+        ("429 Too Many Requests", "Retry-After: 7200", 7_200.0),
+        ("503 Service Unavailable", "Retry-After: Fri, 31 Dec 2100 23:59:59 GMT", 86_400.0),
+        ("429 Too Many Requests", "Retry-After: soon", None),
+        ("404 Not Found", "Retry-After: 7200", None),
+    ],
+)
+async def test_the_wait_that_a_server_asks_for_is_read(status: str, header: str, wait_s: float | None) -> None:
+    async with world(answer_with(http_answer(b"{}", status, header))) as its:
+        with pytest.raises(FetchFailed) as raised:
+            await its.fetch()
+    assert raised.value.retry_after_s == wait_s
+
+
 async def test_an_image_is_not_read() -> None:
     start = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with world(answer_without_end(start, b"4\r\nabcd\r\n", 0.01)) as its:

@@ -1,4 +1,4 @@
-"""The rate of calls to each node, shared by all chains of the process that are read from this node."""
+"""The rate of calls to each node, and its pauses, shared by all chains of the process that are read from this node."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import socket
 from typing import Final
 
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.limits import RetryAfter
 
 DEFAULT_CALLS_PER_S: Final = 200
 
 
 class CallRate:
-    """Spreads the calls to one node over time. Used from one event loop."""
+    """Spreads the calls to one node over time. Used from one event loop. pause: that the node asks for."""
 
     def __init__(self, endpoint: NodeEndpoint) -> None:
+        self.pause = RetryAfter()
         self._endpoint = endpoint
         self._named_per_s: int | None = None
         self._default_per_s: int | None = None

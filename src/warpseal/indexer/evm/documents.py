@@ -34,10 +34,14 @@ _PROGRESS: Final = (*_FETCH_STATUS.values(), *list(_DOCUMENT_STATUS.values())[1:
 
 @dataclass(frozen=True, slots=True)
 class DocumentResult:
-    """What an attempt to read a document led to. fields: only if the status is INDEXED."""
+    """What an attempt to read a document led to. fields: only if the status is INDEXED.
+
+    retry_after_s: that the server asks to wait, else None.
+    """
 
     status: MetadataStatus
     fields: NftFields | None = None
+    retry_after_s: float | None = None
 
 
 def read_inline(document: InlineDocument, uri: str, filled_id: int | None) -> DocumentResult:
@@ -62,7 +66,7 @@ async def read_remote(
         except FetchFailed as error:
             # The path of a URL may hold a key.
             log.debug("metadata document was not read", extra={"host": url.host, "reason": str(error)})
-            result = DocumentResult(_FETCH_STATUS[error.fault])
+            result = DocumentResult(_FETCH_STATUS[error.fault], retry_after_s=error.retry_after_s)
         if result.fields is not None:
             return result
         failures.append(result)

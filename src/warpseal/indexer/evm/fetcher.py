@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import time
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,8 +28,10 @@ from yarl import URL
 
 from warpseal.chains.evm.token_uri import parse_http_url
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.node.limits import parse_retry_after
 from warpseal.runtime.http_session import new_session
 from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.runtime.settings import DAY_S
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -56,11 +59,12 @@ class FetchFault(Enum):
 
 
 class FetchFailed(Exception):
-    """A document could not be read. detail: for the log."""
+    """A document could not be read. detail: for the log. retry_after_s: that the server asks to wait, else None."""
 
-    def __init__(self, fault: FetchFault, detail: str) -> None:
+    def __init__(self, fault: FetchFault, detail: str, retry_after_s: float | None = None) -> None:
         super().__init__(detail)
         self.fault = fault
+        self.retry_after_s = retry_after_s
 
 
 class FetchLane(StrEnum):
@@ -211,10 +215,8 @@ class DocumentFetcher:
             async with asyncio.timeout(timeout_s), self._session.get(url, allow_redirects=False) as response:
                 if response.status in _REDIRECTS:
                     return parse_http_url(str(url.join(URL(response.headers.get("Location", "")))))
-                if response.status == 429:
-                    raise FetchFailed(FetchFault.THROTTLED, "status 429")
                 if not 200 <= response.status < 300:
-                    raise FetchFailed(FetchFault.UNREACHABLE, f"status {response.status}")
+                    raise _status_failure(response)
                 media_type = response.content_type.lower()
                 is_image = media_type.startswith(IMAGE)
                 return FetchedDocument(media_type, b"" if is_image else await self._read(response))
@@ -242,6 +244,14 @@ class DocumentFetcher:
         if decoder is not None and not decoder.eof:
             raise FetchFailed(FetchFault.UNREACHABLE, "the compressed body is cut off")
         return bytes(content)
+
+
+def _status_failure(response: aiohttp.ClientResponse) -> FetchFailed:
+    fault = FetchFault.THROTTLED if response.status == 429 else FetchFault.UNREACHABLE
+    retry_after_s = None
+    if response.status in (429, 503):
+        retry_after_s = parse_retry_after(response.headers.get("Retry-After"), time.time(), DAY_S)
+    return FetchFailed(fault, f"status {response.status}", retry_after_s)
 
 
 class HostSlots:

@@ -279,7 +279,9 @@ class MetadataFetcher:
     def _outcome(self, token: TokenToFetch, uri: str, result: DocumentResult, updated_at: int) -> TokenDocument:
         attempts = 0 if result.status is MetadataStatus.INDEXED else token.attempts + 1
         delays = self._settings.retry_delays_s
-        is_retried = 0 < attempts <= len(delays)
+        next_attempt_at = None
+        if 0 < attempts <= len(delays):
+            next_attempt_at = updated_at + math.ceil(max(delays[attempts - 1], result.retry_after_s or 0.0))
         return TokenDocument(
             token.contract,
             token.token_id,
@@ -287,7 +289,7 @@ class MetadataFetcher:
             updated_at,
             uri,
             result.fields,
-            updated_at + int(delays[attempts - 1]) if is_retried else None,
+            next_attempt_at,
             attempts,
             token.standard,
         )

@@ -159,7 +159,9 @@ class ChainNode:
         self, calls: Sequence[RpcCall], size: BatchSize, timeout_s: float, *, is_background: bool
     ) -> list[RpcResponse]:
         """Return the responses to the first of these calls; none if the batch has to be smaller."""
+        self._check_pause()
         await self.acquire(len(calls), is_background=is_background)
+        self._check_pause()
         is_batch, clock = len(calls) > 1, asyncio.get_running_loop().time
         started_at = clock()
         try:
@@ -180,6 +182,11 @@ class ChainNode:
         self._pool.note_success(self.node)
         size.learn(len(calls), len(reply.body), clock() - started_at)
         return self._complete(calls, reply, size)
+
+    def _check_pause(self) -> None:
+        """Raise EvmNodeError while the node wants no requests: another one may have what this one would return."""
+        if self.node.is_paused:
+            raise EvmNodeError(EvmErrorKind.BUSY)
 
     async def _post_single(self, body: bytes, timeout_s: float) -> EvmNodeReply:
         """Return the answer to a single call; one with very many bytes is read alone."""
@@ -231,13 +238,14 @@ class ChainNodes:
         self, chain: EvmChain, sessions: Sessions, settings: EvmRpcSettings, rates: CallRates | None = None
     ) -> None:
         assert chain.index is not None
-        nodes = [EvmNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
+        rates = rates or CallRates()
+        shared = [rates.of(endpoint, chain.index.calls_per_s) for endpoint in chain.rpc]
+        nodes = [
+            EvmNode(endpoint, position, sessions, settings, rate.pause)
+            for position, (endpoint, rate) in enumerate(zip(chain.rpc, shared, strict=True))
+        ]
         self.pool = EvmPool(nodes, settings)
-        rates, per_s = rates or CallRates(), chain.index.calls_per_s
-        self.nodes = tuple(
-            ChainNode(node, self.pool, rates.of(endpoint, per_s))
-            for node, endpoint in zip(nodes, chain.rpc, strict=True)
-        )
+        self.nodes = tuple(ChainNode(node, self.pool, rate) for node, rate in zip(nodes, shared, strict=True))
 
     @property
     def identity(self) -> ChainIdentity | None:
