@@ -14,6 +14,7 @@ from warpseal.api.client_network import client_network
 from warpseal.api.errors import dialect_of, error_response
 from warpseal.api.request_body import ClientDisconnected
 from warpseal.api.server import SHUTDOWN_EVENT
+from warpseal.api.trusted_proxies import client_of, connection_address, is_behind_proxy
 from warpseal.errors import InternalError, ShuttingDown, WarpsealError
 from warpseal.metrics.registry import Metrics
 from warpseal.runtime.request_id import new_request_id, parse_request_id, request_id
@@ -39,16 +40,15 @@ def log_fields(scope: Scope) -> dict[str, Any]:
 
 
 def client_address(scope: Scope) -> str:
-    """Return the address that a request came from, without its port."""
-    client = scope.get("client")
-    return client[0] if client else ""
+    """Return the address of the client of a request, without its port: that behind a trusted proxy, if there is one."""
+    return client_of(scope).address
 
 
 def is_from_this_machine(scope: Scope) -> bool:
     """Return whether a request comes from this machine and no proxy forwarded it."""
     names = (name.replace(b"_", b"-") for name, _ in scope["headers"])
     is_forwarded = any(name == _FORWARDED or name.startswith(_X_FORWARDED) for name in names)
-    return not is_forwarded and client_network(client_address(scope))[1]
+    return not is_forwarded and not is_behind_proxy(scope) and client_network(connection_address(scope))[1]
 
 
 class RequestLog:

@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 from warpseal.api.client_network import IdleConnections
 from warpseal.api.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.settings import ApiSettings
+from warpseal.api.trusted_proxies import TrustedProxies
 from warpseal.errors import StartupError
 from warpseal.runtime.process import find_listener, os_error_text
 
@@ -27,7 +28,9 @@ _DRAIN_S: Final = 1.0
 
 
 class HttpServer:
-    """Serves `app`. `bind` takes the port; `run` serves until `stop`, then finishes the requests in flight.
+    """Serves `app`, which sees the clients behind trusted proxies.
+
+    `bind` takes the port; `run` serves until `stop`, then finishes the requests in flight.
 
     name: first word of the settings of its host and port, for errors.
     """
@@ -37,8 +40,11 @@ class HttpServer:
         self._wanted_port = port
         self._settings = settings
         self._name = name
+        proxies = TrustedProxies(
+            settings.trusted_proxies, settings.client_address_header, settings.client_country_header
+        )
         self._config = Config(
-            app,
+            proxies.wrap(app),
             http="httptools",
             ws="warpseal.api.websocket_protocol:LimitedWebSocket",  # Loaded when the first connection is there.
             ws_max_size=MAX_SOCKET_MESSAGE_BYTES,

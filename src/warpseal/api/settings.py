@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from warpseal.api.trusted_proxies import IpNetwork, header_name, proxy_network
 from warpseal.errors import NetworkNotServed
 from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, list_of, seconds, setting, text, url
 
@@ -123,6 +124,31 @@ class ApiSettings:
         _optional_url,
         "Grafana dashboards, to which the landing page links; unset: no link",
         "URL",
+        group=Group.HTTP,
+    )
+
+    trusted_proxies: tuple[IpNetwork, ...] = setting(
+        (),
+        "trusted-proxies",
+        list_of(proxy_network),
+        "networks of the proxies whose headers name the client's address and country",
+        "NETWORKS",
+        group=Group.HTTP,
+    )
+    client_address_header: str = setting(
+        "X-Forwarded-For",
+        "client-address-header",
+        header_name,
+        "header to which trusted-proxies append the address of their client",
+        "NAME",
+        group=Group.HTTP,
+    )
+    client_country_header: str = setting(
+        "CF-IPCountry",
+        "client-country-header",
+        header_name,
+        "header in which trusted-proxies name the client's country, two letters",
+        "NAME",
         group=Group.HTTP,
     )
 

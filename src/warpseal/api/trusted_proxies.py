@@ -1,0 +1,162 @@
+"""Clients behind trusted proxies: their address and country, from headers that only these proxies may set.
+
+Source of truth: docs/gateway.md. Each proxy appends the address of its own client to the address header, so the header
+is read from its end. The first address there that is no trusted proxy is the client. All before it may be forged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final, NamedTuple
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from warpseal.runtime.settings import fault, text
+
+UNKNOWN_COUNTRY: Final = "XX"
+TOR: Final = "T1"
+"""Country that Cloudflare names for clients of the Tor network."""
+
+_CLIENT: Final = "warpseal.client"
+_FORWARDED: Final = "forwarded"
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_COUNTRY: Final = re.compile(rb"[A-Za-z]{2}|[Tt]1")
+_IPV4_WITH_PORT: Final = re.compile(rb"([0-9.]{7,15}):[0-9]{1,5}")
+_IPV6_IN_BRACKETS: Final = re.compile(rb"\[([0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?")
+_MAX_ADDRESS_BYTES: Final = 64
+_MAX_HOPS: Final = 32
+_MAX_CACHED: Final = 10_000
+
+IpNetwork = IPv4Network | IPv6Network
+
+
+class Client(NamedTuple):
+    """A client. address: without port; "" if unknown. country: two letters, T1, or XX if unknown."""
+
+    address: str
+    country: str = UNKNOWN_COUNTRY
+
+
+class TrustedProxies:
+    """Finds the client of a request, by its connection or by the headers of a trusted proxy."""
+
+    def __init__(self, networks: Iterable[IpNetwork], address_header: str, country_header: str) -> None:
+        self._networks = tuple(networks)
+        self._address_header = address_header.lower().encode()
+        self._country_header = country_header.lower().encode()
+        self._parse = lru_cache(_MAX_CACHED)(self._parse_uncached)
+
+    def client(self, scope: Scope) -> Client:
+        """Return the client of a request or of a WebSocket handshake."""
+        return self._forwarded_client(scope) or Client(connection_address(scope))
+
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        """Return an app that finds the clients for `client_of`; without proxies, the app itself."""
+        if not self._networks:
+            return app
+
+        async def with_client(scope: Scope, receive: Receive, send: Send) -> None:
+            client = self._forwarded_client(scope)
+            if client is not None:
+                scope[_CLIENT] = client
+            await app(scope, receive, send)
+
+        return with_client
+
+    def _forwarded_client(self, scope: Scope) -> Client | None:
+        """Return the client of a request through a trusted proxy; None if it came through none."""
+        connected = connection_address(scope)
+        if not self._parse(connected.encode())[1]:
+            return None
+        given = dict(scope["headers"])  # Of several lines the last one.
+        if self._address_header not in given and self._country_header not in given:
+            return None
+        country = _parse_country(given.get(self._country_header, b""))
+        return Client(self._forwarded_address(scope) or connected, country)
+
+    def _forwarded_address(self, scope: Scope) -> str | None:
+        """Return the last address that is no trusted proxy, or the first of trusted ones; None without an address."""
+        found = None
+        for value in _last_first(scope, self._address_header):
+            address, is_trusted = self._parse(value) if len(value) <= _MAX_ADDRESS_BYTES else (None, False)
+            # A malformed value is no address, and what stands before it is of an unknown sender.
+            found = found if address is None else address
+            if not is_trusted:
+                break
+        return found
+
+    def _parse_uncached(self, value: bytes) -> tuple[str | None, bool]:
+        """Return the address in a value, None if it is malformed, and whether it is a trusted proxy's."""
+        address = _parse_address(value)
+        if address is None:
+            return None, False
+        is_trusted = any(address in network for network in self._networks if network.version == address.version)
+        return str(address), is_trusted
+
+
+def client_of(scope: Scope) -> Client:
+    """Return the client of a request: that behind trusted proxies, else that of the connection."""
+    forwarded: Client | None = scope.get(_CLIENT)
+    return forwarded if forwarded is not None else Client(connection_address(scope))
+
+
+def is_behind_proxy(scope: Scope) -> bool:
+    """Return whether a request came through a trusted proxy."""
+    return _CLIENT in scope
+
+
+def connection_address(scope: Scope) -> str:
+    """Return the address that a connection came from, without its port; "" if it is unknown."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def proxy_network(value: Any, path: str) -> IpNetwork:
+    """Accept an address, or a network such as 10.0.0.0/8."""
+    try:
+        network = ip_network(text(value, path))
+    except ValueError as error:
+        raise fault(path, f'expected an address or a network, such as "10.0.0.0/8": {error}') from error
+    if not network.prefixlen:
+        raise fault(path, "expected the network of proxies; every client could forge its address")
+    return network
+
+
+def header_name(value: Any, path: str) -> str:
+    """Accept the name of a header whose value is an address, or a list of addresses with commas."""
+    name = text(value, path)
+    if not _TOKEN.fullmatch(name):
+        raise fault(path, 'expected the name of a header, such as "X-Forwarded-For"')
+    if name.lower() == _FORWARDED:
+        raise fault(path, "the header Forwarded has another format: set X-Forwarded-For, or a header of the proxy")
+    return name
+
+
+def _last_first(scope: Scope, header: bytes) -> Iterator[bytes]:
+    """Yield the values of a header from the last to the first; several lines are one list (RFC 9110, 5.3)."""
+    for name, value in reversed(scope["headers"]):
+        if name == header:
+            yield from filter(None, (part.strip(b" \t\r\n") for part in reversed(value.rsplit(b",", _MAX_HOPS))))
+
+
+def _parse_address(value: bytes) -> IPv4Address | IPv6Address | None:
+    """Return an address, perhaps with a port; IPv4 in IPv6 as IPv4. None for any other value."""
+    match = _IPV4_WITH_PORT.fullmatch(value) or _IPV6_IN_BRACKETS.fullmatch(value)
+    plain = match[1] if match else value
+    try:
+        address = ip_address(plain.decode("ascii"))
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address):
+        if address.scope_id is not None:
+            return None
+        return address.ipv4_mapped or address
+    return address
+
+
+def _parse_country(value: bytes) -> str:
+    given = value.strip(b" \t\r\n")
+    return given.decode("ascii").upper() if _COUNTRY.fullmatch(given) else UNKNOWN_COUNTRY
