@@ -31,7 +31,7 @@ from tests.evm_rpc.evm import SETTINGS as FORWARDING
 from warpseal.api.data.access import KEY_HEADERS
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
-from warpseal.api.node.settings import NodeApiSettings
+from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.errors import ApiKeyRequired, RateLimited
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.chain_config import ChainConfig
@@ -109,9 +109,10 @@ async def serve_chain(
     settings: Any = FORWARDING,
     data: DataApiSettings | None = None,
     observer: ForwardingObserver | None = None,
+    node_api: NodeApiSettings | None = None,
 ) -> AsyncIterator[ServedChain]:
     async with open_chain(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
-        interfaces = NodeInterfaces(SETTINGS, data or DataApiSettings(), NodeApiSettings(), Metrics())
+        interfaces = NodeInterfaces(SETTINGS, data or DataApiSettings(), node_api or NodeApiSettings(), Metrics())
         interfaces.add_evm(chain, admission or Admission(), settings)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
         async with serving(app) as url, aiohttp.ClientSession() as session:
@@ -187,6 +188,26 @@ async def test_each_call_of_a_batch_counts_and_a_batch_over_the_limit_is_refused
         assert (answer.status, answer.headers["retry-after"]) == (429, "7")
         assert [(response["id"], response["error"]["code"]) for response in answer.json] == [(0, -32005), (1, -32005)]
         assert (await endpoint.rpc(("eth_chainId", []))).json["error"]["code"] == -32005
+
+
+async def test_with_credits_each_call_costs_those_of_its_method() -> None:
+    node_api = NodeApiSettings(rate_limit_rpc=RpcUnit.CREDITS, method_credits=(("eth_call", 7),))
+    admission = Admission(units=1_000)
+    async with (
+        serve_node(Node()) as node,
+        serve_chain(node.url, ws=(ws_of(node),), admission=admission, node_api=node_api) as endpoint,
+    ):
+        await endpoint.rpc(("eth_chainId", []), ("eth_getLogs", []), ("eth_call", []))
+        assert admission.units == 1_000 - 1 - 200 - 7
+        await endpoint.send("POST", b"{", content_type="application/json")
+        assert admission.units == 792 - 10
+        async with endpoint.socket() as client:
+            assert admission.units == 782 - 1
+            await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_getLogs", "params": []})
+            await client.receive_json(timeout=10)
+            assert admission.units == 781 - 200
+        admission.units = 199
+        assert (await endpoint.rpc(("eth_getLogs", []))).status == 429
 
 
 async def test_a_key_in_the_query_is_accepted_and_not_forwarded(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ Source of truth: avalanchego `api/server`: access checks, routes and common resp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from starlette.responses import Response
@@ -19,19 +20,21 @@ from warpseal.api.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.node.access import AdminGuard, AllowedHosts
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
-from warpseal.api.node.evm import Admission, EvmEndpoint
+from warpseal.api.node.evm import Admission, CountUnits, EvmEndpoint, sum_credits
 from warpseal.api.node.evm_websocket import EvmWebSocketEndpoint
 from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
+from warpseal.api.node.jsonrpc_geth import count_entries
 from warpseal.api.node.router import PREFIX, Router, not_found_response, text_response
-from warpseal.api.node.settings import NodeApiSettings
+from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.settings import ApiSettings
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
+from warpseal.usage.credits import MethodCredits
 from warpseal.warp.ids import id_text
 
 _ROUTE_HEADER: Final = b"avalanche-api-route"
@@ -60,6 +63,9 @@ class NodeInterfaces:
         self._settings = settings
         self._data = data
         self._node = node
+        self._count_units: CountUnits = count_entries
+        if node.rate_limit_rpc is RpcUnit.CREDITS:
+            self._count_units = partial(sum_credits, MethodCredits(node.method_credits))
         self._hosts = AllowedHosts(node.allowed_hosts)
         self._origins = AllowedOrigins(data.http_allowed_origins)
         within = ErrorMiddleware(self._dispatch)
@@ -90,10 +96,12 @@ class NodeInterfaces:
 
     def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
         """Mount an EVM chain: its `/rpc`, and its `/ws` if its nodes have one."""
-        endpoint = EvmEndpoint(chain.forwarder, admission, self._settings)
+        endpoint = EvmEndpoint(chain.forwarder, admission, self._settings, self._count_units)
         routes: dict[str, ASGIApp] = {"/rpc": endpoint}
         if chain.sockets.is_configured:
-            routes["/ws"] = EvmWebSocketEndpoint(chain.forwarder, chain.sockets, admission, forwarding)
+            routes["/ws"] = EvmWebSocketEndpoint(
+                chain.forwarder, chain.sockets, admission, forwarding, self._count_units
+            )
         self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:

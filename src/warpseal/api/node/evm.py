@@ -5,7 +5,7 @@ Source of truth: geth's `rpc/http.go` as recorded nodes answered; docs/node-inte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 from urllib.parse import parse_qsl
@@ -34,6 +34,8 @@ from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import SUBNET_EVM
 from warpseal.evm_rpc.node import EvmNodeReply
 from warpseal.node.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls, encode_response
+from warpseal.usage.calls import NO_METHOD
+from warpseal.usage.credits import MethodCredits
 
 SOURCE: Final = "x-warpseal-source"
 KEY_HEADER: Final = b"x-service-api-key"
@@ -53,12 +55,23 @@ class Admission(Protocol):
         ...
 
 
-class EvmEndpoint:
-    """Serves one chain. Every call of a batch costs a unit."""
+CountUnits = Callable[[bytes], int]
+"""Returns the units of a request body for the rate limit."""
 
-    def __init__(self, forwarder: EvmForwarder, admission: Admission, settings: ApiSettings) -> None:
+
+class EvmEndpoint:
+    """Serves one chain. Every call of a batch costs a unit, unless `count_units` says otherwise."""
+
+    def __init__(
+        self,
+        forwarder: EvmForwarder,
+        admission: Admission,
+        settings: ApiSettings,
+        count_units: CountUnits = count_entries,
+    ) -> None:
         self._forwarder = forwarder
         self._admission = admission
+        self._count_units = count_units
         self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +88,7 @@ class EvmEndpoint:
             if not 0 < declared_length(scope) <= LARGE_BYTES:
                 await self._admission.check(caller)
             body = await read_body(scope, receive, self._settings)
-            await self._admission.admit(caller, await parse_body(count_entries, body))
+            await self._admission.admit(caller, await parse_body(self._count_units, body))
         except RateLimited as error:
             return rate_limit_response(parse_refused(body), error)
         return await self._handle(scope, await parse_body(parse_request_body, body))
@@ -126,6 +139,12 @@ async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[i
     positions = [position for position, call in enumerate(request.calls) if call.error is None]
     responses = await forwarder.forward_batch([request.calls[position] for position in positions])
     return dict(zip(positions, responses, strict=True))
+
+
+def sum_credits(credits: MethodCredits, body: bytes) -> int:
+    """Return the credits of the calls of a body; a body without calls costs those of an unknown method."""
+    calls = parse_request_body(body).calls
+    return sum(credits.of(call.method) for call in calls) if calls else credits.of(NO_METHOD)
 
 
 def parse_refused(body: bytes) -> RequestBody:

@@ -19,6 +19,7 @@ from warpseal.api.errors import Dialect, error_response
 from warpseal.api.http_protocol import ABORT
 from warpseal.api.node.evm import (
     Admission,
+    CountUnits,
     encode_error_for_all,
     forward_calls,
     parse_refused,
@@ -51,10 +52,16 @@ class EvmWebSocketEndpoint:
     """Serves the WebSocket clients of one chain, an ASGI app."""
 
     def __init__(
-        self, forwarder: EvmForwarder, sockets: EvmSockets, admission: Admission, settings: EvmRpcSettings
+        self,
+        forwarder: EvmForwarder,
+        sockets: EvmSockets,
+        admission: Admission,
+        settings: EvmRpcSettings,
+        count_units: CountUnits = count_entries,
     ) -> None:
         self.forwarder = forwarder
         self.admission = admission
+        self.count_units = count_units
         self.settings = settings
         self.queued_bytes = 0
         self._sockets = sockets
@@ -87,6 +94,7 @@ class _ProxySession:
         self._node = node
         self._forwarder = endpoint.forwarder
         self._admission = endpoint.admission
+        self._count_units = endpoint.count_units
         self._queue = SendQueue(endpoint)
         self._calls = WebSocketCalls(endpoint.settings, self._count)
 
@@ -126,7 +134,7 @@ class _ProxySession:
         try:
             if len(body) > LARGE_BYTES:
                 await self._admission.check(caller)
-            await self._admission.admit(caller, await parse_body(count_entries, body))
+            await self._admission.admit(caller, await parse_body(self._count_units, body))
         except RateLimited as error:
             self._send(encode_error_for_all(parse_refused(body), RpcError(LIMIT_EXCEEDED, str(error))))
             return
