@@ -17,6 +17,9 @@ from tests.indexer.evm_chains import recorded_chain, transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.process import run_command, start_command
+from warpseal.index.evm.database import evm_index_url, reading_evm_index
+from warpseal.index.settings import IndexSettings
+from warpseal.store.locks import has_writer
 from warpseal.warp.ids import id_text
 
 
@@ -54,8 +57,14 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
             return code == 1 and sorted(heights, key=str) == [nodes[0].height, 6]
 
         await until(is_as_expected)
-        first.kill()
-        await first.ended()
+        url = evm_index_url(IndexSettings(), place.parent, made.blockchain_id)
+        engine = reading_evm_index(url, IndexSettings())
+        with engine.connect() as connection:
+            assert has_writer(connection, url.path)
+            first.kill()
+            await first.ended()
+            assert not has_writer(connection, url.path)
+        engine.dispose()
         stopped = found[id_text(made.blockchain_id)]
         assert (stopped["stopped"], stopped["stoppedAt"], stopped["evmChainId"]) == ("wrong_receipt_count", 7, 99_999)
         nodes[0].tip = None

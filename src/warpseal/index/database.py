@@ -21,6 +21,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.runtime.process import os_error_text
 from warpseal.store.engine import create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
+from warpseal.store.locks import lock_while_connected
 from warpseal.store.migrate import Migrations, upgrade_at_start
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
 
@@ -55,10 +56,12 @@ def writing_index(
     migrations: Migrations = MIGRATIONS,
     schema: str = SCHEMA,
     log_of_cache: float = _LOG_OF_CACHE,
+    *,
+    has_lock: bool = False,
 ) -> Engine:
     """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown.
 
-    log_of_cache: the size of SQLite's log, by that of its page cache.
+    log_of_cache: the size of SQLite's log, by that of its page cache. has_lock: whether readers see it by a lock.
     """
     if url.path is not None:
         try:
@@ -66,6 +69,8 @@ def writing_index(
         except OSError as error:
             raise StoreUnusable(url.redacted, os_error_text(error), what="index") from error
     engine = writing_engine(url)
+    if has_lock:
+        lock_while_connected(engine, url.path)
     if url.kind is StoreKind.SQLITE:
         log_bytes = int(settings.cache_bytes * log_of_cache)
         pragmas = (

@@ -18,8 +18,10 @@ from typing import Any, Final, NoReturn
 from zlib import crc32
 
 import psycopg
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
 
-from warpseal.runtime.process import read_pid, write_pid
+from warpseal.runtime.process import os_error_text, read_pid, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.engine import server_parameters
 from warpseal.store.errors import StoreInUse, StoreUnusable
@@ -42,6 +44,16 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.pid <> pg_b
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND l.classid::bigint = %s AND l.objid::bigint = %s
 ORDER BY a.backend_start
+"""
+# Locks of writers; the second number is a hash of the schema that the session uses.
+_WRITER_CLASS: Final = 0x57_41_52_58
+_LOCK_WRITER: Final = "SELECT pg_advisory_lock_shared(%s, hashtext(current_setting('search_path')))"
+_HAS_WRITER: Final = """
+SELECT EXISTS (
+  SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid::bigint = %s
+  AND objid::bigint = hashtext(current_setting('search_path'))::bigint & 4294967295
+)
 """
 LOCK_SUFFIX: Final = ".lock"
 _PID: Final = re.compile(r"\bpid (\d+)\b")
@@ -173,3 +185,49 @@ def find_holder(path: Path) -> int | None:
         except BlockingIOError:
             return read_pid(file.fileno())
     return None
+
+
+def lock_while_connected(engine: Engine, path: Path | None) -> None:
+    """Hold a lock by which other processes see a writer, as long as its engine is connected. Raises StoreUnusable.
+
+    Writers do not exclude each other by it. path: of the database file, which gets a lock file beside it; None: the
+    server holds the lock for the session. It is one of the schema that the session uses.
+    """
+
+    def lock_file(_: object, record: ConnectionPoolEntry) -> None:
+        assert path is not None
+        try:
+            descriptor = os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreUnusable(str(path), os_error_text(error)) from error
+        record.info[LOCK_SUFFIX] = descriptor
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def unlock_file(_: object, record: ConnectionPoolEntry) -> None:
+        if (descriptor := record.info.pop(LOCK_SUFFIX, None)) is not None:
+            os.close(descriptor)
+
+    def lock_session(session: Any, _: object) -> None:
+        session.execute(_LOCK_WRITER, (_WRITER_CLASS,))
+        session.commit()
+
+    if path is None:
+        event.listen(engine.pool, "connect", lock_session)
+    else:
+        event.listen(engine.pool, "connect", lock_file)
+        event.listen(engine.pool, "close", unlock_file)
+
+
+def has_writer(connection: Connection, path: Path | None) -> bool:
+    """Return whether a writer is connected to a database; True also if the file system has no locks."""
+    if path is None:
+        return bool(connection.exec_driver_sql(_HAS_WRITER, (_WRITER_CLASS,)).scalar_one())
+    try:
+        with path.with_name(path.name + LOCK_SUFFIX).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

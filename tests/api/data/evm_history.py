@@ -152,11 +152,13 @@ def status_of(chain: ServedChain, **changes: Any) -> ChainStatus:
 
 
 @contextmanager
-def open_writer(folder: Path, chain: ServedChain = CHAIN, first: int = 0) -> Iterator[EvmIndexWriter]:
+def open_writer(
+    folder: Path, chain: ServedChain = CHAIN, first: int = 0, settings: IndexSettings = SETTINGS
+) -> Iterator[EvmIndexWriter]:
     """Open the index of a chain for writing; it has no block yet if it is new."""
-    url = evm_index_url(SETTINGS, folder, chain.blockchain_id)
-    engine = writing_evm_index(url, SETTINGS, chain.blockchain_id)
-    writer = EvmIndexWriter(engine, SETTINGS, lambda: float(s.NOW))
+    url = evm_index_url(settings, folder, chain.blockchain_id)
+    engine = writing_evm_index(url, settings, chain.blockchain_id)
+    writer = EvmIndexWriter(engine, settings, lambda: float(s.NOW))
     try:
         writer.start(EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first))
         yield writer
@@ -189,14 +191,15 @@ async def indexed_setup(
     indexing: EvmIndexing | None = None,
     nodes: Sequence[EvmReplayNode] | None = None,
     clock: Clock | None = None,
+    settings: IndexSettings = SETTINGS,
     **more: Any,
 ) -> AsyncIterator[DataApiSetup]:
     """Yield an API in front of the index of a chain in a folder. nodes: of the chain, by default one with all of it."""
     clock = clock or Clock()
-    url = evm_index_url(SETTINGS, folder, chain_id)
+    url = evm_index_url(settings, folder, chain_id)
     nodes = (EvmReplayNode(CHAIN),) if nodes is None else nodes
     async with (
-        EvmIndex(url, SETTINGS, clock) as index,
+        EvmIndex(url, settings, clock) as index,
         evm_setup(*nodes, chain_id=chain_id, index_reader=index, index=indexing or EvmIndexing(), **more) as setup,
     ):
         yield replace(setup, clock=clock)

@@ -21,6 +21,7 @@ from warpseal.history.evm import MetadataStatus
 from warpseal.index.evm import requests
 from warpseal.index.evm.records import ContractFacts, FetchReason, TokenDocument
 from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.index.settings import IndexSettings
 from warpseal.node.endpoint import EvmIndexing, MetadataMode
 from warpseal.runtime.process import running
 
@@ -89,6 +90,22 @@ async def test_nothing_is_accepted_while_the_indexer_is_down_and_the_refusal_doe
     assert (down.status, down.body["code"]) == (503, "reindex_unavailable")
     assert int(down.headers["retry-after"]) > 0
     assert up.status == 201
+
+
+@pytest.mark.parametrize("on_server", [False, True])
+async def test_nothing_is_accepted_from_the_moment_in_which_the_indexer_ends(
+    request: pytest.FixtureRequest, tmp_path: Path, on_server: bool
+) -> None:
+    settings = IndexSettings(request.getfixturevalue("postgres_url")) if on_server else h.SETTINGS
+    with h.open_writer(tmp_path, settings=settings) as writer:
+        h.write_history(writer)
+    async with h.indexed_setup(tmp_path, settings=settings) as setup:
+        down = await ask(setup, REINDEX, "POST")
+        with h.open_writer(tmp_path, settings=settings) as writer:
+            up = await ask(setup, REINDEX, "POST")
+        again = await ask(setup, f"{TOKENS}/2:reindex", "POST")
+    assert (down.status, down.body["code"]) == (503, "reindex_unavailable")
+    assert (up.status, again.status) == (201, 503)
 
 
 async def test_an_unknown_token_is_not_found_or_not_yet_while_the_index_is_behind(

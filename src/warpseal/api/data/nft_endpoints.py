@@ -27,7 +27,7 @@ from warpseal.history.text import account_text
 from warpseal.index.evm.records import ReindexOutcome
 
 INDEXER_SILENCE_S: Final = 30.0
-"""The indexer writes its status every 15 seconds; after two of these it counts as down."""
+"""The indexer writes its status every 15 seconds. One that is silent for longer hangs, although its process runs."""
 _ZERO: Final = "0"
 
 
@@ -104,8 +104,10 @@ async def reindex(context: EvmContext) -> Response:
         raise IndexNotEnabled(f"NFT metadata of EVM chain {context.chain.name}", SETTING)
     status = await index.status()
     if status is None or context.now - status.written_at > INDEXER_SILENCE_S:
-        raise ReindexUnavailable("the indexer does not run")
+        raise ReindexUnavailable("the indexer has been silent for too long")
     answer = await index.reindex(contract, token_id)
+    if answer.outcome is ReindexOutcome.NO_INDEXER:
+        raise ReindexUnavailable("the indexer does not run")
     if answer.outcome is ReindexOutcome.UNKNOWN_TOKEN:
         raise _unknown_token(context, contract, token_id)
     if answer.outcome is ReindexOutcome.TOO_EARLY:

@@ -51,7 +51,7 @@ def writing_evm_index(url: StoreUrl, settings: IndexSettings, chain_id: ChainID)
     """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown."""
     # Most changed pages are changed again by the next blocks, so a longer log saves more writes than it costs reads.
     shared = replace(settings, cache_bytes=settings.cache_bytes * 3 // 4)
-    return writing_index(url, shared, MIGRATIONS, schema_name(chain_id), log_of_cache=1.0)
+    return writing_index(url, shared, MIGRATIONS, schema_name(chain_id), log_of_cache=1.0, has_lock=True)
 
 
 def reading_evm_index(url: StoreUrl, settings: IndexSettings) -> Engine:

@@ -151,6 +151,8 @@ class ReindexOutcome(StrEnum):
     UNKNOWN_TOKEN = "unknown token"
     BUSY = "busy"
     """Too many accepted requests wait already."""
+    NO_INDEXER = "no indexer"
+    """No process fills the index now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.schema import REQUESTS
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import redacted_reason, writing_engine
+from warpseal.store.locks import has_writer
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreUrl
@@ -69,8 +70,14 @@ class RequestWriter:
             await self._write(write)
 
     async def reindex(self, tokens: Sequence[int], now: int) -> ReindexAnswer:
-        """Add reindex requests for the tokens with one id, at least one. Raises StoreDown."""
-        return await self._write(lambda connection: _reindex(connection, tokens, now))
+        """Add reindex requests for the tokens with one id, at least one, if an indexer runs. Raises StoreDown."""
+
+        def write(connection: Connection) -> ReindexAnswer:
+            if not has_writer(connection, self._url.path):
+                return ReindexAnswer(ReindexOutcome.NO_INDEXER)
+            return _reindex(connection, tokens, now)
+
+        return await self._write(write)
 
     async def _write(self, change: Callable[[Connection], T]) -> T:
         def run(connection: Connection) -> T:
