@@ -98,6 +98,23 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         assert all(line.startswith(f"WRONG  {id_text(made.blockchain_id)}: block ") for line in wrong)
 
 
+async def test_the_status_shows_the_chains_of_a_postgresql_database_that_are_not_configured(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    with open_writer(postgres_url) as writer:
+        writer.set_interfaces(IS_ERC721)
+        writer.write(History(5).blocks(30))
+    configured = id_text(bytes([7]) * 32)
+    config = tmp_path / "config.json"
+    node = "http://127.0.0.1:1"
+    chains = [{"blockchain-id": configured, "rpc": [node], "index": True}]
+    nodes = {"p-chain-api": node, "info-api": node, "index-l1s-at": node, "evm-chains": chains}
+    config.write_text(json.dumps({**nodes, "index-url": postgres_url, "tracked-subnet-ids": [configured]}))
+    code, shown = await read_status(config)
+    heights = {chain["chain"]: chain.get("height") for chain in shown}
+    assert (code, heights) == (0, {id_text(CHAIN_ID): 29, configured: None})
+
+
 async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path: Path) -> None:
     index_url = f"sqlite:///{tmp_path}/index.db"
     history = History(5)

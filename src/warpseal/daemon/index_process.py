@@ -29,7 +29,7 @@ from typing import Any, Final
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
-from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError
+from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError, StoreDown
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.reads import c_chain_rules
 from warpseal.evm_rpc.served_l1s import ServedL1s, served_chain
@@ -39,7 +39,7 @@ from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint
 from warpseal.index.evm.database import FOLDER as EVM_FOLDER
-from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.database import evm_index_url, find_chains
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.indexer.evm.caller import EvmCaller
@@ -240,7 +240,7 @@ class EvmIndexLocation:
 
 
 def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocation, ...]:
-    """Return the indexes of the configured EVM chains, and of those whose files are there, without a call to a node.
+    """Return the indexes of the configured EVM chains, and of those that are stored, without a call to a node.
 
     Raises StartupError if there are files of several networks.
     """
@@ -254,10 +254,9 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
             return ()
         folder = folders[0].parent
     found = {chain.blockchain_id for chain in config.node.indexed_evm_chains}
-    url = evm_index_url(config.index, folder, P_CHAIN)
-    for path in url.path.parent.glob("*.db") if url.path is not None else ():
-        with suppress(MalformedID):
-            found.add(ChainID(parse_id(path.stem)))
+    # If the server is down, the index of each configured chain says so.
+    with suppress(StoreDown):
+        found |= find_chains(evm_index_url(config.index, folder, P_CHAIN))
     return tuple(
         EvmIndexLocation(chain_id, evm_index_url(config.index, folder, chain_id)) for chain_id in sorted(found)
     )

@@ -5,6 +5,9 @@ Source of truth for the versions: migrations/, run as those of the store are.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,18 +15,22 @@ from typing import Final
 from sqlalchemy import Engine
 
 from warpseal.errors import StartupError
-from warpseal.index.database import writing_index
+from warpseal.index.database import translate_errors, writing_index
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import reading_engine
 from warpseal.store.migrate import Migrations
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
-from warpseal.warp.ids import ChainID, id_text
+from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 FOLDER: Final = "evm"
 # A test holds this to the newest module of versions/.
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002")
 
 _SCHEMA_DIGITS: Final = 16
+_SCHEMA: Final = re.compile(rf"warpseal_evm_[0-9a-f]{{{_SCHEMA_DIGITS}}}")
+_SCHEMAS: Final = (
+    "SELECT n.nspname FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid WHERE c.relname = 'chain'"
+)
 
 
 def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainID) -> StoreUrl:
@@ -47,6 +54,20 @@ def schema_name(chain_id: ChainID) -> str:
     return f"warpseal_evm_{chain_id.hex()[:_SCHEMA_DIGITS]}"
 
 
+def find_chains(url: StoreUrl) -> set[ChainID]:
+    """Return the chains with an index in the folder, or on the server, of any chain's index. Raises StoreDown."""
+    if url.path is not None:
+        return set(_parse_names(path.stem for path in url.path.parent.glob("*.db")))
+    engine = reading_engine(url)
+    try:
+        with translate_errors(engine), engine.connect() as connection:
+            names = [name for name in connection.exec_driver_sql(_SCHEMAS).scalars() if _SCHEMA.fullmatch(name)]
+            queries = (f"SELECT chain_id FROM {name}.chain" for name in names)
+            return {ChainID(bytes(raw)) for query in queries for raw in connection.exec_driver_sql(query).scalars()}
+    finally:
+        engine.dispose()
+
+
 def writing_evm_index(url: StoreUrl, settings: IndexSettings, chain_id: ChainID) -> Engine:
     """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown."""
     # Most changed pages are changed again by the next blocks, so a longer log saves more writes than it costs reads.
@@ -57,3 +78,9 @@ def writing_evm_index(url: StoreUrl, settings: IndexSettings, chain_id: ChainID)
 def reading_evm_index(url: StoreUrl, settings: IndexSettings) -> Engine:
     """Return an engine that reads; the first statement fails if the database does not exist yet."""
     return reading_engine(url, settings.readers)
+
+
+def _parse_names(names: Iterable[str]) -> Iterator[ChainID]:
+    for name in names:
+        with suppress(MalformedID):
+            yield ChainID(parse_id(name))
