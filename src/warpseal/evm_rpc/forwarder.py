@@ -226,15 +226,10 @@ class EvmForwarder:
     ) -> EvmNodeReply:
         """Send a body to a node and note the outcome. classes: those of its calls. Raises EvmNodeError."""
         try:
-            reply = await node.post(body, max(0.001, left_s), is_write=MethodClass.WRITE in classes)
+            reply = await self.pool.post(node, body, left_s, is_write=MethodClass.WRITE in classes)
         except EvmNodeError as error:
-            self.pool.note_error(node, error)
             self._count_all(classes, node, error.kind)
             raise
-        if reply.is_busy:
-            self.pool.note_error(node, EvmNodeError(EvmErrorKind.BUSY))
-        else:  # Any other status is about the request, not about the node.
-            self.pool.note_success(node)
         self._count_all(classes, node, "ok" if reply.is_ok else "refused")
         return reply
 

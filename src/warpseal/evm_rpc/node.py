@@ -97,7 +97,8 @@ async def open_sessions(settings: EvmRpcSettings) -> AsyncIterator[Sessions]:
 
 
 class EvmNode:
-    """One node. position: its place in the list of its chain, by which logs and metrics name it. display: for the log.
+    """One node of a chain, or of a network with several. position: its place in the operator's list, by which logs and
+    metrics name it. display: for the log.
 
     The pool keeps its state. fault: why it is refused for good, or cannot be used now; None if it can. is_verified: it
     returned the identity of the chain. head: the highest block that it is known to have. head_rate: its growth.
@@ -121,7 +122,8 @@ class EvmNode:
         self.fault: str | None = "not asked yet"
         self.cooldown_until = 0.0
         self.checked_at = 0.0
-        self._url = endpoint.url("")
+        self._endpoint = endpoint
+        self._urls = {"": endpoint.url("")}
         self._headers = {**endpoint.http_headers, "Content-Type": JSON, "Accept": JSON}
         self._sessions = sessions
         self._settings = settings
@@ -146,17 +148,20 @@ class EvmNode:
         self.head = height
 
     async def post(
-        self, body: bytes, timeout_s: float, max_bytes: int | None = None, *, is_write: bool = False
+        self, body: bytes, timeout_s: float, max_bytes: int | None = None, *, is_write: bool = False, path: str = ""
     ) -> EvmNodeReply:
         """Send a body and return the response. is_write: it must not be sent twice. Raises EvmNodeError.
 
-        max_bytes: of the response; None: as the settings say.
+        max_bytes: of the response; None: as the settings say. path: below the URL of the node.
         """
         session = self._sessions.single_use if is_write else self._sessions.pooled
+        url = self._urls.get(path)
+        if url is None:
+            url = self._urls[path] = self._endpoint.url(path)
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._settings.connect_timeout_s)
         try:
             async with session.post(
-                self._url, data=body, headers=self._headers, timeout=limits, allow_redirects=False
+                url, data=body, headers=self._headers, timeout=limits, allow_redirects=False
             ) as response:
                 if response.status in _ASKS_TO_WAIT:
                     self._note_retry_after(response.headers.get("Retry-After"))

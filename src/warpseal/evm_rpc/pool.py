@@ -1,17 +1,18 @@
-"""The nodes of one EVM chain: which belong to the chain, which are up, which lag, and so the order to try them in."""
+"""The nodes of one chain: which belong to the chain, which are up, which lag, and so the order to try them in."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from warpseal.evm_rpc.methods import BLOCK_NUMBER
-from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError
+from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.json_values import quantity_or_none
 from warpseal.node.jsonrpc import RpcCall, decode_result, encode_calls
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 CHAIN_ID_CALL: Final = RpcCall("eth_chainId", msgspec.Raw(b"[]"), msgspec.Raw(b"0"))
 GENESIS_CALL: Final = RpcCall("eth_getBlockByNumber", msgspec.Raw(b'["0x0",false]'), msgspec.Raw(b"1"))
 HEAD_CALL: Final = RpcCall(BLOCK_NUMBER, msgspec.Raw(b"[]"), msgspec.Raw(b"2"))
+T = TypeVar("T")
+
 _HASH_CHARACTERS: Final = 66
 _RECHECK_S: Final = 60.0
 
@@ -43,14 +46,26 @@ class HeadProgress:
     eta_s: float | None
 
 
-class EvmPool:
+class ForwardingPool(ABC, Generic[T]):
     """The nodes in configured order. identity: that of the first node that answered; others must match it."""
 
     def __init__(self, nodes: Sequence[EvmNode], settings: EvmRpcSettings) -> None:
-        self.identity: ChainIdentity | None = None
+        self.identity: T | None = None
         self.nodes = tuple(nodes)
         self._settings = settings
         self._checks: SingleFlight[None, None] = SingleFlight()
+
+    @abstractmethod
+    async def read_identity(self, node: EvmNode) -> T | None:
+        """Return the identity that a node reports; None if it reports none. Raises EvmNodeError."""
+
+    @abstractmethod
+    def find_fault(self, identity: T | None) -> str | None:
+        """Return why a node with this identity is refused; None if it belongs here."""
+
+    @abstractmethod
+    async def read_height(self, node: EvmNode) -> int | None:
+        """Return the height of the last block of a node; None if it reports none. Raises EvmNodeError."""
 
     async def candidates(self) -> list[EvmNode]:
         """Return the nodes that may be called, best first: those that are up first, then those with higher heads.
@@ -60,6 +75,21 @@ class EvmPool:
         if not any(node.is_verified and not self._is_cooling_down(node) for node in self.nodes):
             await self._checks.run(None, self.check)
         return sorted((node for node in self.nodes if node.is_verified), key=self._preference)
+
+    async def post(
+        self, node: EvmNode, body: bytes, timeout_s: float, *, is_write: bool = False, path: str = ""
+    ) -> EvmNodeReply:
+        """Send a body to a node, and note whether it can serve requests. Raises EvmNodeError."""
+        try:
+            reply = await node.post(body, max(0.001, timeout_s), is_write=is_write, path=path)
+        except EvmNodeError as error:
+            self.note_error(node, error)
+            raise
+        if reply.is_busy:
+            self.note_error(node, EvmNodeError(EvmErrorKind.BUSY))
+        else:  # Any other status is about the request, not about the node.
+            self.note_success(node)
+        return reply
 
     def note_head(self, node: EvmNode, height: int) -> None:
         """Note that a node has a block at this height."""
@@ -139,8 +169,7 @@ class EvmPool:
 
     async def _verify(self, node: EvmNode) -> None:
         try:
-            chain_id = quantity_or_none(await self._call(node, CHAIN_ID_CALL))
-            identity = parse_identity(chain_id, await self._call(node, GENESIS_CALL))
+            identity = await self.read_identity(node)
         except EvmNodeError as error:
             self.note_error(node, error)
             return
@@ -149,11 +178,11 @@ class EvmPool:
         if node.is_verified and self.compares_heads:
             await self._read_head(node)
 
-    def _compare_identity(self, node: EvmNode, identity: ChainIdentity | None) -> None:
+    def _compare_identity(self, node: EvmNode, identity: T | None) -> None:
         self.identity = self.identity or identity
-        fault = find_identity_fault(identity, self.identity)
+        fault = self.find_fault(identity)
         if fault is not None and fault != node.fault:
-            log.warning("EVM node refused", extra={"node": node.display, "reason": fault})
+            log.warning("node refused", extra={"node": node.display, "reason": fault})
         node.is_wrong_chain = fault is not None
         node.is_verified, node.fault = fault is None, fault
         node.cooldown_until = 0.0
@@ -162,16 +191,16 @@ class EvmPool:
         """Ask a node for its head. The head goes back if the node says so and nothing else changed it meanwhile."""
         before = node.head
         try:
-            height = quantity_or_none(await self._call(node, HEAD_CALL))
+            height = await self.read_height(node)
         except EvmNodeError as error:
             self.note_error(node, error)
             return
         if height is not None:
             node.set_head(height if node.head == before else max(height, node.head or 0), _now())
 
-    async def _call(self, node: EvmNode, call: RpcCall) -> object:
-        """Return the result as JSON values; None if there is none. Raises EvmNodeError."""
-        reply = await node.post(encode_calls([call], is_batch=False), self._settings.connect_timeout_s)
+    async def call(self, node: EvmNode, call: RpcCall, path: str = "") -> object:
+        """Return the result of a call as JSON values; None if there is none. Raises EvmNodeError."""
+        reply = await node.post(encode_calls([call], is_batch=False), self._settings.connect_timeout_s, path=path)
         if not reply.is_ok:
             raise EvmNodeError(EvmErrorKind.BUSY)
         result = decode_result(reply.body)
@@ -186,6 +215,23 @@ class EvmPool:
     def _preference(self, node: EvmNode) -> tuple[bool, int, int]:
         head = node.head or 0 if self.compares_heads else 0
         return self._is_cooling_down(node), -head, node.position
+
+
+class EvmPool(ForwardingPool[ChainIdentity]):
+    """The nodes of an EVM chain."""
+
+    async def read_identity(self, node: EvmNode) -> ChainIdentity | None:
+        """Return chain id and hash of block 0."""
+        chain_id = quantity_or_none(await self.call(node, CHAIN_ID_CALL))
+        return parse_identity(chain_id, await self.call(node, GENESIS_CALL))
+
+    def find_fault(self, identity: ChainIdentity | None) -> str | None:
+        """Return why a node is not of this chain."""
+        return find_identity_fault(identity, self.identity)
+
+    async def read_height(self, node: EvmNode) -> int | None:
+        """Return the number of the last block."""
+        return quantity_or_none(await self.call(node, HEAD_CALL))
 
 
 def parse_identity(chain_id: int | None, genesis_block: object) -> ChainIdentity | None:

@@ -164,7 +164,7 @@ class EvmSockets:
                 stack.pop_all()
                 return NodeSocket(socket, position, head)
             if position not in self.refused:
-                log.warning("EVM node refused", extra={"node": endpoint.display, "reason": fault})
+                log.warning("node refused", extra={"node": endpoint.display, "reason": fault})
             self.refused[position] = fault
             return None
 
