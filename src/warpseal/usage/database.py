@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -67,7 +67,7 @@ class MetricsDatabase:
         """Whether the last use succeeded, or there was none."""
         return self.reason is None
 
-    async def __aenter__(self) -> MetricsDatabase:
+    async def __aenter__(self) -> Self:
         # A failure is logged, and each use tries again.
         with suppress(StoreDown):
             await self.write(lambda _: None)

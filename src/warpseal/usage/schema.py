@@ -47,7 +47,7 @@ MINUTES: Final = Table(
     _bytes("sums"),
     UniqueConstraint("run", "sequence"),
     Index("minutes_unmerged", "minute", sqlite_where=UNMERGED, postgresql_where=UNMERGED),
-    Index("minutes_by_time", "minute"),
+    Index("minutes_by_time", "minute", "size_bytes"),
 )
 # level, dimension: numbers of periods.py and sum_table.py. start: first second of the bucket.
 BUCKETS: Final = Table(
@@ -58,6 +58,7 @@ BUCKETS: Final = Table(
     Column("dimension", SmallInteger, primary_key=True, autoincrement=False),
     Column("size_bytes", Integer, nullable=False),
     _bytes("sums"),
+    Index("buckets_by_time", "level", "start", "size_bytes"),
 )
 # One row. merges: the number of merges, which a merge compares, so that two leaders cannot change a bucket at once.
 ROLLUP: Final = Table("rollup", METADATA, Column("key", _Key, primary_key=True), _number("merges"))

@@ -1,0 +1,145 @@
+"""Writes recorded usage to the metrics database every few seconds, and keeps it in bounded memory while that is down.
+
+Rows are numbered and encoded once, so that a write of unknown outcome can be repeated. While rows wait for such a
+write, newer sums wait behind them, not numbered and added up by minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from warpseal.store.errors import StoreDown
+from warpseal.usage.calls import UsageLabels, UsageTotals
+from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.fold import fold
+from warpseal.usage.minute_rows import MinuteRow, insert_minute_rows
+from warpseal.usage.periods import DAY_S, HOUR_S, MINUTE_S
+from warpseal.usage.settings import UsageSettings
+from warpseal.usage.sum_table import LABELS, SumTable, as_labels
+from warpseal.usage.throttle import Throttle
+
+log = logging.getLogger(__name__)
+
+MinuteSums = Mapping[int, Mapping[UsageLabels, UsageTotals]]
+"""Sums by labels, by Unix minute."""
+
+_RUN_BYTES: Final = 16
+# Memory of a combination besides the counts of its sketch.
+_COMBINATION_BYTES: Final = 700
+# Of the bound, so that not every flush folds.
+_FOLDED_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FlusherStatus:
+    """waiting_bytes: about, of sums that are not written. reason: why the database is down; None while it is up."""
+
+    waiting_bytes: int
+    reason: str | None
+
+
+class UsageFlusher:
+    """Writes what `take` returns, which is called on the event loop."""
+
+    def __init__(self, database: MetricsDatabase, take: Callable[[], MinuteSums], settings: UsageSettings) -> None:
+        self._database = database
+        self._take = take
+        self._settings = settings
+        self._run = os.urandom(_RUN_BYTES)
+        self._sequence = 0
+        # By the first second of the minute, later perhaps of the hour or day.
+        self._waiting: dict[int, dict[UsageLabels, UsageTotals]] = {}
+        self._numbered: tuple[MinuteRow, ...] = ()
+        self._waiting_bytes = 0
+        self._flushing = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Write until cancelled; `stop` writes the rest."""
+        while True:
+            await asyncio.sleep(self._settings.flush_s)
+            with suppress(StoreDown):
+                await self.flush()
+
+    async def stop(self) -> None:
+        """Write the rest, for a bounded time."""
+        try:
+            async with asyncio.timeout(self._settings.stop_timeout_s):
+                await self.flush()
+        except (StoreDown, TimeoutError):
+            log.error("metrics database was down at shutdown, usage is lost", extra={"bytes": self._waiting_bytes})
+
+    async def flush(self) -> None:
+        """Write everything that was recorded. Raises StoreDown; it is kept then."""
+        async with self._flushing:
+            await asyncio.to_thread(self._gather, self._take())
+            while self._numbered:
+                await self._database.write(partial(insert_minute_rows, rows=self._numbered))
+                self._numbered = ()
+                await asyncio.to_thread(self._number)
+
+    def status(self) -> FlusherStatus:
+        """Return the state of the writing."""
+        return FlusherStatus(self._waiting_bytes, self._database.reason)
+
+    def _gather(self, taken: MinuteSums) -> None:
+        """Add sums to those that wait, and number them unless others are numbered already."""
+        throttle = Throttle()
+        for minute, sums in taken.items():
+            _add(self._waiting.setdefault(minute * MINUTE_S, {}), sums, throttle)
+        if not self._numbered:
+            self._number()
+        elif self._measure() > self._settings.max_waiting_bytes:
+            self._fold()
+
+    def _number(self) -> None:
+        throttle, rows = Throttle(), []
+        for minute, sums in sorted(self._waiting.items()):
+            table = SumTable.of({as_labels(labels): totals for labels, totals in sums.items()}, len(LABELS), throttle)
+            rows.append(MinuteRow(self._run, self._sequence, minute, len(table), table.encode()))
+            self._sequence += 1
+        self._numbered, self._waiting = tuple(rows), {}
+        self._measure()
+
+    def _measure(self) -> int:
+        """Return about how many bytes wait."""
+        self._waiting_bytes = sum(len(row.sums) for row in self._numbered) + sum(map(_size, self._waiting.values()))
+        return self._waiting_bytes
+
+    def _fold(self) -> None:
+        """Make the sums small enough: minutes become hours, which loses nothing, then labels fold, then days."""
+        bound = self._settings.max_waiting_bytes * _FOLDED_SHARE
+        for period_s in (HOUR_S, DAY_S):
+            self._regroup(period_s)
+            size, count = self._measure(), sum(map(len, self._waiting.values()))
+            if size > bound and count:
+                kept = int(bound / size * count / len(self._waiting))
+                self._waiting = {start: fold(sums, kept) for start, sums in self._waiting.items()}
+            if self._measure() <= self._settings.max_waiting_bytes:
+                return
+
+    def _regroup(self, period_s: int) -> None:
+        throttle, regrouped = Throttle(), dict[int, dict[UsageLabels, UsageTotals]]()
+        for start, sums in self._waiting.items():
+            _add(regrouped.setdefault(start - start % period_s, {}), sums, throttle)
+        self._waiting = regrouped
+
+
+def _add(sums: dict[UsageLabels, UsageTotals], added: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> None:
+    for labels, totals in added.items():
+        if labels in sums:
+            sums[labels].add(totals)
+        else:
+            sums[labels] = totals
+        throttle.step()
+
+
+def _size(sums: Mapping[UsageLabels, UsageTotals]) -> int:
+    return sum(_COMBINATION_BYTES + sys.getsizeof(totals.times) for totals in sums.values())

@@ -1,0 +1,242 @@
+"""Tables of sums by labels, in columns: how minute rows and buckets are stored, added to and read.
+
+A table is MessagePack, compressed by Zstandard. A label is a number into the list of its column's values; counters are
+64-bit little-endian numbers; times are a MessagePack map of counts by bucket of the sketch for each row, so that a row
+is decoded only if it is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+import zstandard
+
+from warpseal.usage.calls import UsageLabels, UsageTotals
+from warpseal.usage.throttle import Throttle
+
+Labels = tuple[str, ...]
+"""Labels of a row; a status is decimal text."""
+
+
+class Dimension(IntEnum):
+    """The labels by which the sums of a bucket are stored: all of them, none, or one. The numbers are stored."""
+
+    ALL = 0
+    NONE = 1
+    PATH = 2
+    METHOD = 3
+    STATUS = 4
+    API_KEY = 5
+    COUNTRY = 6
+    USER_AGENT = 7
+
+
+LABELS: Final = (
+    Dimension.PATH,
+    Dimension.METHOD,
+    Dimension.STATUS,
+    Dimension.API_KEY,
+    Dimension.COUNTRY,
+    Dimension.USER_AGENT,
+)
+"""The dimensions of single labels, in the order of UsageLabels."""
+
+Sums = dict[Labels, UsageTotals]
+
+_LEVEL: Final = 3
+_MAX_BYTES: Final = 1024**3
+_COUNTERS: Final = 5
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_times: Final = msgspec.msgpack.Decoder(dict[int, int]).decode
+_NO_TIMES: Final = _encode({})
+
+
+class _Stored(msgspec.Struct, array_like=True, gc=False):
+    """A table as it is stored."""
+
+    values: list[list[str]]
+    indices: list[bytes]
+    counters: list[bytes]
+    times: list[bytes]
+
+
+_decode_stored: Final = msgspec.msgpack.Decoder(_Stored).decode
+
+
+class SumTable:
+    """Sums by labels. columns: of each label the values, and the number of its value by row. times: encoded."""
+
+    __slots__ = ("_positions", "columns", "counters", "times")
+
+    def __init__(self, width: int) -> None:
+        self.columns: list[tuple[list[str], array[int]]] = [([], array("I")) for _ in range(width)]
+        # Requests, invalid and failed ones, credits, wasted credits.
+        self.counters: tuple[array[int], ...] = tuple(array("Q") for _ in range(_COUNTERS))
+        self.times: list[bytes] = []
+        self._positions: dict[Labels, int] | None = None
+
+    @classmethod
+    def of(cls, sums: Mapping[Labels, UsageTotals], width: int, throttle: Throttle) -> SumTable:
+        """Return a table of these sums. width: the number of labels."""
+        table = cls(width)
+        table.add(sums, throttle)
+        return table
+
+    @classmethod
+    def decode(cls, raw: bytes) -> SumTable:
+        """Return a stored table."""
+        # A decompressor must not be shared by threads.
+        unpacked = zstandard.ZstdDecompressor().decompress(raw, max_output_size=_MAX_BYTES)
+        stored = _decode_stored(unpacked)
+        table = cls(0)
+        indices = [_array("I", column) for column in stored.indices]
+        table.columns = list(zip(stored.values, indices, strict=True))
+        table.counters = tuple(_array("Q", column) for column in stored.counters)
+        table.times = stored.times
+        return table
+
+    def encode(self) -> bytes:
+        """Return the table as it is stored."""
+        values, indices = [column[0] for column in self.columns], [_bytes(column[1]) for column in self.columns]
+        stored = _Stored(values, indices, list(map(_bytes, self.counters)), self.times)
+        return zstandard.ZstdCompressor(level=_LEVEL).compress(_encode(stored))
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def add(self, sums: Mapping[Labels, UsageTotals], throttle: Throttle) -> None:
+        """Add sums to the rows with the same labels."""
+        positions = self._find_positions()
+        numbers = [{value: number for number, value in enumerate(values)} for values, _ in self.columns]
+        requests, invalid, failed, credits, wasted = self.counters
+        for labels, totals in sums.items():
+            position = positions.get(labels)
+            if position is None:
+                positions[labels] = len(self.times)
+                for label, known, (values, column) in zip(labels, numbers, self.columns, strict=True):
+                    if label not in known:
+                        known[label] = len(values)
+                        values.append(label)
+                    column.append(known[label])
+                requests.append(totals.requests)
+                invalid.append(totals.invalid)
+                failed.append(totals.failed)
+                credits.append(totals.credits)
+                wasted.append(totals.credits_wasted)
+                self.times.append(_encode(totals.times))
+            else:
+                requests[position] += totals.requests
+                invalid[position] += totals.invalid
+                failed[position] += totals.failed
+                credits[position] += totals.credits
+                wasted[position] += totals.credits_wasted
+                if totals.times:
+                    times = _decode_times(self.times[position])
+                    add_times(times, totals.times)
+                    self.times[position] = _encode(times)
+            throttle.step()
+
+    def totals(self, position: int) -> UsageTotals:
+        """Return the sums of a row."""
+        times: Counter[int] = Counter()
+        # Counter.update would look at each bucket.
+        dict.update(times, _decode_times(self.times[position]))
+        requests, invalid, failed, credits, wasted = (column[position] for column in self.counters)
+        return UsageTotals(requests, invalid, failed, credits, wasted, times)
+
+    def add_to(self, totals: UsageTotals, position: int) -> None:
+        """Add the sums of a row to others."""
+        requests, invalid, failed, credits, wasted = self.counters
+        totals.requests += requests[position]
+        totals.invalid += invalid[position]
+        totals.failed += failed[position]
+        totals.credits += credits[position]
+        totals.credits_wasted += wasted[position]
+        if self.times[position] != _NO_TIMES:
+            add_times(totals.times, _decode_times(self.times[position]))
+
+    def labels(self) -> Iterator[Labels]:
+        """Yield the labels of all rows."""
+        if not self.columns:
+            return iter([()] * len(self))
+        return zip(*([values[number] for number in column] for values, column in self.columns), strict=True)
+
+    def sums(self, throttle: Throttle) -> Sums:
+        """Return all rows by their labels."""
+        found: Sums = {}
+        for position, labels in enumerate(self.labels()):
+            found[labels] = self.totals(position)
+            throttle.step()
+        return found
+
+    def _find_positions(self) -> dict[Labels, int]:
+        if self._positions is None:
+            self._positions = {labels: position for position, labels in enumerate(self.labels())}
+        return self._positions
+
+
+def add_times(times: dict[int, int], added: Mapping[int, int]) -> None:
+    """Add counts by bucket of the sketch."""
+    get = times.get
+    for bucket, count in added.items():
+        times[bucket] = get(bucket, 0) + count
+
+
+def as_labels(labels: UsageLabels) -> Labels:
+    """Return the labels of a call as those of a row."""
+    path, method, status, api_key, country, user_agent = labels
+    return path, method, str(status), api_key, country, user_agent
+
+
+def of_labels(labels: Labels) -> UsageLabels:
+    """Return the labels of a row as those of a call."""
+    path, method, status, api_key, country, user_agent = labels
+    return UsageLabels(path, method, int(status), api_key, country, user_agent)
+
+
+def marginal_sums(sums: Iterable[tuple[Labels, UsageTotals]], throttle: Throttle) -> dict[Dimension, Sums]:
+    """Return the sums of all rows, and those by each label."""
+    total = UsageTotals()
+    by_label: tuple[dict[str, UsageTotals], ...] = tuple({} for _ in LABELS)
+    for labels, totals in sums:
+        _add_totals(total, totals)
+        for label, marginal in zip(labels, by_label, strict=True):
+            found = marginal.get(label)
+            if found is None:
+                found = marginal[label] = UsageTotals()
+            _add_totals(found, totals)
+        throttle.step()
+    marginals: dict[Dimension, Sums] = {Dimension.NONE: {(): total} if total.requests else {}}
+    for dimension, marginal in zip(LABELS, by_label, strict=True):
+        marginals[dimension] = {(label,): totals for label, totals in marginal.items()}
+    return marginals
+
+
+def _add_totals(totals: UsageTotals, added: UsageTotals) -> None:
+    totals.requests += added.requests
+    totals.invalid += added.invalid
+    totals.failed += added.failed
+    totals.credits += added.credits
+    totals.credits_wasted += added.credits_wasted
+    add_times(totals.times, added.times)
+
+
+def _array(code: str, raw: bytes) -> array[int]:
+    found: array[Any] = array(code)
+    found.frombytes(raw)
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
+
+
+def _bytes(column: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()

@@ -1,0 +1,23 @@
+"""Throttles a thread that computes beside the event loop."""
+
+from __future__ import annotations
+
+import time
+
+
+class Throttle:
+    """Pauses a thread for `pause_s` after each `work_s`, so that the event loop gets the interpreter at once.
+
+    Without a pause the loop would wait for the interpreter's switch interval, 5 ms, before each of its steps.
+    """
+
+    def __init__(self, work_s: float = 0.0005, pause_s: float = 0.0005) -> None:
+        self._work_s = work_s
+        self._pause_s = pause_s
+        self._began = time.perf_counter()
+
+    def step(self) -> None:
+        """Pause if it is time to; call it after each small step."""
+        if time.perf_counter() - self._began >= self._work_s:
+            time.sleep(self._pause_s)
+            self._began = time.perf_counter()
