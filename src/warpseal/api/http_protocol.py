@@ -34,6 +34,9 @@ IS_COMPLETE: Final = "is_complete"
 ABORT: Final = "abort"
 """Key of the ASGI scope's state: ends the connection at once, whatever was not written yet."""
 
+IS_CLOSING: Final = "is_closing"
+"""Key of the ASGI scope's state: returns whether the connection is closed, or about to be."""
+
 MAX_PIPELINED: Final = 16
 # A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
 MAX_MESSAGE_BODIES: Final = 8
@@ -80,7 +83,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, ABORT: transport.abort}
+        self.app_state = {**self.app_state, ABORT: transport.abort, IS_CLOSING: transport.is_closing}
         # Header and body leave in two writes; without this the second may wait for the client's delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._set_idle() or len(self.connections) > self._settings.max_connections:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 
-from warpseal.api.http_protocol import ABORT, LINGER_S
+from warpseal.api.http_protocol import ABORT, IS_CLOSING, LINGER_S
 
 _DRAIN_S: Final = 2.0
 # A frame may have two bytes and takes as long to parse as one of thousands.
@@ -27,7 +27,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
-        self.app_state = {**self.app_state, ABORT: self.transport.abort}
+        self.app_state = {**self.app_state, ABORT: self.transport.abort, IS_CLOSING: self.transport.is_closing}
         self._unparsed = bytearray()
         self._parsing: asyncio.Handle | None = None
 

@@ -63,6 +63,11 @@ class Config:
     plugins: PluginSettings
     profiles: ProfileSettings
 
+    @property
+    def records_usage(self) -> bool:
+        """Whether the usage of forwarded routes is recorded."""
+        return self.usage.enabled
+
 
 @dataclass(frozen=True, slots=True)
 class Key:

@@ -46,6 +46,7 @@ from warpseal.ops.plugins.registry import PluginRegistry
 from warpseal.ops.profiles.ipc import ClusterProfiler
 from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class NodeApi:
     """Answers from the start; the checks that need the network are registered by `open`.
 
     readiness: connected weight of each tracked subnet; empty while the daemon starts. node_monitor: the state of the
-    upstream nodes, once they are watched.
+    upstream nodes, once they are watched. usage: of forwarded routes; None if it is not recorded.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class NodeApi:
         self.node_monitor: NodeMonitor | None = None
         self.aliases = ChainAliases()
         self.health = HealthRegistry(config.health)
-        self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics)
+        self.usage = UsageRecorder() if config.records_usage else None
+        self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
         pinned = tuple(dict.fromkeys((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids)))
         self.bootstrapped = BootstrapCheck(pinned, readiness, lambda: self._followings)
         self.health.register(
@@ -180,6 +182,7 @@ class NodeApi:
         self.aliases.add_primary_chains(chains.x, chains.c)
         self._route(chains.x, PrimaryChain.X)
         self._route(chains.c, PrimaryChain.C)
+        self.interfaces.set_primary_alias(chains.c, PRIMARY_NAMES[PrimaryChain.C][0])
         self.add_evm_chain_id(
             chains.c, await retrier.call(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id
         )

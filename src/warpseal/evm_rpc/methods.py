@@ -83,6 +83,19 @@ _CLASSES: Final = (
 )
 
 
+_WRITE: Final = frozenset(
+    {
+        "debug_accountRange", "debug_getAccessibleState", "debug_getBadBlocks", "debug_getRawBlock",
+        "debug_getRawHeader", "debug_getRawReceipts", "debug_getRawTransaction", "debug_storageRangeAt",
+        "debug_traceBlock", "debug_traceBlockByHash", "debug_traceBlockByNumber", "debug_traceCall",
+        "debug_traceTransaction", "eth_fillTransaction", "eth_resend", "eth_sendRawTransaction",
+        "eth_sendTransaction", "eth_sign", "eth_signTransaction", "eth_signTypedData_v4",
+    }
+)  # fmt: skip
+KNOWN_METHODS: Final = frozenset(_CLASSES) | _WRITE
+"""Methods that usage has by their names."""
+
+
 def class_of(method: str) -> MethodClass:
     """Return how a method is forwarded."""
     return _CLASSES.get(method, MethodClass.WRITE)

@@ -6,6 +6,7 @@ Source of truth: avalanchego `api/server`: access checks, routes and common resp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
@@ -26,17 +27,22 @@ from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.jsonrpc_geth import count_entries
+from warpseal.api.node.metering import RouteMeter
 from warpseal.api.node.router import PREFIX, Router, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.settings import ApiSettings
 from warpseal.evm_rpc.build import ForwardedChain
+from warpseal.evm_rpc.methods import KNOWN_METHODS
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.usage.credits import MethodCredits
-from warpseal.warp.ids import id_text
+from warpseal.usage.recorder import UsageRecorder
+from warpseal.warp.ids import ChainID, id_text
 
+_RPC: Final = "/rpc"
+_WS: Final = "/ws"
 _ROUTE_HEADER: Final = b"avalanche-api-route"
 _NODE_ID: Final = b"node-id"
 _HOST: Final = b"host"
@@ -55,17 +61,31 @@ def switch_paths(ext: ASGIApp, others: ASGIApp) -> ASGIApp:
 
 
 class NodeInterfaces:
-    """The ASGI app of the node API. Web pages may read every endpoint except administration."""
+    """The ASGI app of the node API. Web pages may read every endpoint except administration.
 
-    def __init__(self, settings: ApiSettings, data: DataApiSettings, node: NodeApiSettings, metrics: Metrics) -> None:
+    usage: records the calls of forwarded routes; None: nothing does.
+    """
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        data: DataApiSettings,
+        node: NodeApiSettings,
+        metrics: Metrics,
+        usage: UsageRecorder | None = None,
+    ) -> None:
         self.router = Router()
         self.node_id = ""
+        self._usage = usage
+        self._credits = MethodCredits(node.method_credits)
+        self._aliases: dict[ChainID, str] = {}
+        self._evm_meters: dict[ChainID, dict[str, RouteMeter]] = {}
         self._settings = settings
         self._data = data
         self._node = node
         self._count_units: CountUnits = count_entries
         if node.rate_limit_rpc is RpcUnit.CREDITS:
-            self._count_units = partial(sum_credits, MethodCredits(node.method_credits))
+            self._count_units = partial(sum_credits, self._credits)
         self._hosts = AllowedHosts(node.allowed_hosts)
         self._origins = AllowedOrigins(data.http_allowed_origins)
         within = ErrorMiddleware(self._dispatch)
@@ -96,13 +116,30 @@ class NodeInterfaces:
 
     def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
         """Mount an EVM chain: its `/rpc`, and its `/ws` if its nodes have one."""
-        endpoint = EvmEndpoint(chain.forwarder, admission, self._settings, self._count_units)
-        routes: dict[str, ASGIApp] = {"/rpc": endpoint}
-        if chain.sockets.is_configured:
-            routes["/ws"] = EvmWebSocketEndpoint(
-                chain.forwarder, chain.sockets, admission, forwarding, self._count_units
-            )
+        forwarder, sockets, count_units = chain.forwarder, chain.sockets, self._count_units
+        meter = self._evm_meter(chain.chain_id, _RPC)
+        routes: dict[str, ASGIApp] = {_RPC: EvmEndpoint(forwarder, admission, self._settings, count_units, meter)}
+        if sockets.is_configured:
+            meter = self._evm_meter(chain.chain_id, _WS)
+            routes[_WS] = EvmWebSocketEndpoint(forwarder, sockets, admission, forwarding, count_units, meter)
         self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
+
+    def meter(self, path: str, known_methods: AbstractSet[str]) -> RouteMeter | None:
+        """Return the meter of a forwarded route; None if usage is not recorded. path: its label."""
+        return None if self._usage is None else RouteMeter(path, known_methods, self._usage, self._credits)
+
+    def set_primary_alias(self, chain_id: ChainID, alias: str) -> None:
+        """Set the name of a chain in the labels of usage, in place of its id."""
+        self._aliases[chain_id] = alias
+        for route, meter in self._evm_meters.get(chain_id, {}).items():
+            meter.path = PREFIX + CHAINS + alias + route
+
+    def _evm_meter(self, chain_id: ChainID, route: str) -> RouteMeter | None:
+        name = self._aliases.get(chain_id, id_text(chain_id))
+        meter = self.meter(PREFIX + CHAINS + name + route, KNOWN_METHODS)
+        if meter is not None:
+            self._evm_meters.setdefault(chain_id, {})[route] = meter
+        return meter
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

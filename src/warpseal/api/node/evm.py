@@ -26,10 +26,11 @@ from warpseal.api.node.jsonrpc_geth import (
     encode_responses,
     parse_request_body,
 )
+from warpseal.api.node.metering import MeteredRequest, RouteMeter
 from warpseal.api.node.router import text_response
 from warpseal.api.request_body import LARGE_BYTES, declared_length, parse_body, read_body
 from warpseal.api.settings import ApiSettings
-from warpseal.errors import RateLimited
+from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import SUBNET_EVM
 from warpseal.evm_rpc.node import EvmNodeReply
@@ -68,19 +69,22 @@ class EvmEndpoint:
         admission: Admission,
         settings: ApiSettings,
         count_units: CountUnits = count_entries,
+        meter: RouteMeter | None = None,
     ) -> None:
         self._forwarder = forwarder
         self._admission = admission
         self._count_units = count_units
         self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
+        self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = http_refusal(scope)
-        if response is None:
-            response = await self._admit(scope, receive)
-        await response(scope, receive, send)
+        with MeteredRequest(self._meter, scope) as metered:
+            response = http_refusal(scope)
+            if response is None:
+                response = await self._admit(scope, receive, metered)
+        await metered.respond(response, receive, send)
 
-    async def _admit(self, scope: Scope, receive: Receive) -> Response:
+    async def _admit(self, scope: Scope, receive: Receive, metered: MeteredRequest) -> Response:
         """Read a body, count its entries and parse it. Key and limits are checked in between, a large body's before."""
         caller = Request(scope_for_admission(scope))
         body = b""
@@ -88,40 +92,48 @@ class EvmEndpoint:
             if not 0 < declared_length(scope) <= LARGE_BYTES:
                 await self._admission.check(caller)
             body = await read_body(scope, receive, self._settings)
+            metered.body_read()
             await self._admission.admit(caller, await parse_body(self._count_units, body))
-        except RateLimited as error:
-            return rate_limit_response(parse_refused(body), error)
-        return await self._handle(scope, await parse_body(parse_request_body, body))
+        except WarpsealError as error:
+            refused = parse_refused(body)
+            metered.calls = refused.calls
+            metered.entries = await parse_body(count_entries, body)
+            if isinstance(error, RateLimited):
+                return rate_limit_response(refused, error)
+            raise
+        return await self._handle(scope, await parse_body(parse_request_body, body), metered)
 
-    async def _handle(self, scope: Scope, request: RequestBody) -> Response:
+    async def _handle(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
         if request.rejection is not None:
             return _json_response(request.rejection)
-        calls = request.calls
+        metered.is_batch = request.is_batch
+        calls = metered.calls = request.calls
         if len(calls) == 1:
             log_fields(scope)["method_called"] = calls[0].method[:64]
         else:
             log_fields(scope)["calls"] = len(calls)
         if len(calls) == 1 and not request.is_batch and calls[0].error is None:
-            return await self._handle_single(scope, request)
-        return await self._handle_batch(scope, request)
+            return await self._handle_single(scope, request, metered)
+        return await self._handle_batch(scope, request, metered)
 
-    async def _handle_single(self, scope: Scope, request: RequestBody) -> Response:
+    async def _handle_single(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
         (call,) = request.calls
         reply = await self._forwarder.forward_call(call, encode_calls([call], is_batch=False))
         if isinstance(reply, EvmNodeReply):
             return _unchanged_response(reply)
-        _set_source_header(scope, request, {0: reply})
-        return _json_response(encode_responses(request, {0: reply}))
-
-    async def _handle_batch(self, scope: Scope, request: RequestBody) -> Response:
-        unchanged = await self._forward_unchanged(request)
-        if unchanged is not None:
-            return unchanged
-        responses = await forward_calls(self._forwarder, request)
+        responses = metered.responses = {0: reply}
         _set_source_header(scope, request, responses)
         return _json_response(encode_responses(request, responses))
 
-    async def _forward_unchanged(self, request: RequestBody) -> Response | None:
+    async def _handle_batch(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
+        unchanged = await self._forward_unchanged(request, metered)
+        if unchanged is not None:
+            return unchanged
+        responses = metered.responses = await forward_calls(self._forwarder, request)
+        _set_source_header(scope, request, responses)
+        return _json_response(encode_responses(request, responses))
+
+    async def _forward_unchanged(self, request: RequestBody, metered: MeteredRequest) -> Response | None:
         """Return a node's unchanged response to a batch; None if its calls have to be forwarded one by one."""
         calls = request.calls
         if not calls or any(call.error is not None or call.id is None for call in calls):
@@ -130,7 +142,8 @@ class EvmEndpoint:
         body = encode_calls(calls, is_batch=True)
         reply = await self._forwarder.forward_read_batch(methods, body, len(calls))
         if isinstance(reply, RpcResponse):
-            return _json_response(encode_responses(request, dict.fromkeys(range(len(calls)), reply)))
+            responses = metered.responses = dict.fromkeys(range(len(calls)), reply)
+            return _json_response(encode_responses(request, responses))
         return None if reply is None or len(reply.body) > MAX_RESULT_BYTES else _unchanged_response(reply)
 
 

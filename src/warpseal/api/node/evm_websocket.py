@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from time import perf_counter
 from typing import Final
 
 from starlette.requests import Request
@@ -27,6 +28,7 @@ from warpseal.api.node.evm import (
     scope_for_admission,
 )
 from warpseal.api.node.jsonrpc_geth import RequestBody, count_entries, encode_responses, parse_request_body
+from warpseal.api.node.metering import WEBSOCKET, MeteredRequest, RouteMeter, SocketMeter
 from warpseal.api.node.router import text_response
 from warpseal.api.node.websocket_calls import SUBSCRIBE, WebSocketCalls
 from warpseal.api.request_body import LARGE_BYTES, parse_body
@@ -35,7 +37,7 @@ from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import MethodClass
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.sockets import EvmSockets, NodeSocket, TooManyWebSockets, WebSocketUnavailable
-from warpseal.node.jsonrpc import LIMIT_EXCEEDED, RpcError, encode_calls
+from warpseal.node.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls
 
 log = logging.getLogger("warpseal.api")
 
@@ -46,6 +48,8 @@ TOO_SLOW: Final = 1008
 # How long a client may read queued messages after its connection to the node has ended.
 _DRAIN_S: Final = 2.0
 _MAX_REASON_CHARACTERS: Final = 100
+# The code with which uvicorn ends connections when it stops.
+_SERVER_STOPS: Final = 1012
 
 
 class EvmWebSocketEndpoint:
@@ -58,32 +62,38 @@ class EvmWebSocketEndpoint:
         admission: Admission,
         settings: EvmRpcSettings,
         count_units: CountUnits = count_entries,
+        meter: RouteMeter | None = None,
     ) -> None:
         self.forwarder = forwarder
         self.admission = admission
         self.count_units = count_units
         self.settings = settings
+        self.meter = meter
         self.queued_bytes = 0
         self._sockets = sockets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
-            await text_response(400, "Bad Request")(scope, receive, send)
+            await MeteredRequest(self.meter, scope).respond(text_response(400, "Bad Request"), receive, send)
             return
         client = WebSocket(scope, receive, send)
         try:
             await self.admission.admit(Request(scope_for_admission(scope)), 1)
         except WarpsealError as error:
-            await client.send_denial_response(_denial(error))
+            denial = _denial(error)
+            SocketMeter(self.meter, scope).record_refused_handshake(denial.status_code)
+            await client.send_denial_response(denial)
             return
         await client.accept()
         try:
             async with self._sockets.connect() as node:
                 await _ProxySession(client, node, self).run()
-        except WebSocketUnavailable:
-            await _close(client, TRY_LATER, "no node can be reached now")
-        except TooManyWebSockets:
-            await _close(client, TRY_LATER, "too many clients are connected")
+        except (WebSocketUnavailable, TooManyWebSockets) as error:
+            SocketMeter(self.meter, scope).record_refused_handshake(WEBSOCKET)
+            is_full = isinstance(error, TooManyWebSockets)
+            await _close(
+                client, TRY_LATER, "too many clients are connected" if is_full else "no node can be reached now"
+            )
 
 
 class _ProxySession:
@@ -96,7 +106,9 @@ class _ProxySession:
         self._admission = endpoint.admission
         self._count_units = endpoint.count_units
         self._queue = SendQueue(endpoint)
-        self._calls = WebSocketCalls(endpoint.settings, self._count)
+        self._meter = SocketMeter(endpoint.meter, client.scope)
+        self._calls = WebSocketCalls(endpoint.settings, self._count, self._meter.record_reply)
+        self._has_client_left = False
 
     async def run(self) -> None:
         """Pass messages on in both directions. The first of the three tasks that ends, ends all."""
@@ -108,7 +120,7 @@ class _ProxySession:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._queue.clear()
-            self._calls.end()
+            self._meter.record_lost(self._calls.end(), has_client_left=self._has_client_left)
         for task in done:
             task.result()
         code, reason = self._queue.ended or (1000, "")
@@ -121,8 +133,10 @@ class _ProxySession:
             try:
                 message = await self._client.receive()
             except (WebSocketDisconnect, RuntimeError):
+                self._has_client_left = True
                 return
             if message["type"] != "websocket.receive":
+                self._has_client_left = message.get("code") != _SERVER_STOPS
                 return
             given = message.get("text")
             await self._handle(given.encode() if given is not None else message.get("bytes") or b"")
@@ -130,39 +144,57 @@ class _ProxySession:
         await asyncio.sleep(_DRAIN_S)
 
     async def _handle(self, body: bytes) -> None:
+        read_at = perf_counter()
         caller = Request(scope_for_admission(self._client.scope))
         try:
             if len(body) > LARGE_BYTES:
                 await self._admission.check(caller)
             await self._admission.admit(caller, await parse_body(self._count_units, body))
-        except RateLimited as error:
-            self._send(encode_error_for_all(parse_refused(body), RpcError(LIMIT_EXCEEDED, str(error))))
-            return
-        except WarpsealError as error:  # For example a key that was revoked.
-            self._queue.end(REFUSED, str(error)[:_MAX_REASON_CHARACTERS])
+        except WarpsealError as error:
+            refused = parse_refused(body)
+            self._meter.record_refused(refused.calls, await parse_body(count_entries, body), read_at)
+            if isinstance(error, RateLimited):
+                self._send(encode_error_for_all(refused, RpcError(LIMIT_EXCEEDED, str(error))))
+            else:  # For example a key that was revoked.
+                self._queue.end(REFUSED, str(error)[:_MAX_REASON_CHARACTERS])
             return
         request = await parse_body(parse_request_body, body)
-        if request.rejection is not None:
-            self._send(request.rejection)
+        if not request.calls:
+            self._meter.record_unreadable(read_at)
+            self._send(request.rejection or b"")
             return
-        await self._forward(request)
+        await self._forward(request, read_at)
 
-    async def _forward(self, request: RequestBody) -> None:
+    async def _forward(self, request: RequestBody, read_at: float) -> None:
         """Send calls to the client's own node; if one must not go there, forward the whole batch as HTTP calls."""
         if any(
             call.error is not None or not self._forwarder.is_plain(call.method, call.params) for call in request.calls
         ):
-            self._send(encode_responses(request, await forward_calls(self._forwarder, request)))
+            await self._forward_by_http(request, read_at)
             return
         refusal = self._calls.refusal(request.calls)
         if refusal is not None:
-            self._send(encode_error_for_all(request, RpcError(LIMIT_EXCEEDED, refusal)))
+            error = RpcError(LIMIT_EXCEEDED, refusal)
+            self._meter.record_responses(
+                request.calls, dict.fromkeys(range(len(request.calls)), RpcResponse(error=error)), read_at
+            )
+            self._send(encode_error_for_all(request, error))
             return
         # A client never learns the id of a subscription that it asks for in a notification, and so cannot end it.
         sent = [call for call in request.calls if call.id is not None or not call.method.endswith(SUBSCRIBE)]
+        self._meter.record_notifications(request.calls)
         if sent:
-            self._calls.note_sent(sent)
+            self._calls.note_sent(sent, read_at)
             await self._node.send(encode_calls(sent, is_batch=request.is_batch).decode())
+
+    async def _forward_by_http(self, request: RequestBody, read_at: float) -> None:
+        try:
+            responses = await forward_calls(self._forwarder, request)
+        except asyncio.CancelledError:
+            self._meter.record_lost([call.method for call in request.calls], has_client_left=self._has_client_left)
+            raise
+        self._meter.record_responses(request.calls, responses, read_at)
+        self._send(encode_responses(request, responses))
 
     def _send(self, body: bytes) -> None:
         if body:

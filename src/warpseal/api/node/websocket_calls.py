@@ -21,15 +21,19 @@ _UNSUBSCRIBE: Final = "_unsubscribe"
 _EVENT: Final = '"eth_subscription"'
 _EVENT_START: Final = 64
 _TRUE: Final = b"true"
+_NO_ERROR: Final = b"null"
 
 Count = Callable[[MethodClass, str], None]
 """Counts one call and its outcome."""
+
+OnCallEnd = Callable[[str, float, msgspec.Raw], None]
+"""Takes the method of an answered call, the time at which it was sent, and its error, null without one."""
 
 
 class _Reply(msgspec.Struct):
     id: Any = None
     result: msgspec.Raw = NULL
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = NULL
 
 
 _REPLIES: Final = msgspec.json.Decoder(_Reply | list[_Reply])
@@ -37,19 +41,25 @@ _REPLIES: Final = msgspec.json.Decoder(_Reply | list[_Reply])
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """A call in flight. ends_subscription: the id of the subscription that it ends."""
+    """A call in flight. ends_subscription: the id of the subscription that it ends. sent_at: as `note_sent` got it."""
 
+    method: str
+    sent_at: float
     method_class: MethodClass
     is_subscribe: bool
     ends_subscription: bytes | None
 
 
 class WebSocketCalls:
-    """The calls of one client. A subscription counts until the node refuses it or confirms its end."""
+    """The calls of one client. A subscription counts until the node refuses it or confirms its end.
 
-    def __init__(self, settings: EvmRpcSettings, count: Count) -> None:
+    on_end: called at the end of each call.
+    """
+
+    def __init__(self, settings: EvmRpcSettings, count: Count, on_end: OnCallEnd | None = None) -> None:
         self._settings = settings
         self._count = count
+        self._on_end = on_end
         self._calls: dict[object, list[_InFlight]] = {}
         self._in_flight = 0
         self._subscribing = 0
@@ -64,8 +74,8 @@ class WebSocketCalls:
             return "too many calls wait for an answer"
         return None
 
-    def note_sent(self, calls: Iterable[RpcCall]) -> None:
-        """Note calls that are sent to the node."""
+    def note_sent(self, calls: Iterable[RpcCall], at: float) -> None:
+        """Note calls that are sent to the node. at: any clock's time."""
         for call in calls:
             method_class = class_of(call.method)
             if call.id is None:
@@ -74,7 +84,7 @@ class WebSocketCalls:
             is_subscribe = call.method.endswith(SUBSCRIBE)
             ended = _subscription_id(call) if call.method.endswith(_UNSUBSCRIBE) else None
             in_flight = self._calls.setdefault(_key(msgspec.json.decode(call.id)), [])
-            in_flight.append(_InFlight(method_class, is_subscribe, ended))
+            in_flight.append(_InFlight(call.method, at, method_class, is_subscribe, ended))
             self._in_flight += 1
             self._subscribing += is_subscribe
 
@@ -89,12 +99,14 @@ class WebSocketCalls:
         for reply in replies if isinstance(replies, list) else [replies]:
             self._note_reply(reply)
 
-    def end(self) -> None:
-        """Note that no call will be answered any more."""
-        for call in chain.from_iterable(self._calls.values()):
+    def end(self) -> list[str]:
+        """Note that no call will be answered any more. Return the methods of those that were not."""
+        lost = list(chain.from_iterable(self._calls.values()))
+        for call in lost:
             self._count(call.method_class, "lost")
         self._calls.clear()
         self._in_flight = 0
+        return [call.method for call in lost]
 
     def _note_reply(self, reply: _Reply) -> None:
         key = _key(reply.id)
@@ -107,7 +119,9 @@ class WebSocketCalls:
         self._in_flight -= 1
         self._subscribing -= call.is_subscribe
         self._count(call.method_class, "ok")
-        if call.is_subscribe and reply.error is None:
+        if self._on_end is not None:
+            self._on_end(call.method, call.sent_at, reply.error)
+        if call.is_subscribe and bytes(reply.error) == _NO_ERROR:
             self._active.add(bytes(reply.result))
         elif call.ends_subscription is not None and bytes(reply.result) == _TRUE:
             self._active.discard(call.ends_subscription)
