@@ -142,6 +142,7 @@ class ApiSetup:
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
     background: dict[str, Any] = field(default_factory=dict)
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
+    refresh_status: Callable[[], Awaitable[None]] | None = None
     counted: tuple[SubnetID, ...] = ()
     status: ScriptedStatus = field(default_factory=ScriptedStatus)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -178,6 +179,7 @@ class ApiSetup:
             lambda: self.background,
             self.readiness.connections.get,
             lambda subnet_id: self.readiness.underfunded.get(subnet_id, ()),
+            self.refresh_status,
         )
         self.gate.open(services)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
+import pytest
+
 from tests.api.fixtures import SUBNET, ApiSetup, ScriptedReadiness, client_of
+from warpseal.api import probes
 from warpseal.errors import MissingConnection
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.validators.balances import describe_underfunded
@@ -155,3 +159,18 @@ async def test_probes_may_use_head() -> None:
             answer = await client.head(path)
             assert (answer.status, await answer.read()) == (200, b"")
             assert int(answer.headers["content-length"]) > 10
+
+
+async def test_ready_reads_old_status_again_but_does_not_wait_long_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "_REFRESH_TIMEOUT_S", 0.1)
+    setup = ApiSetup(background={"height": 1})
+
+    async def refresh() -> None:
+        setup.background["height"] += 1
+        if setup.background["height"] == 3:
+            await asyncio.sleep(3_600)
+
+    setup.refresh_status = refresh
+    async with client_of(setup) as client:
+        heights = [(await (await client.get("/ready")).json())["height"] for _ in range(3)]
+    assert heights == [2, 3, 4]

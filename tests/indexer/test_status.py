@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from tests.api.data import evm_history as h
 from tests.api.data.samples import NOW
+from tests.eventually import stopped_clock
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.history.evm import CollectibleQuery
 from warpseal.history.queries import PageRequest
@@ -116,7 +117,9 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(t
         await index.request(page.lacking)
         await status.refresh_if_old()
         assert [sample.height for sample in status.samples()] == [None]
-        await status.refresh()
+        with stopped_clock() as clock:
+            clock.advance(5.0)
+            await status.refresh_if_old()
         (sample,) = status.samples()
     tip, requested = h.CHAIN.tip, {"contract": 0, "shown_token": 0, "reindex": 0}
     assert (sample.height, sample.node_height, sample.lag_s, sample.traced_height) == (tip, tip, 0, tip)

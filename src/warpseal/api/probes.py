@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from heapq import nlargest
 from operator import attrgetter
@@ -32,6 +33,7 @@ from warpseal.warp.validator_set import Validator
 
 CHECK: Final = "signature-aggregator-health"
 MAX_SHOWN: Final = 50
+_REFRESH_TIMEOUT_S: Final = 1.0
 
 
 class ProbeEndpoints:
@@ -94,8 +96,17 @@ class ProbeEndpoints:
         }
         if faults:
             content["faults"] = faults
+        await self._refresh()
         content.update(self.background_status())
         return JSONResponse(content, 503 if faults else 200)
+
+    async def _refresh(self) -> None:
+        """Have the background status read again if it is old; what was read before is shown if that takes too long."""
+        services = self._gate.services
+        if services is not None and services.refresh_status is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REFRESH_TIMEOUT_S):
+                    await services.refresh_status()
 
     def _subnet_json(self, subnet: SubnetReadiness, *, shows_addresses: bool) -> dict[str, Any]:
         missing = [self._validator_json(validator) for validator in subnet.missing[:MAX_SHOWN]]

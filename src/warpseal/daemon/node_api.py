@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BACKOFF: Final = Backoff(first_s=0.5, cap_s=30.0)
+_EVM_INDEX_AGE_S: Final = 1.0
 
 
 class NodeApi:
@@ -255,10 +256,10 @@ def evm_index_check(status: EvmIndexStatus) -> HealthCheck:
     """Return the check of the indexes of EVM chains, which reads the status of each; it fails for a stopped chain."""
 
     async def run() -> CheckOutcome:
-        await status.refresh()
+        await status.refresh_if_old()
         return CheckOutcome(status.as_json(), "; ".join(status.stopped_chains()) or None)
 
-    return HealthCheck("evm-index", run)
+    return HealthCheck("evm-index", run, max_age_s=_EVM_INDEX_AGE_S)
 
 
 def _traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:

@@ -132,6 +132,7 @@ def _signing_services(network_id: int, services: Services, index_status: IndexSt
         lambda: index_status.extend(services.background_status()),
         services.network.missing_connection,
         services.underfunded,
+        index_status.evm.refresh_if_old,
     )
 
 

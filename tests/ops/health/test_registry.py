@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import until
+from tests.eventually import finish, stopped_clock, until
+from warpseal.ops.health import registry as health_registry
 from warpseal.ops.health.check import CheckOutcome, HealthCheck, rfc3339
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.health.settings import HealthSettings
@@ -245,3 +246,35 @@ async def test_a_report_has_the_results_of_the_latest_round() -> None:
 )
 def test_timestamps_have_nanoseconds_like_those_of_avalanchego(unix_ns: int, shown: str) -> None:
     assert rfc3339(unix_ns) == shown
+
+
+async def test_a_request_runs_a_check_whose_result_is_too_old() -> None:
+    setup, fresh, aged = RegistrySetup(), FlakyComponent(), FlakyComponent()
+    setup.registry.register(HealthCheck("fresh", fresh.check), HealthCheck("aged", aged.check, max_age_s=5.0))
+    await setup.registry.run_checks(["fresh", "aged"])
+    with stopped_clock() as clock:
+        clock.advance(4.0)
+        await setup.registry.run_old_checks()
+        assert (fresh.runs, aged.runs) == (1, 1)
+        clock.advance(1.1)
+        await setup.registry.run_old_checks(["other"])
+        assert aged.runs == 1
+        await setup.registry.run_old_checks()
+        assert (fresh.runs, aged.runs, setup.checks()["aged"]["message"]) == (1, 2, {"runs": 2})
+
+
+async def test_a_request_does_not_wait_long_for_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_registry, "_REQUEST_TIMEOUT_S", 0.05)
+    setup, component, runs = RegistrySetup(), FlakyComponent(), 0
+
+    async def check() -> CheckOutcome:
+        nonlocal runs
+        runs += 1
+        if runs > 1:
+            await asyncio.sleep(3_600)
+        return component.check()
+
+    setup.registry.register(HealthCheck("a", check, max_age_s=0.0))
+    await setup.registry.run_checks(["a"])
+    await finish(setup.registry.run_old_checks())
+    assert (runs, setup.checks()["a"]["message"]) == (2, {"runs": 1})

@@ -56,7 +56,7 @@ class SigningServices:
     aggregate, l1_message, explain_l1_message raise a WarpsealError. readiness: of the Primary Network and each tracked
     subnet. is_height_fresh: whether the proposed height is recent. background_status: state of what signing does not
     need, JSON-ready. missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked
-    subnet without enough balance.
+    subnet without enough balance. refresh_status: reads again what is old of the background status.
     """
 
     network_id: int
@@ -68,6 +68,7 @@ class SigningServices:
     background_status: Callable[[], Mapping[str, Any]]
     missing_connection: Callable[[NodeID], MissingConnection | None] = lambda node_id: None
     underfunded: Callable[[SubnetID], Sequence[MissingValidator]] = lambda subnet_id: ()
+    refresh_status: Callable[[], Awaitable[None]] | None = None
 
 
 class AggregatorEndpoints:

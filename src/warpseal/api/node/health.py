@@ -21,7 +21,7 @@ NAME: Final = "health"
 MAX_TAGS: Final = 64
 _JSON: Final = {"content-type": "application/json"}
 
-Report = Callable[[Sequence[str]], HealthReport]
+Report = Callable[[Sequence[str]], Awaitable[HealthReport]]
 """Makes a report of the checks with these tags, or of all checks if there are none."""
 
 
@@ -36,11 +36,17 @@ class HealthEndpoint:
 
     def __init__(self, registry: HealthRegistry, settings: ApiSettings) -> None:
         # The last results of all checks, or of those with a tag; whether the daemon has started up; no checks.
-        reports: dict[str, Report] = {
-            "health": registry.health,
-            "readiness": registry.readiness,
-            "liveness": lambda tags: registry.liveness(),
-        }
+        async def health(tags: Sequence[str]) -> HealthReport:
+            await registry.run_old_checks(tags)
+            return registry.health(tags)
+
+        async def readiness(tags: Sequence[str]) -> HealthReport:
+            return registry.readiness(tags)
+
+        async def liveness(tags: Sequence[str]) -> HealthReport:
+            return registry.liveness()
+
+        reports: dict[str, Report] = {"health": health, "readiness": readiness, "liveness": liveness}
         self._gets = {name: _get_app(report) for name, report in reports.items()}
         methods: dict[str, Method[Any]] = {
             name: Method(NoParams if name == "liveness" else TagParams, _rpc_call(report))
@@ -59,7 +65,7 @@ class HealthEndpoint:
 
 def _get_app(report: Report) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        found = report(_tags(scope))
+        found = await report(_tags(scope))
         await Response(found.body + b"\n", 200 if found.is_healthy else 503, _JSON)(scope, receive, send)
 
     return app
@@ -67,7 +73,7 @@ def _get_app(report: Report) -> ASGIApp:
 
 def _rpc_call(report: Report) -> Callable[[Any], Awaitable[msgspec.Raw]]:
     async def call(params: Any) -> msgspec.Raw:
-        return msgspec.Raw(report(getattr(params, "tags", ())[:MAX_TAGS]).body)
+        return msgspec.Raw((await report(getattr(params, "tags", ())[:MAX_TAGS])).body)
 
     return call
 

@@ -5,6 +5,7 @@ Source of truth: the specification's health API; texts of durations and moments 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ class HealthCheck:
     """One check. tags: select it in requests; latches: it stays passed once it has passed.
 
     is_startup: it belongs to readiness. is_prompt: it runs when its input changes, and often while it fails.
+    max_age_s: a request that finds an older result runs it again.
     """
 
     name: str
@@ -48,6 +50,7 @@ class HealthCheck:
     is_startup: bool = False
     latches: bool = False
     is_prompt: bool = False
+    max_age_s: float = math.inf
 
     def has(self, tags: frozenset[str]) -> bool:
         """Return whether an answer for these tags includes the check; without tags it includes all checks."""

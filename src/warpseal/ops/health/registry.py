@@ -26,6 +26,7 @@ PROMPT_S: Final = 1.0
 """Interval between two rounds for checks that never passed, and for prompt checks that fail."""
 _TRIGGER_GAP_S: Final = 0.1
 _CHECK_TIMEOUT_S: Final = 10.0
+_REQUEST_TIMEOUT_S: Final = 1.0
 _MAX_REPORTS: Final = 256
 _MAX_ERROR_CHARACTERS: Final = 1_000
 _ENCODER: Final = msgspec.json.Encoder()
@@ -56,6 +57,7 @@ class HealthRegistry:
         self._results: dict[str, CheckResult] = {}
         self._passed: set[str] = set()
         self._first_run_at: dict[str, float] = {}
+        self._last_run_at: dict[str, float] = {}
         self._logged_failures: set[str] = set()
         self._reports: LRUCache[tuple[bool, frozenset[str]], HealthReport] = LRUCache(_MAX_REPORTS)
         self._triggered = asyncio.Event()
@@ -76,6 +78,19 @@ class HealthRegistry:
     def trigger(self) -> None:
         """Run the prompt checks soon, because their input has changed."""
         self._triggered.set()
+
+    async def run_old_checks(self, tags: Sequence[str] = ()) -> None:
+        """Run the checks whose results are too old for a request; after a second the last results have to do."""
+        wanted, now = frozenset(tags), _now()
+        names = [
+            check.name
+            for check in self._checks.values()
+            if now - self._last_run_at.get(check.name, now) > check.max_age_s and check.has(wanted)
+        ]
+        if names:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                    await self.run_checks(names, is_round=False)
 
     def health(self, tags: Sequence[str] = ()) -> HealthReport:
         """Return the last results of the checks with one of these tags and of the global ones; no tag: of all."""
@@ -118,6 +133,7 @@ class HealthRegistry:
         before = self._results[check.name]
         if check.latches and check.name in self._passed:
             return msgspec.structs.replace(before, timestamp=rfc3339(self._unix_ns()))
+        self._last_run_at[check.name] = _now()
         self._first_run_at.setdefault(check.name, _now())
         started = time.perf_counter_ns()
         outcome = await _run(check)
