@@ -332,7 +332,7 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
         "ws": ["wss://gateway.example/key-1234/ws"],
         "upgrade-file": "/etc/upgrade.json",
         "deny-methods": ["debug_*", "eth_sendRawTransaction"],
-        "index": {"from": 7, "metadata": "all"},
+        "index": {"from": 7, "metadata": "all", "holders": True},
     }
     config = load(write(tmp_path, {**LEAST, "evm-chains": [entry]}), {}, {}).config
     (read,) = config.node.evm_chains
@@ -340,7 +340,7 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     assert read.deny_methods == ("debug_*", "eth_sendRawTransaction")
     assert read.upgrade_file == Path("/etc/upgrade.json")
     shown = next(key for key in KEYS if key.name == "evm-chains").json_value(config)
-    indexing = {"from": 7, "traces": "auto", "metadata": "all"}
+    indexing = {"from": 7, "traces": "auto", "metadata": "all", "holders": True}
     rpc = ["https://gateway.example:443", "http://127.0.0.1:9650"]
     assert shown == [{"blockchain-id": chain, "rpc": rpc, "index": indexing}]
     assert "secret" not in repr(config.node.evm_chains)

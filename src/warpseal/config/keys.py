@@ -203,7 +203,9 @@ def _json_value(value: Any) -> Any:
         return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **index}
     if isinstance(value, EvmIndexing):
         rate = {} if value.calls_per_s is None else {"calls-per-second": value.calls_per_s}
-        return {"from": value.first_height, "traces": str(value.traces), "metadata": str(value.metadata), **rate}
+        holders = {"holders": True} if value.has_holders else {}
+        modes = {"traces": str(value.traces), "metadata": str(value.metadata)}
+        return {"from": value.first_height, **modes, **rate, **holders}
     if isinstance(value, ManualPeer):
         return {"id": node_id_text(value.node_id), "ip": f"{value.host}:{value.port}"}
     if isinstance(value, bytes):

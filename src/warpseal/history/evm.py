@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from msgspec import field
 
+from warpseal.history.queries import TimeRange
 from warpseal.history.resources import UNSET, Resource, SortOrder, UnsetType
 
 
@@ -100,6 +101,26 @@ class CollectibleQuery:
     owner: bytes
     contract: bytes | None = None
     hidden: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class HolderQuery:
+    """Addresses whose balance of an ERC-20 token was above a threshold, strictly, after any block of a time range.
+
+    threshold: in base units. The balance before the first block of the range counts as well.
+    """
+
+    contract: bytes
+    threshold: int
+    times: TimeRange
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An address, and its balance of an ERC-20 token or its number of NFTs at the block of the first page."""
+
+    address: bytes
+    balance: int
 
 
 class EvmBlock(Resource, frozen=True, gc=False, kw_only=True):

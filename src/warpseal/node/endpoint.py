@@ -97,7 +97,7 @@ class MetadataMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvmIndexing:
-    """How one EVM chain is indexed. first_height: no block below it is indexed.
+    """How one EVM chain is indexed. first_height: no block below it is indexed. has_holders: with ERC-20 balances.
 
     calls_per_s: of one node, batch entries counted; None: 200, and unlimited at private addresses.
     """
@@ -106,6 +106,7 @@ class EvmIndexing:
     traces: TraceMode = TraceMode.AUTO
     metadata: MetadataMode = MetadataMode.ASKED
     calls_per_s: int | None = None
+    has_holders: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
 
 
 def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
-    """Accept true, false, or {from?, traces?, metadata?, calls-per-second?}; false: the chain is not indexed."""
+    """Accept true, false, or {from?, traces?, metadata?, calls-per-second?, holders?}; false: it is not indexed."""
     if isinstance(value, bool):
         return EvmIndexing() if value else None
     if not isinstance(value, dict):
@@ -124,12 +124,14 @@ _INDEXING: Final[Mapping[str, Parser[Any]]] = {
     "traces": choice(TraceMode),
     "metadata": choice(MetadataMode),
     "calls-per-second": integer(1, 10**6),
+    "holders": boolean,
 }
 _INDEXING_FIELDS: Final = {
     "from": "first_height",
     "traces": "traces",
     "metadata": "metadata",
     "calls-per-second": "calls_per_s",
+    "holders": "has_holders",
 }
 
 

@@ -58,13 +58,15 @@ class BlockContradiction(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BlockRules:
-    """What the headers of a chain say about its receipts.
+    """What the headers of a chain say about its receipts, and what is read of them.
 
     asynchronous_from: time of the first block that its chain executes after it is accepted (ACP-194): heliconTime on
-    the C-Chain, None on L1s. From it on, the header's gas and bloom are not those of the block's receipts.
+    the C-Chain, None on L1s. From it on, the header's gas and bloom are not those of the block's receipts. has_erc20:
+    transfers of ERC-20 are read.
     """
 
     asynchronous_from: int | None = None
+    has_erc20: bool = False
 
     def is_executed_first(self, time: int) -> bool:
         """Return whether a block of this time was executed before it was accepted."""
@@ -90,7 +92,7 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     if rules.is_executed_first(time):
         _check_execution(number, header, gas_used, log_count)
     creations = tuple(_creations(receipts))
-    events = read_events(receipts)
+    events = read_events(receipts, has_erc20=rules.has_erc20)
     named = {transfer.tx_index for transfer in events.transfers}
     named.update(creation.tx_index for creation in creations)
     return EvmBlockFacts(
@@ -111,6 +113,7 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         tx_hashes={index: parse_bytes(header.transactions[index], HASH_BYTES) for index in sorted(named)},
         unknown_logs=events.unknown_logs,
         needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
+        erc20_transfers=tuple(events.erc20_transfers),
     )
 
 

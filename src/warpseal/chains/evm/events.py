@@ -1,7 +1,7 @@
-"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies.
+"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies; and transfers of ERC-20.
 
 Contracts log what they like. A log with the topic of such an event and another shape is counted, it is no error.
-Source of truth: ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
+Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from warpseal.chains.evm.blocks import (
     parse_bytes,
     parse_quantity,
 )
-from warpseal.chains.evm.facts import MetadataUpdate, NftTransfer, TokenStandard
+from warpseal.chains.evm.facts import Erc20Transfer, MetadataUpdate, NftTransfer, TokenStandard
 
 MAX_CONSECUTIVE_IDS: Final = 10_000
 """Tokens that one ConsecutiveTransfer may move."""
@@ -36,6 +36,7 @@ class BlockEvents:
     """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape."""
 
     transfers: list[NftTransfer] = field(default_factory=list)
+    erc20_transfers: list[Erc20Transfer] = field(default_factory=list)
     updates: list[MetadataUpdate] = field(default_factory=list)
     upgraded: list[bytes] = field(default_factory=list)
     unknown_logs: int = 0
@@ -61,8 +62,11 @@ class BlockEvents:
             position += 1
 
 
-def read_events(receipts: Sequence[EvmReceipt]) -> BlockEvents:
-    """Return the events of a block. Raises MalformedBlock if a log of an event has values that are no hex."""
+def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False) -> BlockEvents:
+    """Return the events of a block. has_erc20: with the transfers of ERC-20.
+
+    Raises MalformedBlock if a log of an event has values that are no hex.
+    """
     events = BlockEvents()
     for tx_index, receipt in enumerate(receipts):
         for log in receipt.logs:
@@ -71,9 +75,13 @@ def read_events(receipts: Sequence[EvmReceipt]) -> BlockEvents:
                 continue
             topic = topics[0]
             read = _READERS.get(topic) or _READERS.get(topic.lower())
-            # Most logs of a chain are transfers of ERC-20, which have three topics.
-            if read is None or (read is _read_transfer and len(topics) == 3):
+            if read is None:
                 continue
+            # Most logs of a chain are transfers of ERC-20, which have three topics.
+            if read is _read_transfer and len(topics) == 3:
+                if not has_erc20:
+                    continue
+                read = _read_erc20_transfer
             try:
                 read(events, _EventLog(tx_index, log))
             except _UnknownShape:
@@ -123,6 +131,15 @@ def _read_transfer(events: BlockEvents, log: _EventLog) -> None:
     amounts = [(int.from_bytes(token_id), 1)]
     parties = _address(sender), _address(recipient)
     events.add_transfers(log, TokenStandard.ERC721, parties, amounts, is_candidate=is_candidate)
+
+
+def _read_erc20_transfer(events: BlockEvents, log: _EventLog) -> None:
+    """Read Transfer(indexed from, indexed to, value). One of 0, or to oneself, changes nothing."""
+    sender, recipient = map(_address, log.indexed(2))
+    (word,) = log.words(1)
+    amount = int.from_bytes(word)
+    if amount and sender != recipient:
+        events.erc20_transfers.append(Erc20Transfer(log.contract(), sender, recipient, amount))
 
 
 def _read_consecutive_transfer(events: BlockEvents, log: _EventLog) -> None:

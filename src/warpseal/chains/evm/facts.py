@@ -36,6 +36,18 @@ class NftTransfer(Struct, frozen=True, gc=False):
     is_candidate: bool = False
 
 
+class Erc20Transfer(Struct, frozen=True, gc=False):
+    """An amount above 0 of an ERC-20 token moved from one address to another.
+
+    The zero address sends what is minted, and receives what is burnt.
+    """
+
+    contract: bytes
+    sender: bytes
+    recipient: bytes
+    amount: int
+
+
 class MetadataUpdate(Struct, frozen=True, gc=False):
     """Metadata of the tokens `first_id` to `last_id` of a contract changed: ERC-4906, or the URI event of ERC-1155."""
 
@@ -63,7 +75,8 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
     base_fee, gas_cost: None if the header has none. tx_hashes: by index, of the transactions that the other fields
     name. creations: those that receipts show. upgraded: contracts whose ERC-1967 implementation changed. unknown_logs:
     number of logs with the topic of an NFT event and another shape. needs_trace: whether a transaction used at least
-    26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20.
+    26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20. erc20_transfers: in
+    their order, only if the chain is indexed with them.
     """
 
     number: int
@@ -83,3 +96,4 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
     tx_hashes: dict[int, bytes] = {}
     unknown_logs: int = 0
     needs_trace: bool = True
+    erc20_transfers: tuple[Erc20Transfer, ...] = ()

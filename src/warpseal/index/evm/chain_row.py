@@ -36,17 +36,21 @@ class EvmChainRow:
     counted_txs: int = 0
     traced: int = -1
     unknown_logs: int = 0
+    holders: int = 0
 
     @classmethod
     def new(cls, identity: EvmChainIdentity) -> EvmChainRow:
         """Return the row of an index without blocks."""
         chain_id = pack(identity.evm_chain_id)
-        return cls(randbits(_EPOCH_BITS), identity.chain_id, chain_id, identity.genesis_hash, identity.first)
+        row = cls(randbits(_EPOCH_BITS), identity.chain_id, chain_id, identity.genesis_hash, identity.first)
+        row.holders = int(identity.has_holders)
+        return row
 
     @property
     def identity(self) -> EvmChainIdentity:
         """What the index was made for."""
-        return EvmChainIdentity(ChainID(self.chain_id), unpack(self.evm_chain_id), self.genesis_hash, self.asked_first)
+        chain_id, evm_chain_id = ChainID(self.chain_id), unpack(self.evm_chain_id)
+        return EvmChainIdentity(chain_id, evm_chain_id, self.genesis_hash, self.asked_first, bool(self.holders))
 
     @property
     def checkpoint(self) -> EvmCheckpoint | None:
@@ -59,6 +63,11 @@ class EvmChainRow:
     def is_complete(self) -> bool:
         """Whether the index begins at block 0."""
         return self.first_height == 0
+
+    @property
+    def has_balances(self) -> bool:
+        """Whether ERC-20 balances are kept: they are known only from block 0 on."""
+        return bool(self.holders) and self.is_complete
 
     def write(self, connection: Connection) -> None:
         """Write the row."""

@@ -24,7 +24,7 @@ from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 FOLDER: Final = "evm"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002")
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0003")
 
 _SCHEMA_DIGITS: Final = 16
 _SCHEMA: Final = re.compile(rf"warpseal_evm_[0-9a-f]{{{_SCHEMA_DIGITS}}}")

@@ -8,6 +8,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
+from warpseal.index.evm.balances import read_balances
+from warpseal.index.evm.holders import BalanceRow, Holders
 from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, day_of, height_of
 from warpseal.index.evm.ownership import Ownership, TransferRow
 from warpseal.index.evm.recent_rows import RecentRows
@@ -40,6 +42,7 @@ class DerivedRows:
         self._ownership = Ownership(capacity)
         self._transfers = RecentRows(RECENT_ADDRESS_TRANSFERS, OLDER_ADDRESS_TRANSFERS, capacity)
         self._directory = RecentRows(RECENT_ADDRESS_PARTITIONS, OLDER_ADDRESS_PARTITIONS, capacity)
+        self.holders = Holders(capacity)
         self._erc1155 = 0
         # The addresses with transfers in the newest partition.
         self._partition = -1
@@ -53,6 +56,7 @@ class DerivedRows:
         self._seen = set()
         for tables in (self._ownership, self._transfers, self._directory):
             tables.open()
+        self.holders.open(connection)
 
     def add(
         self,
@@ -62,11 +66,12 @@ class DerivedRows:
         transfers: Sequence[Any],
         creations: Sequence[Any],
         new_tokens: set[int],
+        balances: Sequence[BalanceRow],
         now: int,
         *,
         is_complete: bool,
     ) -> None:
-        """Add the rows of the next blocks, up to a height. See Ownership.apply.
+        """Add the rows of the next blocks, up to a height. See Ownership.apply and Holders.add.
 
         blocks: number, hash, time and transactions so far of each, in order. now: unix seconds.
         """
@@ -74,7 +79,8 @@ class DerivedRows:
         bulk.insert(connection, BLOCK_HASHES, sorted(prefixes))
         days = {day_of(time): (number, time, txs) for number, _, time, txs in blocks}
         bulk.upsert(connection, DAYS, [(day, *last) for day, last in sorted(days.items())])
-        self._ownership.apply(connection, transfers, new_tokens, is_complete=is_complete)
+        nfts = self._ownership.apply(connection, transfers, new_tokens, is_complete=is_complete)
+        self.holders.add(connection, balances, nfts, height, blocks[-1][2])
         self._add_address_transfers(connection, [row for row in transfers if row[3] & 1])
         add_address_creations(connection, creations)
         self.height = height
@@ -95,7 +101,11 @@ class DerivedRows:
         transfers = bulk.fetch(connection, "SELECT * FROM transfers WHERE key >= ? AND key < ? ORDER BY key", *bounds)
         text = "SELECT * FROM creations WHERE tx >= ? AND tx < ? ORDER BY tx, position"
         creations = bulk.fetch(connection, text, *bounds)
-        self.add(connection, end, blocks, transfers, creations, set(), now, is_complete=is_complete)
+        balances = read_balances(connection, begin, end)
+        is_first = begin == first
+        self.add(connection, end, blocks, transfers, creations, set(), balances, now, is_complete=is_complete)
+        if is_first:
+            self.holders.begin_at(connection, end)
 
     def _add_address_transfers(self, connection: Connection, transfers: Sequence[TransferRow]) -> None:
         rows: list[tuple[int, int, int]] = []

@@ -29,6 +29,7 @@ SQL_COLLECTION: Final = f"({{}} >> {COLLECTION_BITS})"
 """The number of the contract of that token."""
 _SHORT_LIMIT: Final = 1 << 63
 _DAY_S: Final = 86_400
+_INVERTED: Final = bytes(range(256))[::-1]
 
 
 def block_key(number: int, place: int = 0) -> int:
@@ -81,6 +82,27 @@ def short_id(token_id: int) -> int:
     if token_id < _SHORT_LIMIT:
         return token_id
     return -1 - (int.from_bytes(blake2b(pack(token_id), digest_size=8).digest(), "big") >> 1)
+
+
+def nft_asset(collection: int) -> int:
+    """Return the asset of a collection in lists of holders. That of an ERC-20 token is the contract's key in `ids`."""
+    return -collection
+
+
+def rank_of(balance: int) -> bytes:
+    """Return bytes whose order is that of falling balances: the length and the number, every bit inverted."""
+    raw = pack(balance)
+    return (bytes([len(raw)]) + raw).translate(_INVERTED)
+
+
+def balance_of(rank: bytes) -> int:
+    """Return the balance of which `rank_of` returned the bytes."""
+    return int.from_bytes(rank[1:].translate(_INVERTED), "big")
+
+
+def position_of(prefix: int) -> int:
+    """Return a number whose order is that of addresses. prefix: their first 8 bytes, as a signed column has them."""
+    return prefix + (_SHORT_LIMIT if prefix < 0 else -_SHORT_LIMIT)
 
 
 def pack(number: int) -> bytes:

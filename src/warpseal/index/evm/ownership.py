@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
+from warpseal.index.evm.holders import NO_NFT_CHANGES, NftChanges
 from warpseal.index.evm.keys import collection_of, pack, unpack
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.schema import INCONSISTENT, OLDER_HOLDINGS, OLDER_OWNERS, RECENT_HOLDINGS, RECENT_OWNERS
@@ -43,19 +44,21 @@ class Ownership:
 
     def apply(
         self, connection: Connection, transfers: Sequence[TransferRow], new_tokens: set[int], *, is_complete: bool
-    ) -> None:
-        """Change owners and balances by transfers.
+    ) -> NftChanges:
+        """Change owners and balances by transfers; return how many tokens holders have more or less.
 
         new_tokens: tokens without earlier transfers. is_complete: the index begins at block 0. Without earlier blocks
         no contradiction is certain, and a balance of 0 may be a positive one.
         """
-        if transfers:
-            batch = _Batch(is_complete=is_complete)
-            batch.load(connection, transfers, new_tokens)
-            batch.apply(transfers)
-            self._owners.put(connection, batch.changed_owners())
-            self._holdings.put(connection, batch.changed_holdings())
-            bulk.insert_new(connection, INCONSISTENT, batch.inconsistent_collections())
+        if not transfers:
+            return NO_NFT_CHANGES
+        batch = _Batch(is_complete=is_complete)
+        batch.load(connection, transfers, new_tokens)
+        batch.apply(transfers)
+        self._owners.put(connection, batch.changed_owners())
+        self._holdings.put(connection, batch.changed_holdings())
+        bulk.insert_new(connection, INCONSISTENT, batch.inconsistent_collections())
+        return batch.nft_changes()
 
 
 class _Batch:
@@ -126,6 +129,24 @@ class _Batch:
                 rows[pair] = (pack(balance), 1)
         rows.update((pair, (None, 0)) for pair in self._balances_before if pair not in self._balances)
         return sorted((*pair, *row) for pair, row in rows.items())
+
+    def nft_changes(self) -> NftChanges:
+        """Return how many tokens holders and collections have more or less."""
+        held: Counter[tuple[int, int]] = Counter()
+        tokens: Counter[int] = Counter()
+        for token, holder in self._holders.items():
+            previous = self._holders_before[token]
+            if holder != previous:
+                collection = collection_of(token)
+                tokens[collection] += bool(holder) - bool(previous)
+                if not token & 1:
+                    if previous:
+                        held[collection, previous] -= 1
+                    if holder:
+                        held[collection, holder] += 1
+        for holder, token in self._balances.keys() ^ self._balances_before.keys():
+            held[collection_of(token), holder] += 1 if (holder, token) in self._balances else -1
+        return NftChanges(held, tokens)
 
     def inconsistent_collections(self) -> list[tuple[int]]:
         """Return the contracts whose events contradict each other."""

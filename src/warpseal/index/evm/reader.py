@@ -18,15 +18,16 @@ from warpseal.history.evm import (
     Erc1155Transfer,
     EvmBlock,
     EvmFreshness,
+    HolderQuery,
     NftToken,
 )
 from warpseal.history.queries import PageRequest
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.evm import queries
+from warpseal.index.evm import holder_queries, queries
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.days import daily_tps
 from warpseal.index.evm.queries import EvmPage as EvmPage
-from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.records import HolderPage, Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.requests import RequestWriter
 from warpseal.index.index_reader import IndexReader
 from warpseal.index.read_session import ReadSession
@@ -115,6 +116,24 @@ class EvmIndex:
         """Return the creations by an address, as sender or as creating contract, newest first."""
         self._page_counts["deployments"] += 1
         return await self._query(queries.deployments, address, page)
+
+    async def holders_above(
+        self, query: HolderQuery, page: PageRequest, at_block: int | None = None
+    ) -> HolderPage | None:
+        """Return holders of an ERC-20 token as they were after a block, None for the last one; the page names it.
+
+        Returns None if the index keeps no balances, or no longer those of the block. A page may be short.
+        """
+        self._page_counts["token_holders"] += 1
+        return await self._query(holder_queries.holders_above, query, page, at_block)
+
+    async def nft_holders(self, contract: bytes, page: PageRequest, at_block: int | None = None) -> HolderPage | None:
+        """Return holders of a collection, and their numbers of NFTs, as they were after a block, None for the last one.
+
+        Returns None if the index has no longer those of the block. A page may be short.
+        """
+        self._page_counts["nft_holders"] += 1
+        return await self._query(holder_queries.nft_holders, contract, page, at_block)
 
     async def request(self, lacking: Lacking) -> None:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""

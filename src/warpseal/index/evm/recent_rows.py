@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, LargeBinary, Table
 
 from warpseal.index import bulk
+from warpseal.index.bulk import Row
 
 _MIN_KEY: Final = -(2**63)
 _MAX_KEY: Final = 2**63 - 1
+# Behind every rank, which begins with the inverted length of a number.
+_MAX_BYTES: Final = b"\xff" * 2
 
 
 class RecentRows:
@@ -43,8 +46,10 @@ class RecentRows:
         if gone:
             self._move_texts.insert(0, f"DELETE FROM {older.name} WHERE ({key}) IN (SELECT {key} {between} AND {gone})")
         # The last moved key, and at most how many rows the small table has.
-        self._width = len(names)
-        self._last = (_MIN_KEY,) * self._width
+        is_bytes = [isinstance(column.type, LargeBinary) for column in older.primary_key]
+        self._before: Row = tuple(b"" if raw else _MIN_KEY for raw in is_bytes)
+        self._behind: Row = tuple(_MAX_BYTES if raw else _MAX_KEY for raw in is_bytes)
+        self._last = self._before
         self._count: int | None = None
 
     def open(self) -> None:
@@ -68,14 +73,14 @@ class RecentRows:
             return 0
         moved = self._move_next(connection, excess)
         if moved < excess:
-            self._last = (_MIN_KEY,) * self._width
+            self._last = self._before
             moved += self._move_next(connection, excess - moved)
         return moved
 
     def _move_next(self, connection: Connection, limit: int) -> int:
         """Move at most so many rows behind the last moved one; return their number."""
         rows = bulk.fetch(connection, self._last_text, *self._last, limit - 1)
-        last = tuple(rows[0]) if rows else (_MAX_KEY,) * self._width
+        last = tuple(rows[0]) if rows else self._behind
         moved = 0
         for text in self._move_texts:
             text = bulk.marked(text) if connection.dialect.name == bulk.POSTGRESQL else text

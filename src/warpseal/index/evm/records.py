@@ -11,7 +11,8 @@ from typing import Final
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.history.evm import ErcType, MetadataStatus
+from warpseal.history.evm import ErcType, Holder, MetadataStatus
+from warpseal.history.queries import Page
 from warpseal.warp.ids import ChainID
 
 
@@ -31,12 +32,16 @@ class EvmCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class EvmChainIdentity:
-    """What a database was made for. first: the height that the operator asked to begin at, `from`."""
+    """What a database was made for. first: the height that the operator asked to begin at, `from`.
+
+    has_holders: ERC-20 balances are kept, `holders`.
+    """
 
     chain_id: ChainID
     evm_chain_id: int
     genesis_hash: bytes
     first: int = 0
+    has_holders: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,23 @@ class Lacking:
 
 
 NOTHING_LACKING: Final = Lacking()
+
+
+@dataclass(frozen=True, slots=True)
+class HolderPage(Page[Holder]):
+    """Holders by balance, largest first, then by address, as they were after `block`; of -1: no block is indexed.
+
+    events_inconsistent: the events of the contract contradict each other. total_holders, total_tokens, name, symbol,
+    lacking: of NFTs; the texts are "" if the contract has none.
+    """
+
+    block: int = -1
+    events_inconsistent: bool = False
+    name: str = ""
+    symbol: str = ""
+    total_holders: int = 0
+    total_tokens: int = 0
+    lacking: Lacking = NOTHING_LACKING
 
 
 class ReindexOutcome(StrEnum):

@@ -32,7 +32,8 @@ def _index_where(name: str, where: str, *columns: str) -> Index:
 # The checkpoint, one row at most. epoch: a random number; another one means that the keys have another meaning.
 # asked_first: `from`. first_height: -1 until it is known. height: first_height - 1 without blocks. txs: the number of
 # transactions of all written blocks. counted_to, counted_txs: of the blocks before first_height. traced: the last
-# height that was traced or skipped. unknown_logs: see EvmBlockFacts.
+# height that was traced or skipped. unknown_logs: see EvmBlockFacts. holders: 1 if
+# ERC-20 balances are kept.
 CHAIN: Final = Table(
     "chain",
     STORED,
@@ -52,6 +53,7 @@ CHAIN: Final = Table(
     number_column("counted_txs"),
     number_column("traced"),
     number_column("unknown_logs"),
+    number_column("holders"),
 )
 CHAIN_STATUS: Final = Table("chain_status", STORED, key_column(), bytes_column("body"))
 
@@ -164,6 +166,21 @@ REQUESTS: Final = _rows(STORED, "requests", ("kind", "subject"), number_column("
 # The last accepted reindex request of a token.
 REINDEXES: Final = Table("reindexes", STORED, key_column("token"), number_column("accepted_at"))
 
+# Only with `index.holders`: ERC-20 balances after the blocks that changed them. asset: the contract's key in `ids`.
+# previous: the block of the change before the holder's first one in a partition, None of all others. The newest
+# partition stays in memory; a block is in one partition. balance_partitions: the first block of each.
+BALANCES: Final = _rows(
+    STORED,
+    "balances",
+    ("partition", "asset", "holder", "block"),
+    bytes_column("balance"),
+    number_column("previous", nullable=True),
+)
+BALANCE_PARTITIONS: Final = Table("balance_partitions", STORED, key_column("number"), number_column("first"))
+# ERC-20 contracts whose events take more than there was, or add beyond 2^256-1.
+INCONSISTENT_ASSETS: Final = Table("inconsistent_assets", STORED, key_column("asset"))
+HOLDER_FACTS: Final = (BALANCES, BALANCE_PARTITIONS, INCONSISTENT_ASSETS)
+
 # The height up to which rows are derived, one row. erc1155: the number of ERC-1155 transfers. advanced_at: unix seconds
 # of the last change of the height.
 DERIVED_STATE: Final = Table(
@@ -202,6 +219,44 @@ ADDRESS_CREATIONS: Final = _rows(DERIVED, "address_creations", ("address", "tx",
 INCONSISTENT: Final = Table("inconsistent", DERIVED, key_column("collection"))
 
 
+def _ranked_column(name: str) -> Column[Any]:
+    return bytes_column(name, primary_key=True) if name == "rank" else number_column(name, primary_key=True)
+
+
+def _holder_rows(name: str, keys: Iterable[str], *others: str) -> Table:
+    """Return a table of holders. Of the other columns, `balance` and `maximum` are bytes."""
+    columns = (
+        bytes_column(other, nullable=other == "maximum") if other in ("balance", "maximum") else number_column(other)
+        for other in others
+    )
+    return Table(name, DERIVED, *map(_ranked_column, keys), *columns, sqlite_with_rowid=False)
+
+
+# Balances of ERC-20 tokens, 0 as well, and numbers of NFTs, by asset (see keys.py) and holder. maximum: of the balance
+# after any block, None if it is the balance. changed: the last block that changed it; of NFTs the last block that was
+# written together with that one. In two tables as well, with the view `holders`; is_held: 0 if the older row is gone.
+_HOLDER: Final = ("asset", "holder")
+RECENT_HOLDERS: Final = _holder_rows("recent_holders", _HOLDER, "balance", "maximum", "changed", "is_held")
+OLDER_HOLDERS: Final = _holder_rows("older_holders", _HOLDER, "balance", "maximum", "changed")
+# The same rows in the order of pages, with the view `ranks`. rank: keys.rank_of the balance; position: of the address,
+# see keys.position_of; maximum: a rank as well.
+_RANKED: Final = ("asset", "rank", "position", "holder")
+RECENT_RANKS: Final = _holder_rows("recent_ranks", _RANKED, "changed", "maximum", "is_held")
+OLDER_RANKS: Final = _holder_rows("older_ranks", _RANKED, "changed", "maximum")
+# Former rows of `ranks`, for pages of an earlier block: valid from block `changed` to the block before `until`.
+# Partitions are dropped as a whole. past_partitions: the last `until` of each, and the time of that block; the row -1
+# is of the last dropped one.
+PAST_RANKS: Final = _holder_rows("past_ranks", ("partition", *_RANKED, "changed"), "until", "maximum")
+PAST_PARTITIONS: Final = Table(
+    "past_partitions", DERIVED, key_column("number"), number_column("until"), number_column("time")
+)
+# Holders and held tokens of each collection, and what they were.
+NFT_TOTALS: Final = _holder_rows("nft_totals", ("collection",), "changed", "holders", "tokens")
+PAST_NFT_TOTALS: Final = _holder_rows(
+    "past_nft_totals", ("partition", "collection", "changed"), "until", "holders", "tokens"
+)
+
+
 STORED_VIEWS: Final = {"token_ids": "SELECT * FROM recent_token_ids UNION ALL SELECT * FROM older_token_ids"}
 DERIVED_VIEWS: Final = {
     "owners": (
@@ -218,6 +273,17 @@ DERIVED_VIEWS: Final = {
         "SELECT address, partition FROM recent_address_partitions"
         " UNION ALL SELECT o.address, o.partition FROM older_address_partitions o WHERE NOT EXISTS"
         " (SELECT 1 FROM recent_address_partitions r WHERE r.address = o.address AND r.partition = o.partition)"
+    ),
+    "holders": (
+        "SELECT asset, holder, balance, maximum, changed FROM recent_holders WHERE is_held = 1"
+        " UNION ALL SELECT o.asset, o.holder, o.balance, o.maximum, o.changed FROM older_holders o"
+        " WHERE NOT EXISTS (SELECT 1 FROM recent_holders r WHERE r.asset = o.asset AND r.holder = o.holder)"
+    ),
+    "ranks": (
+        "SELECT asset, rank, position, holder, changed, maximum FROM recent_ranks WHERE is_held = 1"
+        " UNION ALL SELECT o.asset, o.rank, o.position, o.holder, o.changed, o.maximum FROM older_ranks o"
+        " WHERE NOT EXISTS (SELECT 1 FROM recent_ranks r WHERE r.asset = o.asset AND r.rank = o.rank"
+        " AND r.position = o.position AND r.holder = o.holder)"
     ),
 }
 

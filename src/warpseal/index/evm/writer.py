@@ -24,9 +24,11 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import translate_errors
 from warpseal.index.details import encode
 from warpseal.index.evm import contracts, documents, traces
+from warpseal.index.evm.balances import Balances
 from warpseal.index.evm.chain_row import EvmChainRow, lock_chain, read_chain_row
 from warpseal.index.evm.codes import RequestKind
 from warpseal.index.evm.derived import CreationRow, DerivedRows, add_address_creations
+from warpseal.index.evm.holders import BalanceRow
 from warpseal.index.evm.keys import MAX_HEIGHT, MAX_PLACES, block_key, pack, tx_key_of
 from warpseal.index.evm.ownership import TransferRow
 from warpseal.index.evm.records import (
@@ -78,6 +80,7 @@ class EvmIndexWriter:
         capacity = min(settings.recent_outputs, settings.cache_bytes // _BYTES_OF_CACHE)
         self._tokens = TokenTable(settings.known_addresses, capacity)
         self._derived = DerivedRows(capacity)
+        self._balances = Balances(self._derived.holders)
         self._interfaces: dict[bytes, bool] = {}
         self._call_queue = contracts.CallQueue()
         self._fetch_queue = documents.FetchQueue()
@@ -114,7 +117,7 @@ class EvmIndexWriter:
     def start(self, identity: EvmChainIdentity) -> EvmCheckpoint | None:
         """Open the index of a chain; return its checkpoint, None if it has no block.
 
-        Everything that was written for another identity is dropped: another chain, genesis or `from`.
+        Everything that was written for another identity is dropped: another chain, genesis, `from` or `holders`.
         """
         with self._transaction() as (connection, chain):
             if chain is None or chain.identity != identity:
@@ -180,8 +183,9 @@ class EvmIndexWriter:
             _mark_changes(connection, blocks)
             now = int(self._now())
             named = [(number, raw, time, txs) for number, raw, time, _, txs, *_ in block_rows]
-            rows = (named, transfer_rows, creation_rows)
-            self._derived.add(connection, chain.height, *rows, set(new_tokens), now, is_complete=chain.is_complete)
+            balances = self._write_balances(connection, blocks) if chain.has_balances else []
+            rows = (named, transfer_rows, creation_rows, set(new_tokens), balances)
+            self._derived.add(connection, chain.height, *rows, now, is_complete=chain.is_complete)
             if chain.time >= now - documents.RECENT_S:
                 documents.add_minted(connection, new_tokens, chain.time)
             chain.write(connection)
@@ -327,6 +331,7 @@ class EvmIndexWriter:
             self._id_table.open(connection)
             self._tokens.open(connection)
             self._derived.open(connection)
+            self._balances.open(connection)
         self._id_table.keys[ZERO_ADDRESS] = 0
         self._interfaces.clear()
         if self._chain is not None and self._derived.height < 0:
@@ -392,6 +397,15 @@ class EvmIndexWriter:
         ]
         bulk.insert(connection, TRANSFERS, rows)
         return rows, new_tokens
+
+    def _write_balances(self, connection: Connection, blocks: Sequence[EvmBlockFacts]) -> list[BalanceRow]:
+        """Write the ERC-20 balances after the blocks, and return them."""
+        ids: set[bytes] = set()
+        for block in blocks:
+            for transfer in block.erc20_transfers:
+                ids.update((transfer.contract, transfer.sender, transfer.recipient))
+        self._load_ids(connection, ids)
+        return self._balances.write(connection, blocks, self._id_table.keys)
 
     def _write_creations(self, connection: Connection, creations: Sequence[tuple[int, Creation]]) -> list[CreationRow]:
         """Write creations; existing rows stay."""

@@ -315,7 +315,7 @@ def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], 
 
 def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
     """Return whether the blocks have as many transfers as a span may have."""
-    return sum(len(block.transfers) for block in blocks) >= _MAX_TRANSFERS
+    return sum(len(block.transfers) + len(block.erc20_transfers) for block in blocks) >= _MAX_TRANSFERS
 
 
 def _accept(
@@ -342,7 +342,7 @@ def _accept(
         except (MalformedBlock, BlockContradiction) as error:
             return accepted, error
         accepted.append(block)
-        transfers += len(block.transfers)
+        transfers += len(block.transfers) + len(block.erc20_transfers)
         if transfers >= _MAX_TRANSFERS:
             break
         parent_hash = block.hash

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from warpseal.chains.evm.checks import BlockRules
@@ -46,23 +47,29 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         self._last: tuple[int, bytes] | None = None
 
     async def resume(self) -> int | None:
-        """Return to the last written block; an index with another `from` is dropped.
+        """Return to the last written block; an index with another `from` or `holders` is dropped.
 
         Raises IndexingStopped if the nodes are of another chain than the index.
         """
         # A node may have learnt of an upgrade since the last time.
-        self._blocks.rules = await self._retrier.call(self._load_rules)
+        settings = self._context.settings
+        rules = await self._retrier.call(self._load_rules)
+        self._blocks.rules = replace(rules, has_erc20=settings.has_holders and not settings.first_height)
         before = await self._context.write(EvmIndexWriter.identity)
         found = await self._retrier.call(self._identify)
         identity = EvmChainIdentity(
             self._context.chain_id,
             found.chain_id,
             bytes.fromhex(found.genesis_hash[2:]),
-            self._context.settings.first_height,
+            settings.first_height,
+            settings.has_holders,
         )
         checkpoint = await self._context.write(EvmIndexWriter.start, identity)
         if before is not None and before != identity:
-            self.notice = f"the index is being rebuilt: `from` has changed from {before.first} to {identity.first}"
+            changed = f"`from` has changed from {before.first} to {identity.first}"
+            if before.first == identity.first:
+                changed = f"`holders` has changed to {str(identity.has_holders).lower()}"
+            self.notice = f"the index is being rebuilt: {changed}"
             log.warning("rebuilding the index", extra={"chain": self.name, "reason": self.notice})
         if checkpoint is None:
             self._last = None

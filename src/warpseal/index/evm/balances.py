@@ -1,0 +1,114 @@
+"""ERC-20 balances after the blocks that changed them: facts, since the transfers themselves are not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Final
+
+from sqlalchemy import Connection
+
+from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.index import bulk
+from warpseal.index.evm.holders import BalanceRow, Holders, Pair
+from warpseal.index.evm.keys import pack, unpack
+from warpseal.index.evm.ownership import MAX_BALANCE
+from warpseal.index.evm.schema import BALANCE_PARTITIONS, BALANCES, INCONSISTENT_ASSETS
+
+_PARTITION_ROWS: Final = 1 << 18
+_ROWS_OF_BLOCKS: Final = (
+    "SELECT asset, holder, block, balance FROM balances WHERE partition BETWEEN ? AND ? AND block BETWEEN ? AND ?"
+    " ORDER BY asset, holder, block"
+)
+_PARTITION_OF: Final = "SELECT max(number) FROM balance_partitions WHERE first <= ?"
+
+
+class Balances:
+    """Writes the balances of blocks. holders: of the same database, they have the balances so far."""
+
+    def __init__(self, holders: Holders) -> None:
+        self._holders = holders
+        self._partition = -1
+        self._first = 0
+        self._rows = 0
+
+    def open(self, connection: Connection) -> None:
+        """Continue behind the rows of the database."""
+        rows = bulk.fetch(connection, "SELECT number, first FROM balance_partitions ORDER BY number DESC LIMIT 1")
+        self._partition, self._first = rows[0] if rows else (-1, 0)
+        text = "SELECT count(*) FROM balances WHERE partition = ?"
+        ((self._rows,),) = bulk.fetch(connection, text, self._partition)
+
+    def write(
+        self, connection: Connection, blocks: Sequence[EvmBlockFacts], keys: Mapping[bytes, int]
+    ) -> list[BalanceRow]:
+        """Write the balances after the blocks, the next ones; return them sorted by asset, holder and block.
+
+        keys: of all addresses of the transfers; 0 of the zero address.
+        """
+        moves = [
+            (
+                block.number,
+                [
+                    (keys[transfer.contract], keys[transfer.sender], keys[transfer.recipient], transfer.amount)
+                    for transfer in block.erc20_transfers
+                ],
+            )
+            for block in blocks
+            if block.erc20_transfers
+        ]
+        pairs = {(asset, party) for _, moved in moves for asset, *parties, _ in moved for party in parties if party}
+        if not pairs:
+            return []
+        states = self._holders.find(connection, pairs)
+        balances = {pair: state.balance for pair, state in states.items()}
+        changed = {pair: state.changed for pair, state in states.items()}
+        rows: list[BalanceRow] = []
+        stored: list[tuple[int, int, int, int, bytes, int | None]] = []
+        inconsistent: set[int] = set()
+        for number, moved in moves:
+            before = _move(balances, moved, inconsistent)
+            after = [(pair, balances[pair]) for pair, balance in before.items() if balances[pair] != balance]
+            if after and (self._partition < 0 or self._rows >= _PARTITION_ROWS):
+                self._partition += 1
+                self._first, self._rows = number, 0
+                bulk.insert(connection, BALANCE_PARTITIONS, [(self._partition, number)])
+            for pair, balance in after:
+                last = changed.get(pair)
+                previous = last if last is not None and last < self._first else None
+                changed[pair] = number
+                rows.append((*pair, number, balance))
+                stored.append((self._partition, *pair, number, pack(balance), previous))
+            self._rows += len(after)
+        bulk.insert(connection, BALANCES, sorted(stored, key=itemgetter(0, 1, 2, 3)))
+        bulk.insert_new(connection, INCONSISTENT_ASSETS, [(asset,) for asset in sorted(inconsistent)])
+        rows.sort()
+        return rows
+
+
+def read_balances(connection: Connection, first: int, last: int) -> list[BalanceRow]:
+    """Return the balances after blocks, sorted by asset, holder and block."""
+    low, high = (bulk.fetch(connection, _PARTITION_OF, bound)[0][0] for bound in (first, last))
+    if high is None:
+        return []
+    rows = bulk.fetch(connection, _ROWS_OF_BLOCKS, low or 0, high, first, last)
+    return [(asset, holder, block, unpack(raw)) for asset, holder, block, raw in rows]
+
+
+def _move(
+    balances: dict[Pair, int], moved: Sequence[tuple[int, int, int, int]], inconsistent: set[int]
+) -> dict[Pair, int]:
+    """Apply the transfers of a block in their order; return the balances before it of all that they touch."""
+    before: dict[Pair, int] = {}
+    for asset, sender, recipient, amount in moved:
+        for holder, change in ((sender, -amount), (recipient, amount)):
+            if holder:
+                pair = (asset, holder)
+                balance = balances.get(pair, 0)
+                before.setdefault(pair, balance)
+                balance += change
+                if not 0 <= balance <= MAX_BALANCE:
+                    inconsistent.add(asset)
+                    balance = 0 if balance < 0 else MAX_BALANCE
+                balances[pair] = balance
+    return before

@@ -1,0 +1,311 @@
+"""Pages of holders: rows by falling balance, then address, as they were after the block of the first page.
+
+A holder is shown by its newest row if that is not newer than the block, else by a former one. Positions are the rank,
+the position of the address and the key of the last examined holder; a fourth number says that the balances of this
+holder are yet to be examined from that block back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from warpseal.history.evm import ErcType, Holder, HolderQuery
+from warpseal.history.queries import PageRequest, Position, TimeRange
+from warpseal.index.evm.codes import ERC_TYPES, decode_text
+from warpseal.index.evm.holders import DROPPED
+from warpseal.index.evm.keys import balance_of, nft_asset, rank_of, unpack
+from warpseal.index.evm.queries import ChainState, read_state
+from warpseal.index.evm.records import HolderPage, Lacking
+from warpseal.index.read_session import ReadSession
+
+MAX_HOLDERS: Final = 20_000
+"""Holders that one page examines."""
+MAX_HISTORIES: Final = 2_000
+"""Holders of one page whose earlier balances are examined."""
+MAX_BALANCES: Final = 20_000
+"""Earlier balances that one page examines."""
+
+# Rows that are read at a time, if those of a page are not enough.
+_MORE_ROWS: Final = 2_000
+_BEGIN: Final = (b"", -(2**63), -1)
+_AFTER: Final = "asset = ? AND (rank, position, holder) > (?, ?, ?)"
+_NEWEST: Final = (
+    f"SELECT rank, position, holder, changed, maximum FROM ranks WHERE {_AFTER} ORDER BY rank, position, holder LIMIT ?"
+)
+_FORMER: Final = (
+    f"SELECT rank, position, holder, changed, maximum FROM past_ranks WHERE partition = ? AND {_AFTER}"
+    " AND changed <= ? AND until > ? ORDER BY rank, position, holder LIMIT ?"
+)
+_BALANCES: Final = (
+    "SELECT block, balance, previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? AND block <= ?"
+    " ORDER BY block DESC LIMIT ?"
+)
+_FIRST_BALANCE: Final = (
+    "SELECT previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? ORDER BY block LIMIT 1"
+)
+_CONTRACT: Final = "SELECT due_from IS NOT NULL, erc_type, name, symbol FROM contracts WHERE contract = ?"
+_BALANCE_ROWS: Final = (16, 1_000)
+
+
+class _Row(NamedTuple):
+    """A row of `ranks`, newest or former."""
+
+    rank: bytes
+    position: int
+    holder: int
+    changed: int
+    maximum: bytes | None
+
+
+class _PageExhausted(Exception):
+    """A page has examined as much as it may. block: from where back the balances of its last holder are left."""
+
+    def __init__(self, block: int) -> None:
+        super().__init__(block)
+        self.block = block
+
+
+def holders_above(
+    session: ReadSession, _: float, query: HolderQuery, page: PageRequest, at_block: int | None
+) -> HolderPage | None:
+    """Return a page of ERC-20 holders; None if the index has no balances of the block."""
+    state = read_state(session)
+    if state is None:
+        return HolderPage(())
+    block = state.height if at_block is None else at_block
+    if not state.chain.has_balances or not _has_state(session, state, block):
+        return None
+    asset = session.keys_of([query.contract]).get(query.contract)
+    contract = None if asset is None else next(iter(session.rows(_CONTRACT, asset)), None)
+    kind = ErcType.ERC20 if contract is None or contract[1] is None else ERC_TYPES[contract[1]]
+    if asset is None or kind in (ErcType.ERC721, ErcType.ERC1155):
+        return HolderPage((), block=block)
+    low, high = _blocks_of(session, state, query.times, block)
+    if high < 0:
+        return HolderPage((), block=block)
+    window = _Window(session, asset, query.threshold, low, high)
+    shown, more = _select(_HolderRows(session, asset, block), page, window.includes)
+    inconsistent = session.rows("SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
+    return HolderPage(_holders(session, shown), more, block, events_inconsistent=bool(inconsistent))
+
+
+def nft_holders(
+    session: ReadSession, _: float, contract: bytes, page: PageRequest, at_block: int | None
+) -> HolderPage | None:
+    """Return a page of the holders of a collection; None if the index has no longer those of the block."""
+    state = read_state(session)
+    if state is None:
+        return HolderPage(())
+    block = state.height if at_block is None else at_block
+    if not _has_state(session, state, block):
+        return None
+    key = session.keys_of([contract]).get(contract)
+    text = (
+        "SELECT c.number, i.collection FROM collections c LEFT JOIN inconsistent i ON i.collection = c.number"
+        " WHERE c.contract = ?"
+    )
+    found = () if key is None else session.rows(text, key)
+    if not found:
+        return HolderPage((), block=block)
+    ((number, inconsistent),) = found
+    rows = _HolderRows(session, nft_asset(number), block)
+    shown, more = _select(rows, page, lambda *_: True)
+    holders, tokens = rows.totals(number)
+    called = next(iter(session.rows(_CONTRACT, key)), (True, None, None, None))
+    return HolderPage(
+        _holders(session, shown),
+        more,
+        block,
+        events_inconsistent=inconsistent is not None,
+        name=_text(called[2]),
+        symbol=_text(called[3]),
+        total_holders=holders,
+        total_tokens=tokens,
+        lacking=Lacking(frozenset({key} if called[0] and key is not None else ())),
+    )
+
+
+class _HolderRows:
+    """The rows of the holders of an asset, as they were after a block."""
+
+    def __init__(self, session: ReadSession, asset: int, block: int) -> None:
+        self._session = session
+        self._asset = asset
+        self._block = block
+        text = "SELECT number FROM past_partitions WHERE number >= 0 AND until > ? ORDER BY number"
+        self._partitions = [row[0] for row in session.rows(text, block)]
+
+    def behind(self, key: Position, limit: int) -> tuple[list[_Row], Position | None]:
+        """Return the rows behind a key and up to another, in order, and that key; None: there are no more rows.
+
+        Each statement reads at most `limit` rows.
+        """
+        session, asset, block = self._session, self._asset, self._block
+        ends = []
+        rows = session.rows(_NEWEST, asset, *key, limit)
+        if len(rows) == limit:
+            ends.append(_key(rows[-1]))
+        found = [_Row(*row) for row in rows if row[3] <= block]
+        for partition in self._partitions:
+            rows = session.rows(_FORMER, partition, asset, *key, block, block, limit)
+            if len(rows) == limit:
+                ends.append(_key(rows[-1]))
+            found += [_Row(*row) for row in rows]
+        if self._partitions:
+            found.sort()
+        if not ends:
+            return found, None
+        end = min(ends)
+        return [row for row in found if _key(row) <= end], end
+
+    def totals(self, collection: int) -> tuple[int, int]:
+        """Return the numbers of holders and of held tokens."""
+        text = "SELECT holders, tokens FROM nft_totals WHERE collection = ? AND changed <= ?"
+        rows = self._session.rows(text, collection, self._block)
+        text = "SELECT holders, tokens FROM past_nft_totals WHERE partition = ? AND collection = ? AND changed <= ?"
+        for partition in self._partitions:
+            values = (partition, collection, self._block, self._block)
+            rows = rows or self._session.rows(f"{text} AND until > ?", *values)
+        return tuple(rows[0]) if rows else (0, 0)
+
+
+class _Window:
+    """The blocks from `low` to `high`, perhaps none, and a threshold. Counts what a page examines."""
+
+    def __init__(self, session: ReadSession, asset: int, threshold: int, low: int, high: int) -> None:
+        self._session = session
+        self._asset = asset
+        self._threshold = threshold
+        self._limit = rank_of(threshold)
+        self._low = low
+        self._high = high
+        self._partitions: list[int] | None = None
+        self._histories = 0
+        self._balances = 0
+
+    def includes(self, row: _Row, back_from: int | None) -> bool:
+        """Return whether a balance was above the threshold after a block of the window, or before its first block.
+
+        back_from: later balances are examined already. Raises _PageExhausted.
+        """
+        is_above = row.rank < self._limit
+        if not is_above and (row.maximum is None or row.maximum >= self._limit):
+            return False
+        if row.changed < self._low:
+            return is_above
+        if row.changed <= self._high and (is_above or self._low == 0):
+            return True
+        begin = row.changed if back_from is None else back_from
+        if self._histories == MAX_HISTORIES:
+            raise _PageExhausted(begin)
+        self._histories += 1
+        return self._was_above(row.holder, begin)
+
+    def _was_above(self, holder: int, begin: int) -> bool:
+        """Examine the balances of a holder from one of its changes back to the last one before the window."""
+        session, asset = self._session, self._asset
+        last, block, limit = max(self._high, self._low - 1), begin, _BALANCE_ROWS[0]
+        while True:
+            partition = self._partition_of(block)
+            rows = session.rows(_BALANCES, partition, asset, holder, min(block, last), limit)
+            for changed, raw, _ in rows:
+                if self._balances == MAX_BALANCES:
+                    raise _PageExhausted(changed)
+                self._balances += 1
+                if unpack(raw) > self._threshold:
+                    return True
+                if changed < self._low:
+                    return False
+            if len(rows) == limit:
+                # The next change may be in this partition or in an earlier one.
+                changed, _, link = rows[-1]
+                block = changed - 1 if link is None else link
+                limit = _BALANCE_ROWS[1]
+                continue
+            if not rows:
+                if self._balances == MAX_BALANCES:
+                    raise _PageExhausted(block)
+                self._balances += 1
+                rows = session.rows(_FIRST_BALANCE, partition, asset, holder)
+            link = rows[-1][-1] if rows else None
+            if link is None:
+                return False
+            block = link
+
+    def _partition_of(self, block: int) -> int:
+        if self._partitions is None:
+            rows = self._session.rows("SELECT first FROM balance_partitions ORDER BY number")
+            self._partitions = [row[0] for row in rows]
+        return bisect_right(self._partitions, block) - 1
+
+
+def _select(
+    rows: _HolderRows, page: PageRequest, includes: Callable[[_Row, int | None], bool]
+) -> tuple[list[_Row], Position | None]:
+    """Return the included rows of a page, and the position of the next one."""
+    after = page.after or _BEGIN
+    back_from = after[3] if len(after) > len(_BEGIN) else None
+    assert back_from is None or isinstance(back_from, int)
+    end: Position | None = after[:3]
+    if back_from is not None:
+        rank, position, holder = after[:3]
+        assert isinstance(holder, int)
+        end = (rank, position, holder - 1)
+    shown: list[_Row] = []
+    limit, examined = page.size + 1, 0
+    while end is not None and examined < MAX_HOLDERS:
+        examined += limit
+        found, end = rows.behind(end, limit)
+        for place, row in enumerate(found, 1):
+            try:
+                is_included = includes(row, back_from)
+            except _PageExhausted as error:
+                return shown, (*_key(row), error.block)
+            back_from = None
+            if is_included:
+                shown.append(row)
+                if len(shown) == page.size:
+                    return shown, None if place == len(found) and end is None else _key(row)
+        limit = min(_MORE_ROWS, max(1, MAX_HOLDERS - examined))
+    return shown, end
+
+
+def _blocks_of(session: ReadSession, state: ChainState, times: TimeRange, block: int) -> tuple[int, int]:
+    """Return the first and the last block of a time range up to a block; the last may be the one before the first."""
+    low = 0 if times.since is None else _first_block(session, times.since, block)
+    high = block if times.until is None else _first_block(session, times.until + 1, block) - 1
+    return low, max(high, low - 1)
+
+
+def _first_block(session: ReadSession, time: int, last: int) -> int:
+    """Return the first block at or after a time; the one behind `last` if there is none."""
+    low, high = 0, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        if session.rows("SELECT time FROM blocks WHERE number = ?", middle)[0][0] < time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _has_state(session: ReadSession, state: ChainState, block: int) -> bool:
+    """Return whether the index knows all rows of holders as they were after a block."""
+    dropped = session.rows("SELECT until FROM past_partitions WHERE number = ?", DROPPED)
+    first = max(state.chain.first_height, dropped[0][0] if dropped else 0)
+    return first <= block <= state.height
+
+
+def _holders(session: ReadSession, rows: Sequence[_Row]) -> tuple[Holder, ...]:
+    session.load_ids(row.holder for row in rows)
+    return tuple([Holder(session.id_of(row.holder), balance_of(row.rank)) for row in rows])
+
+
+def _key(row: Sequence[Any]) -> Position:
+    return tuple(row[:3])
+
+
+def _text(raw: bytes | None) -> str:
+    return "" if raw is None else decode_text(raw) or ""

@@ -1,0 +1,20 @@
+"""Holders of ERC-20 tokens and NFTs; all derived rows are derived again."""
+
+from __future__ import annotations
+
+from alembic import op
+from sqlalchemy import inspect
+
+from warpseal.index.evm.schema import HOLDER_FACTS, STORED, create_derived_tables
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """Add the facts of holders, which a database of this version has from the start, and create the derived tables."""
+    connection = op.get_bind()
+    if "holders" not in {column["name"] for column in inspect(connection).get_columns("chain")}:
+        op.execute("ALTER TABLE chain ADD COLUMN holders BIGINT NOT NULL DEFAULT 0")
+    STORED.create_all(connection, HOLDER_FACTS)
+    create_derived_tables(connection)

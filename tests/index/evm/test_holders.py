@@ -1,0 +1,426 @@
+"""Holders of ERC-20 tokens and NFTs against a plain model: any page size, window, threshold and cut of the blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, index_url, open_engine, open_index, small_settings
+from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History, address, made_block, transfer
+from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts
+from warpseal.history.evm import ErcType, Holder, HolderQuery
+from warpseal.history.queries import PageRequest, TimeRange
+from warpseal.index.evm import balances, holder_queries, holders
+from warpseal.index.evm.consistency import find_inconsistencies
+from warpseal.index.evm.database import writing_evm_index
+from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, HolderPage
+from warpseal.index.evm.schema import create_derived_tables
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.store.access import read_snapshot
+
+TOKENS = (address(70), address(71), address(72))
+WITH_HOLDERS = EvmChainIdentity(CHAIN_ID, IDENTITY.evm_chain_id, IDENTITY.genesis_hash, has_holders=True)
+ALWAYS = TimeRange()
+
+
+@pytest.fixture
+def url(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of an index with small partitions."""
+    monkeypatch.setattr(balances, "_PARTITION_ROWS", 7)
+    monkeypatch.setattr(holders, "_PARTITION_ROWS", 9)
+    return any_index_url
+
+
+@dataclass
+class Blocks:
+    """Made-up blocks with ERC-20 and NFT transfers. step_s: seconds between blocks."""
+
+    seed: int
+    step_s: int = 2
+    nfts: History = field(init=False)
+    random: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nfts = History(self.seed)
+        self.random = Random(self.seed)
+        # Some addresses share their first 8 bytes, and some are in the upper half.
+        upper = [b"\xff" * 8 + bytes(11) + bytes([number]) for number in range(3)]
+        self.parties = [*(address(2_000 + number) for number in range(6)), *upper, ZERO, ZERO]
+
+    def take(self, count: int) -> list[EvmBlockFacts]:
+        """Return the next blocks."""
+        return [self._next() for _ in range(count)]
+
+    def _next(self) -> EvmBlockFacts:
+        random, made = self.random, self.nfts.next_block()
+        moves = []
+        for _ in range(random.choice((0, 1, 2, 5))):
+            sender, recipient = random.sample(self.parties, 2)
+            if sender != recipient:
+                amount = random.choice((1, 5, 5, 1_000, 2**64, 10**24, MAX if random.random() < 0.1 else 7))
+                moves.append(Erc20Transfer(random.choice(TOKENS), sender, recipient, amount))
+        return replaced(made, START + self.step_s * made.number, moves)
+
+
+def replaced(block: EvmBlockFacts, time: int, moves: Sequence[Erc20Transfer]) -> EvmBlockFacts:
+    """Return a block with another time and with ERC-20 transfers."""
+    fields = {name: getattr(block, name) for name in block.__struct_fields__}
+    return EvmBlockFacts(**{**fields, "time": time, "erc20_transfers": tuple(moves)})
+
+
+@dataclass
+class Model:
+    """ERC-20 balances after every block that changed them, and NFT holdings after the last block."""
+
+    times: list[int] = field(default_factory=list)
+    balances: dict[tuple[bytes, bytes], list[tuple[int, int]]] = field(default_factory=dict)
+    inconsistent: set[bytes] = field(default_factory=set)
+
+    def add(self, block: EvmBlockFacts) -> None:
+        self.times.append(block.time)
+        now: dict[tuple[bytes, bytes], int] = {}
+        for move in block.erc20_transfers:
+            for party, change in ((move.sender, -move.amount), (move.recipient, move.amount)):
+                if party != ZERO:
+                    pair = (move.contract, party)
+                    balance = now.get(pair, self.at(pair, block.number)) + change
+                    if not 0 <= balance <= MAX:
+                        self.inconsistent.add(move.contract)
+                    now[pair] = min(MAX, max(0, balance))
+        for pair, balance in now.items():
+            self.balances.setdefault(pair, []).append((block.number, balance))
+
+    def at(self, pair: tuple[bytes, bytes], number: int) -> int:
+        """Return a balance after a block."""
+        return next((balance for block, balance in reversed(self.balances.get(pair, ())) if block <= number), 0)
+
+    def above(self, query: HolderQuery, number: int) -> list[Holder]:
+        """Return the holders of a query after a block, in order."""
+        since, until = query.times.since, query.times.until
+        inside = [
+            block
+            for block, time in enumerate(self.times[: number + 1])
+            if (since is None or time >= since) and (until is None or time <= until)
+        ]
+        before = [block for block, time in enumerate(self.times[: number + 1]) if since is not None and time < since]
+        examined = before[-1:] + inside
+        found = [
+            Holder(pair[1], self.at(pair, number))
+            for pair in self.balances
+            if pair[0] == query.contract and any(self.at(pair, block) > query.threshold for block in examined)
+        ]
+        return sorted(found, key=lambda holder: (-holder.balance, holder.address[:8]))
+
+
+class Written:
+    """An index that is written block by block."""
+
+    def __init__(self, url: str, identity: EvmChainIdentity = WITH_HOLDERS, first: int = 0) -> None:
+        settings = small_settings(url)
+        self._engine = writing_evm_index(index_url(url), settings, CHAIN_ID)
+        self.writer = EvmIndexWriter(self._engine, settings, lambda: 0.0)
+        while self.writer.rebuild(60.0) is not None:
+            pass
+        if self.writer.start(identity) is None and first == 0:
+            self.writer.begin(0, GENESIS_PARENT)
+
+    def write(self, blocks: Sequence[EvmBlockFacts]) -> None:
+        contracts = self.writer.candidates(blocks)
+        if contracts:
+            self.writer.set_interfaces({contract: contract == address(2) for contract in contracts})
+        self.writer.write(blocks)
+
+
+async def read(
+    index: EvmIndex, query: HolderQuery, size: int, at_block: int | None = None
+) -> tuple[list[Holder], HolderPage]:
+    """Return the holders of all pages, and the first page; later pages show its block."""
+    return await _all_pages(lambda page, block: index.holders_above(query, page, block), size, at_block)
+
+
+async def read_nfts(index: EvmIndex, contract: bytes, size: int) -> tuple[list[Holder], HolderPage]:
+    """Return the NFT holders of all pages, and the first page."""
+    return await _all_pages(lambda page, block: index.nft_holders(contract, page, block), size, None)
+
+
+async def _all_pages(read: Callable[..., Any], size: int, at_block: int | None) -> tuple[list[Holder], HolderPage]:
+    found: list[Holder] = []
+    first: HolderPage | None = None
+    after = None
+    for _ in range(10_000):
+        page = await read(PageRequest(size, after), at_block)
+        assert page is not None
+        assert len(page.items) <= size
+        first = first or page
+        at_block, after = page.block, page.next
+        assert page.block == first.block
+        found += page.items
+        if after is None:
+            return found, first
+    raise AssertionError("the pages do not end")
+
+
+def sorted_as_shown(found: Sequence[Holder]) -> list[Holder]:
+    """Return holders, those with equal balances and equal first 8 bytes in the order of the model."""
+    return sorted(found, key=lambda holder: (-holder.balance, holder.address[:8], holder.address))
+
+
+def some_queries(random: Random, last_time: int) -> list[HolderQuery]:
+    """Return queries of any threshold and time range, also of times before the first and after the last block."""
+    thresholds = (0, 0, 4, 5, 1_000, 2**64, 10**24 - 1, MAX)
+    queries = [HolderQuery(token, 0, ALWAYS) for token in TOKENS]
+    for _ in range(40):
+        bounds = sorted(random.randint(START - 5, last_time + 5) for _ in range(2))
+        since, until = (bound if random.random() < 0.7 else None for bound in bounds)
+        queries.append(HolderQuery(random.choice(TOKENS), random.choice(thresholds), TimeRange(since, until)))
+    return queries
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_holders_above_a_threshold_are_those_of_the_model(
+    url: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks, model, random = Blocks(seed), Model(), Random(seed)
+    made = blocks.take(120)
+    written, place = Written(url), 0
+    while place < len(made):
+        count = random.randint(1, 9)
+        written.write(made[place : place + count])
+        place += count
+    for block in made:
+        model.add(block)
+    async with open_index(url) as index:
+        for number, query in enumerate(some_queries(random, made[-1].time)):
+            if number == 20:
+                monkeypatch.setattr(holder_queries, "MAX_HOLDERS", 3)
+                monkeypatch.setattr(holder_queries, "MAX_HISTORIES", 1)
+                monkeypatch.setattr(holder_queries, "MAX_BALANCES", 2)
+                monkeypatch.setattr(holder_queries, "_BALANCE_ROWS", (1, 2))
+            found, page = await read(index, query, random.choice((1, 2, 3, 100)))
+            assert sorted_as_shown(found) == sorted_as_shown(model.above(query, len(made) - 1)), query
+            assert [(holder.balance, holder.address[:8]) for holder in found] == [
+                (holder.balance, holder.address[:8]) for holder in model.above(query, len(made) - 1)
+            ]
+            assert page.events_inconsistent == (query.contract in model.inconsistent)
+        unknown = await read(index, HolderQuery(address(9), 0, ALWAYS), 5)
+        assert unknown == ([], HolderPage((), block=len(made) - 1))
+
+
+def rows_of(url: str) -> dict[str, list[Any]]:
+    """Return the rows of balances and holders by addresses, since keys depend on the batches."""
+    engine = open_engine(url)
+    with engine.connect() as connection, read_snapshot(connection):
+        ids = {0: ZERO, **{key: bytes(raw) for key, raw in connection.exec_driver_sql("SELECT key, id FROM ids")}}
+        text = "SELECT -number, contract FROM collections"
+        collections: dict[int, int] = dict(connection.exec_driver_sql(text).fetchall())
+        texts = {
+            "balances": "SELECT asset, holder, block, balance, previous IS NULL FROM balances",
+            "holders": "SELECT asset, holder, balance, maximum, CASE WHEN asset > 0 THEN changed END FROM holders",
+            "ranks": "SELECT asset, holder, rank, position, maximum FROM ranks",
+            "totals": "SELECT -collection, 0, holders, tokens FROM nft_totals",
+        }
+        found = {
+            name: sorted(
+                repr((ids[collections.get(asset, asset)], ids[holder], *map(_plain, rest)))
+                for asset, holder, *rest in connection.exec_driver_sql(text)
+            )
+            for name, text in texts.items()
+        }
+        assert list(find_inconsistencies(connection)) == []
+    engine.dispose()
+    return found
+
+
+def _plain(field: Any) -> Any:
+    return bytes(field) if isinstance(field, memoryview) else field
+
+
+def test_the_rows_of_holders_do_not_depend_on_the_cut_of_the_blocks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Blocks(5).take(60)
+    found = []
+    for cut in (1, 7, 60):
+        written = Written(url)
+        written.writer.start(WITH_HOLDERS)
+        for place in range(0, len(made), cut):
+            written.write(made[place : place + cut])
+        found.append(rows_of(url))
+        # Another identity drops the index.
+        Written(url, IDENTITY).writer.close()
+        written.writer.close()
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]["balances"]) > 100
+
+
+async def test_later_pages_show_the_block_of_the_first_page_while_the_index_grows(url: str) -> None:
+    blocks, random = Blocks(8), Random(8)
+    written, model = Written(url), Model()
+    walks: list[tuple[HolderQuery, int, list[Holder], Any]] = []
+    nft_walks: list[tuple[bytes, list[Holder], HolderPage, list[Holder], Any]] = []
+    async with open_index(url) as index:
+        for _ in range(40):
+            made = blocks.take(random.randint(1, 4))
+            written.write(made)
+            for block in made:
+                model.add(block)
+            query = random.choice(some_queries(random, made[-1].time))
+            walks.append((query, made[-1].number, [], None))
+            contract = address(random.choice((1, 3, 5, 6)))
+            expected, first = await read_nfts(index, contract, 100)
+            nft_walks.append((contract, expected, first, [], None))
+            for place, (query, number, found, after) in enumerate(walks):
+                if after is not None or not found:
+                    page = await index.holders_above(query, PageRequest(2, after), number)
+                    assert page is not None
+                    assert page.block == number
+                    found += page.items
+                    walks[place] = (query, number, found, page.next)
+            for place, (contract, expected, first, shown, after) in enumerate(nft_walks):
+                if after is not None or not shown:
+                    page = await index.nft_holders(contract, PageRequest(1, after), first.block)
+                    assert page is not None
+                    assert (page.total_holders, page.total_tokens) == (first.total_holders, first.total_tokens)
+                    shown += page.items
+                    nft_walks[place] = (contract, expected, first, shown, page.next)
+        for query, number, _, _ in walks:
+            found, _ = await read(index, query, 3, number)
+            assert sorted_as_shown(found) == sorted_as_shown(model.above(query, number))
+        for query, number, found, after in walks:
+            if after is None:
+                assert sorted_as_shown(found) == sorted_as_shown(model.above(query, number))
+        for _, expected, _, shown, after in nft_walks:
+            assert shown == expected if after is None else shown == expected[: len(shown)]
+        assert sum(after is None and len(found) > 4 for _, _, found, after in walks) > 3
+
+
+async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> None:
+    written, made = Written(url, IDENTITY), Blocks(3).take(150)
+    written.write(made[:70])
+    written.write(made[70:])
+    async with open_index(url) as index:
+        for contract in map(address, (1, 2, 3, 4, 5, 6)):
+            held: dict[bytes, int] = {}
+            tokens = await held_tokens(index, contract, written)
+            for owner, _ in tokens:
+                held[owner] = held.get(owner, 0) + 1
+            expected = sorted(
+                (Holder(owner, count) for owner, count in held.items()), key=lambda h: (-h.balance, h.address)
+            )
+            found, page = await read_nfts(index, contract, 2)
+            assert found == expected
+            assert (page.total_holders, page.total_tokens) == (len(held), len({token for _, token in tokens}))
+            assert page.name == ""
+            assert bool(page.lacking) == bool(tokens)
+        assert (await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5))) is None
+        written.writer.write_contracts([ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)])
+        named = await index.nft_holders(address(1), PageRequest(1))
+        assert named is not None
+        assert (named.name, named.symbol, bool(named.lacking)) == ("Nägel", "", False)
+        empty = await index.nft_holders(TOKENS[0], PageRequest(1))
+        assert empty == HolderPage((), block=149)
+
+
+async def held_tokens(index: EvmIndex, contract: bytes, written: Written) -> list[tuple[bytes, int]]:
+    """Return the owner and the key of every held token of a contract, from the rows of holdings."""
+    with written.writer._engine.begin() as connection:
+        text = (
+            "SELECT i.id, h.token FROM holdings h JOIN ids i ON i.key = h.owner JOIN collections c"
+            " ON c.number = (h.token >> 36) JOIN ids n ON n.key = c.contract"
+        )
+        rows = connection.exec_driver_sql(f"{text} WHERE n.prefix = 0 AND n.id = {_literal(connection, contract)}")
+        return [(bytes(owner), token) for owner, token in rows]
+
+
+def _literal(connection: Any, raw: bytes) -> str:
+    return f"'\\x{raw.hex()}'::bytea" if connection.dialect.name == "postgresql" else f"x'{raw.hex()}'"
+
+
+async def test_states_of_more_than_a_day_ago_are_dropped(url: str) -> None:
+    written = Written(url)
+    blocks = Blocks(4, step_s=3_600)
+    written.write(blocks.take(10))
+    query = HolderQuery(TOKENS[0], 0, ALWAYS)
+    async with open_index(url) as index:
+        for block in blocks.take(60):
+            written.write([block])
+            now = block.number
+            for number in range(max(9, now - 24), now + 1, 6):
+                assert await index.holders_above(query, PageRequest(5), number) is not None
+        assert await index.holders_above(query, PageRequest(5), 10) is None
+        assert await index.nft_holders(address(1), PageRequest(5), 10) is None
+        assert await index.holders_above(query, PageRequest(5), 70) is None
+    with written.writer._engine.begin() as connection:
+        ((first, last),) = connection.exec_driver_sql("SELECT min(until), max(until) FROM past_ranks").fetchall()
+    assert 30 < first < 69 - 24 < last
+
+
+async def test_derived_rows_are_made_again_from_the_stored_balances(url: str) -> None:
+    written, made = Written(url), Blocks(6).take(80)
+    for place in range(0, 80, 8):
+        written.write(made[place : place + 8])
+    before = rows_of(url)
+    with written.writer._engine.begin() as connection:
+        create_derived_tables(connection)
+    written.writer.close()
+    again = Written(url)
+    assert rows_of(url) == before
+    query = HolderQuery(TOKENS[1], 4, ALWAYS)
+    model = Model()
+    async with open_index(url) as index:
+        # The blocks at which the states were derived again are others.
+        assert await index.holders_above(query, PageRequest(5), 39) is None
+        more = Blocks(6).take(90)[80:]
+        again.write(more)
+        for block in made + more:
+            model.add(block)
+        for number in (79, 89):
+            found, _ = await read(index, query, 2, number)
+            assert sorted_as_shown(found) == sorted_as_shown(model.above(query, number))
+
+
+async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_balance_below_zero(file_url: str) -> None:
+    written = Written(file_url)
+    rich, poor = address(1), address(2)
+    moves = [
+        [Erc20Transfer(TOKENS[0], ZERO, rich, 10), Erc20Transfer(TOKENS[1], ZERO, rich, MAX)],
+        # The deposit of `poor` emitted no Transfer.
+        [Erc20Transfer(TOKENS[0], poor, rich, 5)],
+        [Erc20Transfer(TOKENS[2], ZERO, rich, MAX), Erc20Transfer(TOKENS[2], ZERO, rich, 1)],
+        [Erc20Transfer(TOKENS[0], rich, ZERO, 15)],
+    ]
+    written.write([replaced(made_block(number), START + number, listed) for number, listed in enumerate(moves)])
+    async with open_index(file_url) as index:
+        pages = [await index.holders_above(HolderQuery(token, 0, ALWAYS), PageRequest(5)) for token in TOKENS]
+    assert [page and (page.items, page.events_inconsistent) for page in pages] == [
+        ((Holder(rich, 0),), True),
+        ((Holder(rich, MAX),), False),
+        ((Holder(rich, MAX),), True),
+    ]
+
+
+async def test_a_contract_of_another_kind_has_no_erc20_holders(file_url: str) -> None:
+    written = Written(file_url)
+    moves = [Erc20Transfer(address(1), ZERO, address(9), 4)]
+    nft = transfer(0, 1, 4, ZERO, address(9))
+    written.write([replaced(made_block(0, [nft]), START, moves)])
+    query = HolderQuery(address(1), 0, ALWAYS)
+    async with open_index(file_url) as index:
+        page = await index.holders_above(query, PageRequest(5))
+        assert page is not None
+        assert page.items == (Holder(address(9), 4),)
+        written.writer.write_contracts([ContractFacts(address(1), ErcType.ERC721, "Kitties", "K", None, 0)])
+        assert await index.holders_above(query, PageRequest(5)) == HolderPage((), block=0)
+
+
+async def test_an_index_that_begins_later_has_no_erc20_holders(file_url: str) -> None:
+    made = Blocks(1).take(6)
+    written = Written(file_url, EvmChainIdentity(CHAIN_ID, 43_112, b"g" * 32, 3, has_holders=True), first=3)
+    written.writer.begin(3, made[2].hash)
+    written.write(made[3:])
+    async with open_index(file_url) as index:
+        assert await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5)) is None
+        assert await index.nft_holders(address(1), PageRequest(5)) is not None
