@@ -80,6 +80,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.UndecodableTransaction("t", "at byte 2: type 99"),
     errors.MessageSuperseded("t", {"now": {"registered": False}}),
     errors.OriginNotIndexed("v", {"height": "5"}, 30.0),
+    errors.TooManyPageTokens(1_000_000),
     errors.IndexNotEnabled("the p-chain"),
     errors.NotAPrimaryChain("z", {"p-chain": "1"}),
     errors.IndexNotReady("p-chain"),

@@ -675,6 +675,15 @@ class PageTokenMismatch(InvalidRequest):
     code = "page_token_mismatch"
 
 
+class TooManyPageTokens(WarpsealError):
+    """The metrics database holds as many page tokens as it may, and the page has a next one."""
+
+    code = "too_many_page_tokens"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} page tokens are valid, and no more are given out", limit=limit)
+
+
 class IndexNotEnabled(WarpsealError):
     """The request needs an index that this daemon does not keep.
 

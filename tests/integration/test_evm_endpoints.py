@@ -11,6 +11,7 @@ from tests.eventually import until
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.report import free_ports
 from warpseal.warp.ids import id_text
 
 CHAIN_ID = id_text(h.CHAIN.blockchain_id)
@@ -61,6 +62,33 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
     assert metrics[f'warpseal_index_pages_total{{chain="{CHAIN_ID}",kind="tokens"}}'] >= 1
 
 
+async def test_the_metrics_api_is_on_the_api_port_and_alone_on_a_port_of_its_own(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    day = h.block_time(0) // 86_400 * 86_400
+    tps = f"/v1/avg_tps/{h.CHAIN.evm_chain_id}?to={day}"
+    async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(h.CHAIN)) as (node,):
+        folder = tmp_path / "data" / str(network.plan.network_id)
+        folder.mkdir(parents=True)
+        with h.open_writer(folder) as writer:
+            h.write_history(writer)
+        keys = {"evm-chains": [entry(node, index=True)], "metrics-api-port": port, "require-api-key": True}
+        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
+            first_day = await daemon.get(tps)
+            newest = await daemon.get("/v1/avg_tps/total?pageSize=1")
+            chain = await daemon.get(h.PATH)
+            own = f"http://127.0.0.1:{port}"
+            alone = [await get_json(daemon, own + path) for path in (tps, h.PATH, "/health")]
+    assert first_day.status == 200
+    assert first_day.body["results"] == [{"timestamp": day, "value": 1.5}]
+    assert newest.status == 200
+    assert newest.body["nextPageToken"]
+    assert (folder / "metrics.db").stat().st_size
+    assert (chain.status, chain.body["code"]) == (401, "api_key_required")
+    assert alone[0] == (200, first_day.body)
+    assert (alone[1][0], alone[1][1]["code"]) == (404, "not_found")
+    assert alone[2][1]["status"] in ("up", "down")
+
+
 async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_its_node(tmp_path: Path) -> None:
     async with (
         run_network(Plan(validators=2)) as network,
@@ -102,3 +130,8 @@ async def test_the_l1s_that_a_node_serves_are_served_without_being_configured(tm
 async def post(daemon: Daemon, path: str) -> int:
     async with daemon.session.post(daemon.api_url + path) as answer:
         return answer.status
+
+
+async def get_json(daemon: Daemon, url: str) -> tuple[int, Any]:
+    async with daemon.session.get(url) as answer:
+        return answer.status, await answer.json()

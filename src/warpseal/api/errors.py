@@ -1,8 +1,9 @@
 """The one table from error type to HTTP status, text and Retry-After in each dialect; see docs/errors.md.
 
-Source of truth: the specification's error table for `/v1` (its eight statuses only), the reference
-aggregator's texts for `/aggregate-signatures`, each followed by the reason. Clients retry on texts that match
-/threshold|no signatures|signature weight is insufficient/, so the text of what can never succeed matches none of these.
+Source of truth: the specification's error table for `/v1` (its eight statuses only), which the Metrics API shares, and
+the reference aggregator's texts for `/aggregate-signatures`, each followed by the reason. Clients retry on texts that
+match /threshold|no signatures|signature weight is insufficient/, so the text of what can never succeed matches none of
+these.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ _UNREACHED: Final = frozenset(
     {"not_connected", "no_address", "private_address", "wrong_identity", "inactive", "no_bls_key"}
 )
 # Paths of the specification, served or not.
-_SPECIFICATION_PATHS: Final = ("/v1/", "/v2/")
+_SPECIFICATION_PATH: Final = "/v1/"
+_METRICS_API_PATHS: Final = ("/v1/avg_tps/", "/v2/")
 
 
 class Dialect(StrEnum):
     """The form of the error responses of a group of paths."""
 
     V1 = "/v1"
+    METRICS_API = "/v2"
     KEBAB = "/aggregate-signatures"
     NODE = "/ext"
 
@@ -109,6 +112,7 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.InvalidPageToken: _REQUEST,
     errors.ExpiredPageToken: _REQUEST,
     errors.PageTokenMismatch: _REQUEST,
+    errors.TooManyPageTokens: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
     errors.IndexNotEnabled: ErrorResponseRule(404, 404),
     errors.NotAPrimaryChain: ErrorResponseRule(404, 404),
     errors.IndexNotReady: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
@@ -140,8 +144,9 @@ def error_response(error: errors.WarpsealError, dialect: Dialect, *, shows_addre
     status = _status(error, rule, dialect)
     if dialect is Dialect.NODE:
         return PlainTextResponse(f"{error_text(error)}\n", status, _headers(error, rule))
-    if dialect is Dialect.V1:
-        content = {"message": error_text(error), "error": HTTPStatus(status).phrase, "statusCode": status}
+    if dialect in (Dialect.V1, Dialect.METRICS_API):
+        message = [error_text(error)] if dialect is Dialect.METRICS_API else error_text(error)
+        content = {"message": message, "error": HTTPStatus(status).phrase, "statusCode": status}
     else:
         content = {"error": _kebab_text(error, rule)}
     detail = dict(error.detail())
@@ -206,7 +211,7 @@ def error_text(error: errors.WarpsealError) -> str:
 
 
 def _status(error: errors.WarpsealError, rule: ErrorResponseRule, dialect: Dialect) -> int:
-    if dialect is Dialect.V1:
+    if dialect in (Dialect.V1, Dialect.METRICS_API):
         return rule.v1
     return rule.late if rule.late is not None and getattr(error, "at_deadline", False) else rule.kebab
 
@@ -231,6 +236,8 @@ def _retry_after_s(error: errors.WarpsealError, rule: ErrorResponseRule, default
 
 def dialect_of(path: str) -> Dialect:
     """Return the dialect that clients of `path` speak."""
-    if path.startswith(_SPECIFICATION_PATHS) or path in ("/v1", "/v2"):
+    if path.startswith(_METRICS_API_PATHS) or path == "/v2":
+        return Dialect.METRICS_API
+    if path.startswith(_SPECIFICATION_PATH) or path == "/v1":
         return Dialect.V1
     return Dialect.NODE if path.startswith("/ext/") else Dialect.KEBAB

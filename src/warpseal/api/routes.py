@@ -1,4 +1,4 @@
-"""The routes and the middleware of the API port and of the metrics port."""
+"""The routes and the middleware of the API port, of the metrics port, and of the port of the Metrics API."""
 
 from __future__ import annotations
 
@@ -46,8 +46,15 @@ def api_app(
         Route("/ready", probes.ready),
         *status.routes(),
         *data.routes(),
+        *data.metrics_routes(),
         *ApiExplorer().routes(),
     ]
+    return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
+
+
+def metrics_api_app(data: DataApi, probes: ProbeEndpoints, settings: ApiSettings, metrics: Metrics) -> Starlette:
+    """Return the app of the port of the Metrics API alone."""
+    routes = [Route("/health", probes.health), Route("/ready", probes.ready), *data.metrics_routes()]
     return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
 
 

@@ -57,6 +57,14 @@ class ApiSettings:
         group=Group.HTTP,
         is_reference=True,
     )
+    metrics_api_port: int | None = setting(
+        None,
+        "metrics-api-port",
+        _PORT,
+        "port for the Metrics API alone, on api-host; 0: a free port, which is logged; unset: on api-port only",
+        "PORT",
+        group=Group.HTTP,
+    )
     max_requests_in_flight: int = setting(
         1_000,
         "max-requests-in-flight",

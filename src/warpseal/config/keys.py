@@ -183,10 +183,19 @@ def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator
         longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
         if parsed.get("request-timeout-seconds", 0) > longest:
             yield SettingFault("request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}")
-    if not faulty & {"api-port", "metrics-port"}:
-        api_port = parsed.get("api-port", ApiSettings().api_port)
-        if api_port == parsed.get("metrics-port", ApiSettings().metrics_port) != 0:
-            yield SettingFault("metrics-port", f"is the api-port too, {api_port}")
+    defaults = ApiSettings()
+    ports = {
+        "api-port": defaults.api_port,
+        "metrics-port": defaults.metrics_port,
+        "metrics-api-port": defaults.metrics_api_port,
+    }
+    taken: dict[int, str] = {}
+    for name, default in ports.items():
+        port = parsed.get(name, default)
+        if name not in faulty and port:
+            if port in taken:
+                yield SettingFault(name, f"is the {taken[port]} too, {port}")
+            taken.setdefault(port, name)
 
 
 def _json_value(value: Any) -> Any:

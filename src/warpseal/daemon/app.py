@@ -1,4 +1,4 @@
-"""The daemon's process: its two ports, its task group, its signals."""
+"""The daemon's process: its ports, its task group, its signals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warpseal.api.data.services import DataServices
 from warpseal.api.node.access import AllowedHosts
 from warpseal.api.node.app import switch_paths
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
-from warpseal.api.routes import api_app, metrics_app
+from warpseal.api.routes import api_app, metrics_api_app, metrics_app
 from warpseal.api.server import HttpServer
 from warpseal.api.startup_gate import StartupGate
 from warpseal.api.status.endpoints import StatusEndpoints
@@ -87,14 +87,21 @@ async def _serve(
     metrics_page = metrics_app(MetricsPage(metrics), config.api, metrics)
     metrics_host, metrics_port = config.api.metrics_host, config.api.metrics_port
     metrics_server = HttpServer(metrics_page, metrics_host, metrics_port, config.api, name="metrics")
-    api_server.bind()
-    metrics_server.bind()
+    other_servers = [metrics_server]
+    if config.api.metrics_api_port is not None:
+        metrics_api = metrics_api_app(data_api, probes, config.api, metrics)
+        port = config.api.metrics_api_port
+        other_servers.append(HttpServer(metrics_api, config.api.api_host, port, config.api, name="metrics-api"))
+    for server in (api_server, *other_servers):
+        server.bind()
     if config.peers.is_configured_identity_missing:
         # A client that waits for the first answer reads these files next. Imported late: it costs time.
         from warpseal.peers.identity import create_configured_identity
 
         create_configured_identity(config.peers)
     bound = {"api": api_server.address, "metrics": metrics_server.address}
+    if len(other_servers) > 1:
+        bound["metrics_api"] = other_servers[-1].address
     log.info("listening", extra={"version": __version__, **bound, "data_dir": config.peers.data_dir})
 
     failures: list[StartupError] = []
@@ -117,7 +124,7 @@ async def _serve(
         announce(api_server.url, metrics_server.url)
         async with evm_api.opened(), asyncio.TaskGroup() as tasks:
             serving_api = tasks.create_task(api_server.run())
-            serving_metrics = tasks.create_task(metrics_server.run())
+            serving_others = [tasks.create_task(server.run()) for server in other_servers]
             background = (
                 tasks.create_task(node_api.run()),
                 tasks.create_task(evm_api.run(node_api.health, node_api.add_evm_chain_id)),
@@ -130,8 +137,9 @@ async def _serve(
             grace_s = 0.0 if failures else None
             api_server.stop(grace_s=grace_s)
             await serving_api
-            metrics_server.stop(grace_s=grace_s)
-            await serving_metrics
+            for server in other_servers:
+                server.stop(grace_s=grace_s)
+            await asyncio.gather(*serving_others)
             for task in background:
                 task.cancel()
             if failures:

@@ -70,11 +70,11 @@ class EvmFreshness:
 class DailyTps:
     """Average transactions per second of a chain, by UTC day since 1970.
 
-    first_day: the first one that is indexed completely; last_day: that of the newest block. values: of the days with
-    blocks. advanced_at: unix seconds at which the index last advanced.
+    first_day: the first one that is indexed completely, None before block 1; last_day: that of the newest block.
+    values: of the days with blocks. advanced_at: unix seconds at which the index last advanced.
     """
 
-    first_day: int
+    first_day: int | None
     last_day: int
     values: Mapping[int, float]
     advanced_at: int

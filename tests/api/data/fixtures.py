@@ -29,6 +29,7 @@ from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import AssetPrices, UptimeSource
 from warpseal.metrics.registry import Metrics
 from warpseal.store.api_key import ApiKey
+from warpseal.usage.database import MetricsDatabase
 
 DATA = DataApiSettings()
 NETWORK = "/v1/networks/fuji"
@@ -81,14 +82,23 @@ class DataApiSetup:
     is_open: bool = True
     indexed: frozenset[PrimaryChain] = frozenset()
     evm: EvmChainServices = field(default_factory=EvmChainServices)
+    metrics: MetricsDatabase | None = None
 
     def app(self) -> ASGIApp:
         gate = StartupGate[DataServices](timeout_s=0.05)
         if self.is_open:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
-            gate.open(replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm))
+            gate.open(
+                replace(
+                    services,
+                    uptime_source=self.uptime_source,
+                    indexed=self.indexed,
+                    evm=self.evm,
+                    metrics=self.metrics,
+                )
+            )
         api = DataApi(gate, self.settings, self.data, self.clock, self.clock)
-        routes = api.routes()
+        routes = [*api.routes(), *api.metrics_routes()]
         return Starlette(
             routes=routes,
             middleware=[

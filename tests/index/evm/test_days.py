@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.index.evm.fixtures import open_index, open_writer
 from tests.index.evm.histories import START, made_block
 from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.history.evm import DailyTps
 from warpseal.index.evm.schema import create_derived_tables
 
 DAY = 86_400
@@ -82,7 +83,7 @@ async def test_a_chain_with_block_0_only_has_no_days(file_url: str) -> None:
     with open_writer(file_url) as writer:
         writer.write([made_block(0, tx_count=0)])
     async with open_index(file_url) as index:
-        assert await index.daily_tps(0, 2**40) is None
+        assert await index.daily_tps(0, 2**40) == DailyTps(None, FIRST_DAY, {}, 0)
 
 
 async def test_days_are_derived_again_from_the_blocks(file_url: str) -> None:

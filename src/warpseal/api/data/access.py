@@ -60,24 +60,11 @@ class ApiAccess:
 
     async def check(self, request: Request) -> None:
         """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
-        self._apply(request, self._consume(request, await self._key(request), 1, is_trial=True))
+        _apply(request, self._consume(request, await self._key(request), 1, is_trial=True))
 
     async def admit(self, request: Request, units: int) -> None:
         """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required."""
-        self._apply(request, self._consume(request, await self._key(request), units))
-
-    @staticmethod
-    def _apply(request: Request, result: RateLimitResult | None) -> None:
-        """Set the headers of the response from the state of the caller's limits. Raises RateLimited."""
-        if result is None:
-            return
-        headers = response_headers(request.scope)
-        headers["ratelimit-policy"] = f"{result.limit};w={result.window_s}"
-        headers["ratelimit-limit"] = str(result.limit)
-        headers["ratelimit-remaining"] = str(result.remaining)
-        if not result.is_allowed:
-            headers["ratelimit-reset"] = str(result.reset_s)
-            raise RateLimited(result.limit, result.window_s, result.reset_s)
+        _apply(request, self._consume(request, await self._key(request), units))
 
     def _consume(
         self, request: Request, key: ApiKey | None, units: int, *, is_trial: bool = False
@@ -122,6 +109,40 @@ class ApiAccess:
             services = await self._gate.wait()
         key = self._keys[digest] = await services.key_store.find_key(digest)
         return key
+
+
+class MetricsApiAccess:
+    """Limits compute units of the Metrics API by client address, apart from those of `/v1`; keys do not count.
+
+    now: monotonic seconds.
+    """
+
+    def __init__(self, settings: DataApiSettings, now: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._now = now
+        self._limits = ComputeUnitLimits(
+            settings.metrics_api_rate_limit_per_minute, settings.metrics_api_rate_limit_per_day
+        )
+        self._limiter = RateLimiter()
+
+    async def admit(self, request: Request, units: int) -> None:
+        """Count a request. Raises RateLimited."""
+        caller, is_loopback = client_network(client_address(request.scope))
+        if not is_loopback or self._settings.rate_limit_loopback:
+            _apply(request, self._limiter.consume(caller, self._limits, units, self._now()))
+
+
+def _apply(request: Request, result: RateLimitResult | None) -> None:
+    """Set the headers of the response from the state of the caller's limits. Raises RateLimited."""
+    if result is None:
+        return
+    headers = response_headers(request.scope)
+    headers["ratelimit-policy"] = f"{result.limit};w={result.window_s}"
+    headers["ratelimit-limit"] = str(result.limit)
+    headers["ratelimit-remaining"] = str(result.remaining)
+    if not result.is_allowed:
+        headers["ratelimit-reset"] = str(result.reset_s)
+        raise RateLimited(result.limit, result.window_s, result.reset_s)
 
 
 def _key_text(request: Request) -> str | None:

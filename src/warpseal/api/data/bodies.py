@@ -188,6 +188,85 @@ class NftTokens(_Page, frozen=True, gc=False, kw_only=True):
     tokens: tuple[NftToken, ...]
 
 
+class TpsPoint(Resource, frozen=True, gc=False, kw_only=True):
+    """Transactions per second of a UTC day. timestamp: 00:00 of it."""
+
+    timestamp: int
+    value: float
+
+
+class AverageTps(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of days, newest first. lastRun: when the index last advanced. nextPageStartKey: nextPageToken."""
+
+    results: tuple[TpsPoint, ...]
+    status: int
+    last_run: int
+    next_page_start_key: str | UnsetType = UNSET
+
+
+_SortKey = Annotated[int, Meta(description="The latest balance in the smallest unit, or the number of token ids.")]
+
+
+class HolderEntry(Resource, frozen=True, gc=False, kw_only=True):
+    """A holder; sortKey is an integer of any size."""
+
+    address: str
+    sort_key: _SortKey
+
+
+class SdkHolderEntry(Resource, frozen=True, gc=False, kw_only=True):
+    """A holder with `compat` "sdk"."""
+
+    address: str
+    sort_key: str
+
+
+class AddressesAboveThreshold(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of addresses, largest balance first. eventsInconsistent: the contract's events contradict each other."""
+
+    addresses: tuple[HolderEntry, ...]
+    events_inconsistent: bool | UnsetType = UNSET
+
+
+class SdkAddressesAboveThreshold(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of addresses with `compat` "sdk"."""
+
+    addresses: tuple[SdkHolderEntry, ...]
+    events_inconsistent: bool | UnsetType = UNSET
+
+
+class NftHolders(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of holders, most token ids first; totals are of the collection, a name that it lacks is empty."""
+
+    addresses: tuple[HolderEntry, ...]
+    nft_collection_name: str
+    nft_symbol: str
+    total_holders: int
+    total_tokens: int
+    events_inconsistent: bool | UnsetType = UNSET
+
+
+class SdkNftHolders(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of holders with `compat` "sdk"."""
+
+    addresses: tuple[SdkHolderEntry, ...]
+    nft_collection_name: tuple[str, ...]
+    nft_symbol: tuple[str, ...]
+    total_holders: int
+    total_tokens: int
+    events_inconsistent: bool | UnsetType = UNSET
+
+
+class MetricsApiError(Resource, frozen=True, gc=False, kw_only=True):
+    """An error of the Metrics API, whose message is a list."""
+
+    message: tuple[str, ...]
+    error: str
+    status_code: int
+    code: str
+    detail: dict[str, Any]
+
+
 class Error(Resource, frozen=True, gc=False, kw_only=True):
     """An error. error: the status text. code: stable, see docs/errors.md. detail: machine-readable."""
 

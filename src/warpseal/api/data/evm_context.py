@@ -1,6 +1,7 @@
 """Requests about an EVM chain: the chain that the path names, and how far it is indexed.
 
-If the chain is indexed, the answer carries `x-warpseal-index: 43114;height=H;node=N;lag=S;internal=T`, for it only.
+If the chain is indexed, the answer carries `x-warpseal-index: 43114;height=H;node=N;lag=S;internal=T`, for it only;
+sums over chains carry one item a chain.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.data.evm_chains import EvmChainService
-from warpseal.api.data.parameters import read_account, read_token_id
+from warpseal.api.data.parameters import read_account, read_uint256
 from warpseal.api.data.request_context import HEADER, RequestContext
 from warpseal.api.data.responses import response_headers
 from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, StoreDown, UnknownChain
@@ -36,13 +37,20 @@ class EvmContext(RequestContext):
         chain = await context.services.evm.find(name)
         if chain is None:
             raise UnknownChain(evm_name=name)
+        return await cls.of_chain(context, chain)
+
+    @classmethod
+    async def of_chain(cls, context: RequestContext, chain: EvmChainService) -> EvmContext:
+        """Return the context of a chain, its freshness among the response headers behind that of other chains."""
         freshness, fault = None, None
         try:
             freshness = await chain.freshness()
         except StoreDown as error:
             fault = error
         if freshness is not None:
-            response_headers(context.request.scope)[HEADER] = freshness_item(freshness, context.now)
+            headers = response_headers(context.request.scope)
+            item = freshness_item(freshness, context.now)
+            headers[HEADER] = f"{headers[HEADER]}, {item}" if HEADER in headers else item
         return cls(**context.parts(), chain=chain, freshness=freshness, fault=fault)
 
     def index(self) -> EvmIndex:
@@ -64,7 +72,7 @@ class EvmContext(RequestContext):
 
     def token_id(self) -> int:
         """Return the token that the path names. Raises InvalidRequest."""
-        return read_token_id("tokenId", self.request.path_params["tokenId"])
+        return read_uint256("tokenId", self.request.path_params["tokenId"])
 
 
 def freshness_item(chain: EvmFreshness, now: float) -> str:

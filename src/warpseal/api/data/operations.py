@@ -1,7 +1,7 @@
-"""The operations of the Data API: paths, parameters, answers and compute units.
+"""The operations of the Data API and of the Metrics API: paths, parameters, answers and compute units.
 
-Source of truth: the specification's endpoints 3 to 15; operation ids and compute units are the hosted service's. The
-routes are mounted from this table and the OpenAPI document is made of it.
+Source of truth: the specification's endpoints 3 to 15 and 17 to 19; operation ids and compute units are the hosted
+service's. The routes are mounted from this table and the OpenAPI document is made of it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 from warpseal.api.data import parameters as p
 from warpseal.api.data.bodies import (
+    AddressesAboveThreshold,
+    AverageTps,
     CChainTransactions,
     ChainInteractions,
     CollectibleBalances,
@@ -19,10 +21,13 @@ from warpseal.api.data.bodies import (
     EvmChainDetails,
     EvmChainList,
     HistoricalRewards,
+    NftHolders,
     NftTokens,
     PChainTransactions,
     PrimaryNetworkBlocks,
+    SdkAddressesAboveThreshold,
     SdkCChainTransactions,
+    SdkNftHolders,
     SdkXChainTransactions,
     Validators,
     XChainTransactions,
@@ -33,11 +38,13 @@ from warpseal.history.resources import Resource
 
 PRIMARY_NETWORK: Final = "Primary Network"
 EVM: Final = "EVM chains"
+METRICS_API: Final = "Metrics API"
 _NETWORKS: Final = "/v1/networks/{network}"
 _CHAIN: Final = _NETWORKS + "/blockchains/{blockchainId}"
 _EVM_CHAIN: Final = "/v1/chains/{chainId}"
 _COLLECTION: Final = _EVM_CHAIN + "/nfts/collections/{address}/tokens"
 _TOKEN: Final = _COLLECTION + "/{tokenId}"
+_CONTRACT: Final = "/v2/chains/{chainId}/contracts/{address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,13 @@ class Operation:
     units: int
     tag: str = PRIMARY_NETWORK
     method: Literal["GET", "POST"] = "GET"
+
+    @property
+    def default_page_size(self) -> int:
+        """The page size of a request that names none."""
+        size = next(parameter.default for parameter in self.parameters if parameter.name == p.PAGE_SIZE.name)
+        assert isinstance(size, int)
+        return size
 
 
 _PAGED: Final = (p.PAGE_TOKEN, p.PAGE_SIZE)
@@ -164,7 +178,36 @@ REINDEX: Final = Operation(
     "POST",
 )
 
+AVG_TPS: Final = Operation(
+    "getAvgTps",
+    "/v1/avg_tps/{chainId}",
+    "Average transactions per second of each UTC day, newest first; with `total`, `mainnet`, `testnet` of all chains.",
+    (p.FROM, p.TO, p.PAGE_TOKEN, p.START_KEY, p.SERIES_PAGE_SIZE),
+    (AverageTps,),
+    20,
+    METRICS_API,
+)
+TOKEN_HOLDERS: Final = Operation(
+    "getAddressesByBalanceOverTime",
+    _CONTRACT + "/balances",
+    "Addresses that held more of an ERC-20 token than a threshold within a time, and their latest balances.",
+    (p.THRESHOLD, p.START_TIMESTAMP, p.END_TIMESTAMP, p.PAGE_TOKEN, p.METRICS_PAGE_SIZE),
+    (AddressesAboveThreshold, SdkAddressesAboveThreshold),
+    1_000,
+    METRICS_API,
+)
+NFT_HOLDERS: Final = Operation(
+    "getNftHoldersByContractAddress",
+    _CONTRACT + "/nfts:listHolders",
+    "Addresses that hold NFTs of a collection, and how many token ids each holds.",
+    (p.PAGE_TOKEN, p.METRICS_PAGE_SIZE),
+    (NftHolders, SdkNftHolders),
+    500,
+    METRICS_API,
+)
+
 OPERATIONS: Final = (
     *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR),
     *(EVM_CHAIN, EVM_CHAINS, EVM_BLOCK, ERC1155_TRANSFERS, COLLECTIBLES, DEPLOYMENTS, TOKENS, TOKEN, REINDEX),
+    AVG_TPS,
 )

@@ -1,7 +1,8 @@
 """The query parameters of the Data API: names, parsers and OpenAPI descriptions.
 
-Source of truth: the specification's endpoints 3 to 15. The handlers and the OpenAPI document read one table,
-so that the two cannot differ. Values are plain (numbers, texts, bytes, tuples of these) since page tokens carry them.
+Source of truth: the specification's endpoints 3 to 15 and 17 to 19. The handlers and the OpenAPI document read one
+table, so that the two cannot differ. Values are plain (numbers, texts, bytes, tuples of these) since page tokens carry
+them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ MAX_LIST_ENTRIES: Final = 64
 DEFAULT_PAGE_SIZE: Final = 10
 MAX_PAGE_SIZE: Final = 100
 MAX_COLLECTIBLES: Final = 500
+DEFAULT_METRICS_PAGE_SIZE: Final = 1_000
+MAX_METRICS_PAGE_SIZE: Final = 5_000
+DEFAULT_POINTS: Final = 100
+MAX_POINTS: Final = 2_160
 MAX_TIMESTAMP: Final = 2**53
 MAX_BLOCK_NUMBER: Final = 2**63 - 1
-_MAX_TOKEN_ID: Final = 2**256 - 1
-_TOKEN_ID_DIGITS: Final = len(str(_MAX_TOKEN_ID))
+_MAX_UINT256: Final = 2**256 - 1
+_UINT256_DIGITS: Final = len(str(_MAX_UINT256))
 _BLOCK_HASH_TEXT: Final = re.compile(r"0[xX][0-9a-fA-F]{64}")
 _EVM_DIGITS: Final = 40
 _ACCOUNT_TEXT: Final = re.compile(rf"0[xX][0-9a-fA-F]{{{_EVM_DIGITS}}}")
@@ -55,7 +60,10 @@ class Parameter:
 def read_query(
     parameters: Iterable[Parameter], query: Iterable[tuple[str, str]], *, ignore_unknown: bool
 ) -> dict[str, Value]:
-    """Return the given values by name; an empty text counts as not given. Raises InvalidRequest."""
+    """Return the given values by name; an empty text counts as not given. Raises InvalidRequest.
+
+    No parameter is required beside a page token, which carries the query.
+    """
     known = {parameter.name: parameter for parameter in parameters}
     texts: dict[str, str] = {}
     for name, text in query:
@@ -71,7 +79,7 @@ def read_query(
             texts[name] = f"{before},{text}"
     values = {name: known[name].read(name, text) for name, text in texts.items()}
     missing = next((name for name, parameter in known.items() if parameter.required and name not in values), None)
-    if missing is not None:
+    if missing is not None and PAGE_TOKEN.name not in values:
         raise InvalidRequest(missing, "required")
     return values
 
@@ -132,10 +140,10 @@ def read_account(name: str, text: str) -> bytes:
     return bytes.fromhex(text[2:])
 
 
-def read_token_id(name: str, text: str) -> int:
-    """Return a token id, a decimal number. Raises InvalidRequest naming the parameter."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= _TOKEN_ID_DIGITS
-    if not is_number or int(text) > _MAX_TOKEN_ID:
+def read_uint256(name: str, text: str) -> int:
+    """Return a token id or an amount, a decimal number. Raises InvalidRequest naming the parameter."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _UINT256_DIGITS
+    if not is_number or int(text) > _MAX_UINT256:
         raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is not a decimal number of 0..2^256-1")
     return int(text)
 
@@ -247,6 +255,30 @@ COLLECTIBLES_PAGE_SIZE: Final = replace(
     read=_integer(1, MAX_COLLECTIBLES),
 )
 CONTRACT_ADDRESS: Final = Parameter("contractAddress", "Only NFTs of this contract.", {"type": "string"}, read_account)
+METRICS_PAGE_SIZE: Final = replace(
+    PAGE_SIZE,
+    schema={"type": "integer", "minimum": 1, "maximum": MAX_METRICS_PAGE_SIZE, "default": DEFAULT_METRICS_PAGE_SIZE},
+    read=_integer(1, MAX_METRICS_PAGE_SIZE),
+    default=DEFAULT_METRICS_PAGE_SIZE,
+)
+SERIES_PAGE_SIZE: Final = replace(
+    PAGE_SIZE,
+    schema={"type": "integer", "minimum": 1, "maximum": MAX_POINTS, "default": DEFAULT_POINTS},
+    read=_integer(1, MAX_POINTS),
+    default=DEFAULT_POINTS,
+)
+START_KEY: Final = replace(
+    PAGE_TOKEN, name="startKey", description="Another name of `pageToken`: `nextPageStartKey` of the page before."
+)
+FROM: Final = Parameter("from", "Unix seconds: points at this time and after it.", _TIME, _integer(0, MAX_TIMESTAMP))
+TO: Final = Parameter("to", "Unix seconds: points at this time and before it.", _TIME, _integer(0, MAX_TIMESTAMP))
+THRESHOLD: Final = Parameter(
+    "threshold",
+    "Only addresses whose balance was above it, in the smallest unit of the token: decimal, 0..2^256-1.",
+    {"type": "string", "pattern": f"^[0-9]{{1,{_UINT256_DIGITS}}}$"},
+    read_uint256,
+    required=True,
+)
 NETWORK: Final = Parameter(
     "network", "Only chains of this network: mainnet, fuji or testnet.", {"type": "string"}, lambda _, text: text
 )

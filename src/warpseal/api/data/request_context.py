@@ -30,6 +30,7 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.history.queries import Position
 from warpseal.history.resources import UNSET, Resource, UnsetType
 from warpseal.history.text import NetworkText
+from warpseal.usage.page_tokens import PageTokenStore
 
 HEADER: Final = "x-warpseal-index"
 # A published SDK names itself in its user agent; in a browser, which does not allow that, avacloud-sdk in this header.
@@ -41,7 +42,10 @@ _ENCODER: Final = Encoder()
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request. now: unix seconds. for_sdk: the client wants the SDKs' dialect."""
+    """One request. now: unix seconds. for_sdk: the client wants the SDKs' dialect.
+
+    metrics_tokens: of the Metrics API; None without a metrics database.
+    """
 
     request: Request
     services: DataServices
@@ -49,6 +53,7 @@ class RequestContext:
     api_settings: ApiSettings
     text: NetworkText
     tokens: PageTokens
+    metrics_tokens: PageTokenStore | None
     now: float
     for_sdk: bool
     operation: Operation
@@ -107,15 +112,16 @@ class ContextFactory:
         self._settings = settings
         self._data = data
         self._now = now
-        self._text_and_tokens: tuple[NetworkText, PageTokens] | None = None
+        self._shared: tuple[NetworkText, PageTokens, PageTokenStore | None] | None = None
 
     async def create(self, request: Request, operation: Operation) -> RequestContext:
         """Return the context. Raises the reason if the services are not ready in time."""
         services = await self._gate.wait()
-        if self._text_and_tokens is None:
+        if self._shared is None:
             text = NetworkText(services.network_id, services.chains)
-            self._text_and_tokens = text, PageTokens(services.key_store, self._now)
-        text, tokens = self._text_and_tokens
+            metrics_tokens = None if services.metrics is None else PageTokenStore(services.metrics, self._now)
+            self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
+        text, tokens, metrics_tokens = self._shared
         return RequestContext(
             request=request,
             services=services,
@@ -123,6 +129,7 @@ class ContextFactory:
             api_settings=self._settings,
             text=text,
             tokens=tokens,
+            metrics_tokens=metrics_tokens,
             now=self._now(),
             for_sdk=self._is_for_sdk(request),
             operation=operation,

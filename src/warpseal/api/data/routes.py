@@ -1,4 +1,4 @@
-"""The routes of the Data API, and access to them."""
+"""The routes of the Data API and of the Metrics API, and access to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from warpseal.api.data.access import ApiAccess
+from warpseal.api.data.access import ApiAccess, MetricsApiAccess
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
@@ -21,6 +21,7 @@ from warpseal.api.data.nft_endpoints import (
     reindex,
 )
 from warpseal.api.data.operations import (
+    AVG_TPS,
     BLOCKCHAIN,
     BLOCKS,
     CHAIN_IDS,
@@ -43,12 +44,13 @@ from warpseal.api.data.request_context import ContextFactory, RequestContext
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.data.staking_endpoints import get_validator, list_rewards
+from warpseal.api.data.tps_endpoint import get_avg_tps
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 
 
 class DataApi:
-    """The Data API, for the API port to mount. Requests wait at `gate` for the services.
+    """The Data API and the Metrics API, for the API port to mount. Requests wait at `gate` for the services.
 
     settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well. now: unix seconds;
     monotonic: seconds that never go back.
@@ -64,6 +66,7 @@ class DataApi:
     ) -> None:
         self.settings = data
         self.access = ApiAccess(gate, data, monotonic)
+        self._metrics_access = MetricsApiAccess(data, monotonic)
         self._contexts = ContextFactory(gate, settings, data, now)
 
     def routes(self) -> list[Route]:
@@ -86,6 +89,10 @@ class DataApi:
             self._evm_route(TOKEN, get_token),
         ]
 
+    def metrics_routes(self) -> list[Route]:
+        """Return the routes of endpoints 17 to 19."""
+        return [self._metrics_route(AVG_TPS, get_avg_tps)]
+
     def _primary_route(
         self, operation: Operation, handle: Callable[[PrimaryNetworkContext], Awaitable[Response]]
     ) -> Route:
@@ -99,6 +106,13 @@ class DataApi:
             return await handle(await EvmContext.of(context))
 
         return self._route(operation, respond)
+
+    def _metrics_route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            await self._metrics_access.admit(request, operation.units)
+            return await handle(await self._contexts.create(request, operation))
+
+        return Route(operation.path, endpoint, methods=[operation.method])
 
     def _route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:

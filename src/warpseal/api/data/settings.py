@@ -101,9 +101,28 @@ class DataApiSettings:
         "compute units per day of a client without a key; 0: no limit",
         group=Group.LIMITS,
     )
+    metrics_api_rate_limit_per_minute: int = setting(
+        8_000,
+        "metrics-api-rate-limit-per-minute",
+        _UNITS,
+        "compute units of the Metrics API per minute and client address; 0: no limit",
+        group=Group.LIMITS,
+    )
+    metrics_api_rate_limit_per_day: int = setting(
+        1_200_000,
+        "metrics-api-rate-limit-per-day",
+        _UNITS,
+        "compute units of the Metrics API per day and client address; 0: no limit",
+        group=Group.LIMITS,
+    )
     rate_limit_loopback: bool = setting(
         False, "rate-limit-loopback", boolean, "rate limit of clients on this machine", "BOOL", group=Group.LIMITS
     )
     require_api_key: bool = setting(
-        False, "require-api-key", boolean, "API key required for every /v1 request", "BOOL", group=Group.HTTP
+        False,
+        "require-api-key",
+        boolean,
+        "API key required for every /v1 request but those of the Metrics API",
+        "BOOL",
+        group=Group.HTTP,
     )

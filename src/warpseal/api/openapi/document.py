@@ -17,10 +17,11 @@ from warpseal.api.data.bodies import (
     Health,
     KebabError,
     KebabSignedMessage,
+    MetricsApiError,
     Readiness,
     SignedMessage,
 )
-from warpseal.api.data.operations import EVM, OPERATIONS, PRIMARY_NETWORK, Operation
+from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.openapi.describe import (
@@ -48,6 +49,7 @@ from warpseal.version import __version__
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
+_METRICS_API_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 429, 500, 502, 503), MetricsApiError)
 _KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 413, 429, 500, 502, 503, 504), KebabError)
 _SIGNING: Final = "Signature Aggregator"
 _SERVICE: Final = "Service"
@@ -56,6 +58,7 @@ _TAGS: Final = {
     _SERVICE: "State of the daemon.",
     PRIMARY_NETWORK: "History of the three primary chains, from the index or the node.",
     EVM: "EVM chains, their blocks, NFTs and contracts, from their indexes or nodes.",
+    METRICS_API: "Analytics of EVM chains, from their indexes; no key is needed.",
     NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
     PAGES: "Pages, streams and metrics.",
 }
@@ -98,7 +101,7 @@ _RESOURCES: Final = dict.fromkeys(
     (
         *(resource for operation in OPERATIONS for resource in operation.answers),
         *(AggregateSignaturesRequest, SignedMessage, Explanation, KebabSignedMessage, Health, Readiness),
-        *(StatusDocument, Error, KebabError),
+        *(StatusDocument, Error, KebabError, MetricsApiError),
         *RESOURCES,
     )
 )
@@ -108,7 +111,8 @@ _RESOURCES: Final = dict.fromkeys(
 def _describe(operation: Operation) -> dict[str, Any]:
     """Return the description of an endpoint of the history."""
     parameters = [_parameter(parameter) for parameter in operation.parameters]
-    described = describe_endpoint(operation.path, operation.name, operation.summary, operation.tag, _ERRORS, parameters)
+    errors = _METRICS_API_ERRORS if operation.tag == METRICS_API else _ERRORS
+    described = describe_endpoint(operation.path, operation.name, operation.summary, operation.tag, errors, parameters)
     if operation.method == "POST":
         created = {"description": "Accepted.", "headers": _HEADERS}
         return {

@@ -14,15 +14,18 @@ _LAST_BLOCKS: Final = "SELECT day, time, txs FROM days WHERE day BETWEEN ? AND ?
 
 
 def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps | None:
-    """Return the transactions per second of days with blocks; None before the first block but block 0.
+    """Return the transactions per second of days with blocks; None before the first block.
 
     A day lasts from the last block before it to its last block. The first day lasts from block 1, since the time of
     block 0 may be 0. The first day of an index that begins later is left out.
     """
     state = read_state(session)
-    begin = 1 if state is None else max(1, state.chain.first_height)
-    if state is None or state.height < begin:
+    if state is None:
         return None
+    ((advanced_at,),) = session.rows("SELECT advanced_at FROM derived_state")
+    begin = max(1, state.chain.first_height)
+    if state.height < begin:
+        return DailyTps(None, day_of(state.time), {}, advanced_at)
     ((time, txs),) = session.rows("SELECT time, txs - tx_count FROM blocks WHERE number = ?", begin)
     complete_from = day_of(time) + (begin > 1)
     low = max(first_day, complete_from)
@@ -33,5 +36,4 @@ def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps |
         seconds = day_time - time
         values[day] = max(0, day_txs - txs) / seconds if seconds > 0 else 0.0
         time, txs = day_time, day_txs
-    ((advanced_at,),) = session.rows("SELECT advanced_at FROM derived_state")
     return DailyTps(complete_from, day_of(state.time), values, advanced_at)

@@ -86,7 +86,7 @@ class EvmIndex:
         return await self._reader.read(lambda session: queries.block(session, number_or_hash))
 
     async def daily_tps(self, first_day: int, last_day: int) -> DailyTps | None:
-        """Return the transactions per second of days, both ends included; None before the first block but block 0."""
+        """Return the transactions per second of days, both ends included; None before the first block."""
         self._page_counts["daily_tps"] += 1
         return await self._reader.read(lambda session: daily_tps(session, first_day, last_day))
 

@@ -1,0 +1,83 @@
+"""Page tokens of the Metrics API: random UUIDs that name rows in the metrics database.
+
+Every daemon on the database takes them, also after a restart. Expired rows are removed as new ones are added.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, func, select, text
+
+from warpseal.errors import TooManyPageTokens
+from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.schema import PAGE_TOKENS
+
+VALID_S: Final = 24 * 3600
+MAX_TOKENS: Final = 1_000_000
+_REMOVED_AT_ONCE: Final = 100
+_COUNTED_EVERY: Final = 1_000
+_UUID_CHARACTERS: Final = 36
+_INSERT: Final = text(
+    "INSERT INTO page_tokens (id, expires_at, body) VALUES (:id, :expires_at, :body) ON CONFLICT DO NOTHING"
+)
+_REMOVE_EXPIRED: Final = text(
+    "DELETE FROM page_tokens WHERE id IN"
+    " (SELECT id FROM page_tokens WHERE expires_at < :now ORDER BY expires_at LIMIT :limit)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PageTokenRow:
+    """What a token names. expires_at: unix seconds."""
+
+    expires_at: int
+    body: bytes
+
+
+class PageTokenStore:
+    """Adds and finds rows. now: unix seconds."""
+
+    def __init__(
+        self, database: MetricsDatabase, now: Callable[[], float] = time.time, max_tokens: int = MAX_TOKENS
+    ) -> None:
+        self._database = database
+        self._now = now
+        self._max_tokens = max_tokens
+        # The number of rows that may be added before all are counted again.
+        self._room = 0
+
+    async def add(self, body: bytes) -> str:
+        """Return the token of a new row. Raises StoreDown, TooManyPageTokens."""
+        token, now = uuid4(), int(self._now())
+        if not await self._database.write(lambda connection: self._add(connection, token, body, now)):
+            raise TooManyPageTokens(self._max_tokens)
+        return str(token)
+
+    async def find(self, token: str) -> PageTokenRow | None:
+        """Return the row of a token, expired or not; None if there is none. Raises StoreDown."""
+        try:
+            key = UUID(token) if len(token) == _UUID_CHARACTERS else None
+        except ValueError:
+            key = None
+        if key is None:
+            return None
+        query = select(PAGE_TOKENS.c.expires_at, PAGE_TOKENS.c.body).where(PAGE_TOKENS.c.id == key.bytes)
+        row = await self._database.read(lambda connection: connection.execute(query).first())
+        return None if row is None else PageTokenRow(row.expires_at, bytes(row.body))
+
+    def _add(self, connection: Connection, token: UUID, body: bytes, now: int) -> bool:
+        """Add a row, and remove expired ones; return whether there was room for it."""
+        connection.execute(_REMOVE_EXPIRED, {"now": now, "limit": _REMOVED_AT_ONCE})
+        if self._room <= 0:
+            count = connection.execute(select(func.count()).select_from(PAGE_TOKENS)).scalar_one()
+            self._room = min(_COUNTED_EVERY, self._max_tokens - count)
+            if self._room <= 0:
+                return False
+        connection.execute(_INSERT, {"id": token.bytes, "expires_at": now + VALID_S, "body": body})
+        self._room -= 1
+        return True
