@@ -32,11 +32,13 @@ from warpseal.api.data.access import KEY_HEADERS
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
+from warpseal.api.settings import ApiSettings
 from warpseal.errors import ApiKeyRequired, RateLimited
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.chain_config import ChainConfig
 from warpseal.evm_rpc.forwarder import ForwardingObserver
 from warpseal.metrics.registry import Metrics
+from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import id_text
 
 PATH = f"/ext/bc/{id_text(CHAIN)}"
@@ -110,12 +112,14 @@ async def serve_chain(
     data: DataApiSettings | None = None,
     observer: ForwardingObserver | None = None,
     node_api: NodeApiSettings | None = None,
+    usage: UsageRecorder | None = None,
+    api: ApiSettings = SETTINGS,
 ) -> AsyncIterator[ServedChain]:
     async with open_chain(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
-        interfaces = NodeInterfaces(SETTINGS, data or DataApiSettings(), node_api or NodeApiSettings(), Metrics())
+        interfaces = NodeInterfaces(api, data or DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage)
         interfaces.add_evm(chain, admission or Admission(), settings)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
-        async with serving(app) as url, aiohttp.ClientSession() as session:
+        async with serving(app, api) as url, aiohttp.ClientSession() as session:
             yield ServedChain(url, session, interfaces, chain)
 
 
