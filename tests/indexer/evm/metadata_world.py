@@ -30,6 +30,7 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.fetcher import AddressPolicy, open_fetcher
 from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.node.endpoint import EvmIndexing, MetadataMode, TraceMode
 
 FAST: Final = MetadataSettings(ipfs_gateways=(), arweave_gateways=(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)
@@ -60,7 +61,7 @@ class NftContracts:
 class MetadataWorld:
     """cat: an ERC-721 contract, gem: an ERC-1155 one. answers: of the server, by path.
 
-    index: as a daemon reads it, whose clock is ahead.
+    nodes: of the chain, as the indexer calls them. index: as a daemon reads it, whose clock is ahead.
     """
 
     made: MadeUpChain
@@ -74,6 +75,8 @@ class MetadataWorld:
     port: int = 0
     ahead_s: int = 0
     broken_calls: int = 0
+    calls_per_s: int | None = None
+    nodes: ChainNodes = field(init=False)
     indexer: Indexing = field(init=False)
     index: EvmIndex = field(init=False)
 
@@ -141,9 +144,11 @@ class MetadataWorld:
         async with open_fetcher(self.settings, policy) as fetcher:
 
             def build_tasks(chain: EvmChainContext) -> Sequence[MetadataFetcher]:
+                self.nodes = chain.nodes
                 return [MetadataFetcher(chain, BreakingCaller(chain, self), fetcher, self.settings)]
 
-            chain = entry(self.made.chain, self.node, index=EvmIndexing(traces=TraceMode.OFF, metadata=self.mode))
+            index = EvmIndexing(traces=TraceMode.OFF, metadata=self.mode, calls_per_s=self.calls_per_s)
+            chain = entry(self.made.chain, self.node, index=index)
             async with indexing(self.folder, [chain], build_tasks=build_tasks) as self.indexer:
                 await self.indexer.until_at(self.made.chain, self.made.height)
                 url = evm_index_url(INDEX, self.folder, self.made.chain.blockchain_id)

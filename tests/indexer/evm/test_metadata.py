@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tests.eventually import finish, until
 from tests.indexer.evm.indexing import rows
 from tests.indexer.evm.metadata_servers import PRIVATE, http_answer
 from tests.indexer.evm.metadata_world import FAST, MetadataWorld, metadata_world
+from tests.indexer.evm.nodes import rate_taken
 from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
 from warpseal.history.evm import MetadataStatus, NftMetadata
 from warpseal.index.evm.records import ReindexOutcome
@@ -81,6 +82,53 @@ async def test_new_mints_are_fetched(world: MetadataWorld) -> None:
     world.contracts.uris[world.cat, 1] = '{"name":"new"}'
     async with world.running() as its:
         assert (await its.until_fetched(1)).metadata.name == "new"
+
+
+async def test_a_new_mint_that_a_page_shows_moves_up(world: MetadataWorld) -> None:
+    world.mint(*range(1, 10), 20, seconds=int(time.time()) - GENESIS_TIME)
+    world.contracts.uris[world.cat, 20] = '{"name":"inline"}'
+    order: list[int] = []
+    may_end = asyncio.Event()
+
+    def answer(number: int) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+        async def serve(writer: asyncio.StreamWriter) -> None:
+            order.append(number)
+            await may_end.wait()
+            writer.write(http_answer(b"{}"))
+
+        return serve
+
+    for number in range(1, 10):
+        world.contracts.uris[world.cat, number] = world.url(f"/{number}")
+        world.answers[f"/{number}"] = answer(number)
+    async with world.running() as its:
+        # The newest ones first, two at a time; all the others wait.
+        await until(lambda: len(order) == 2 and its.contracts.calls.total() == 10)
+        assert sorted(order) == [8, 9]
+        await its.until_fetched(20)
+        await its.show(2, 9)
+        # Requests are taken in their order, and this one of an old document is the last.
+        its.ahead_s = 25 * 3_600
+        await its.show(20)
+        await until(lambda: its.contracts.calls[its.cat, 20] == 2)
+        may_end.set()
+        await until(lambda: len(order) == 9)
+        assert order[2] == 2
+        assert sorted(order) == list(range(1, 10))
+
+
+async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_the_node(world: MetadataWorld) -> None:
+    world.calls_per_s = 200
+    world.mint(1)
+    async with world.running() as its, rate_taken(world.nodes):
+        world.mint(2, 3, seconds=int(time.time()) - GENESIS_TIME)
+        for number in (2, 3):
+            world.contracts.uris[world.cat, number] = world.url(f"/{number}")
+            world.answer(f"/{number}", {"name": str(number)})
+        await its.indexer.until_at(its.made.chain, 2)
+        await its.show(2)
+        assert (await its.until_fetched(2)).metadata.name == "2"
+        assert its.paths == {"/2": 1}
 
 
 async def test_all_tokens_are_fetched_with_the_mode_all(world: MetadataWorld) -> None:

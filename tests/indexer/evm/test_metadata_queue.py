@@ -42,6 +42,19 @@ def test_the_more_urgent_level_goes_first() -> None:
     assert take_all(queue) == ["sooner", "later"]
 
 
+def test_a_document_that_waits_can_be_moved_to_another_level() -> None:
+    queue = new_queue()
+    for contract, job in [("x", "1"), ("x", "2"), ("y", "3")]:
+        assert list(queue.add(1, fetch("a", contract, job))) == []
+    found = queue.remove(b"x", lambda job: job == "2")
+    assert found is not None
+    assert list(queue.add(0, found)) == []
+    assert queue.remove(b"y", lambda job: job == "1") is None
+    assert (queue.room(0), queue.room(1)) == (MAX_QUEUED - 1, MAX_QUEUED - 2)
+    assert take_all(queue) == ["2", "1", "3"]
+    assert queue.remove(b"x", lambda job: True) is None
+
+
 def test_a_host_with_two_running_requests_is_passed_over() -> None:
     queue = new_queue()
     for job in ("1", "2", "3"):

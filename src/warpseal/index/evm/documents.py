@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -72,12 +73,12 @@ decode_fields: Final = msgspec.msgpack.Decoder(NftFields).decode
 class FetchQueue:
     """The tokens that are fetched next, for each reason. A token is returned once until it is forgotten.
 
-    A reindex request is returned even if the token waits for another reason.
+    A reindex request is returned even if the token waits for another reason, and so is a token that a page shows.
     """
 
     def __init__(self) -> None:
-        self._taken: set[int] = set()
-        self._taken_reindexes: set[int] = set()
+        self._taken: dict[int, FetchReason] = {}
+        self._taken_reindexes: dict[int, FetchReason] = {}
         # The last token that was read for REST.
         self._last = 0
         # The last token that was read for the update of a contract.
@@ -85,8 +86,9 @@ class FetchQueue:
 
     def forget(self, tokens: Iterable[int]) -> None:
         """Return tokens again if there is a reason."""
-        self._taken.difference_update(tokens)
-        self._taken_reindexes.difference_update(tokens)
+        for token in tokens:
+            self._taken.pop(token, None)
+            self._taken_reindexes.pop(token, None)
 
     def take(
         self, connection: Connection, reason: FetchReason, limit: int, now: int, skipped: frozenset[bytes]
@@ -115,8 +117,10 @@ class FetchQueue:
                 tokens = [row[0] for row in fetch(_MINTED, most)]
             case FetchReason.REST:
                 tokens = self._rest(connection, limit, hidden)
-        chosen = [token for token in tokens if token not in taken][:limit]
-        taken.update(chosen)
+        is_shown = reason is FetchReason.SHOWN
+        free = (token for token in tokens if token not in taken or (is_shown and taken[token] is not reason))
+        chosen = list(islice(free, limit))
+        taken.update(dict.fromkeys(chosen, reason))
         return _tokens_to_fetch(connection, chosen, requested_at)
 
     def _rest(self, connection: Connection, limit: int, hidden: set[int]) -> Sequence[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -52,6 +52,14 @@ class DocumentQueue(Generic[J]):
         queued.add(fetch)
         while queued.count > self._max_queued or (queued.size_bytes > self._max_bytes and queued.count > 1):
             yield queued.drop_newest().job
+
+    def remove(self, contract: bytes, is_wanted: Callable[[J], bool]) -> QueuedDocument[J] | None:
+        """Remove a document of a contract, whatever its level, and return it; None if it does not wait."""
+        for level in self._levels:
+            if (found := level.find(contract, is_wanted)) is not None:
+                level.remove(found)
+                return found
+        return None
 
     def take(self) -> QueuedDocument[J] | None:
         """Return the next document whose host has a free slot, which is taken until `finish`; None if there is none."""
@@ -103,13 +111,24 @@ class _Level(Generic[J]):
         host = max(self.by_host, key=self.by_host.__getitem__)
         contracts = self.hosts[host]
         contract = max(contracts, key=lambda key: len(contracts[key]))
-        fetch = contracts[contract].pop()
-        if not contracts[contract]:
-            del contracts[contract]
-        if not contracts:
-            del self.hosts[host]
-        self._forget(fetch)
+        fetch = contracts[contract][-1]
+        self.remove(fetch)
         return fetch
+
+    def find(self, contract: bytes, is_wanted: Callable[[J], bool]) -> QueuedDocument[J] | None:
+        """Return a document of a contract; None if there is none."""
+        queued = (fetch for contracts in self.hosts.values() for fetch in contracts.get(contract, ()))
+        return next((fetch for fetch in queued if is_wanted(fetch.job)), None)
+
+    def remove(self, fetch: QueuedDocument[J]) -> None:
+        """Remove a document that waits."""
+        contracts = self.hosts[fetch.host]
+        contracts[fetch.contract].remove(fetch)
+        if not contracts[fetch.contract]:
+            del contracts[fetch.contract]
+        if not contracts:
+            del self.hosts[fetch.host]
+        self._forget(fetch)
 
     def _forget(self, fetch: QueuedDocument[J]) -> None:
         _subtract(self.by_host, fetch.host)

@@ -73,6 +73,9 @@ class MetadataFetcher:
             self._reasons.append(FetchReason.REST)
         self._queue = self._new_queue()
         self._queue_changed = asyncio.Event()
+        # Keys of tokens whose URI is read in the background, and of those whose document is requested.
+        self._reading: set[int] = set()
+        self._fetching: set[int] = set()
         self._requested = {reason: asyncio.Event() for reason in (FetchReason.REINDEX, FetchReason.SHOWN)}
         self._blocks_written = asyncio.Event()
         self._reindex_calls = AsyncSemaphore(_MAX_REINDEX_CALLS)
@@ -85,6 +88,7 @@ class MetadataFetcher:
             return
         await self._chain.write(EvmIndexWriter.forget_taken_tokens)
         self._queue, self._outcomes = self._new_queue(), asyncio.Queue(_MAX_UNWRITTEN)
+        self._reading, self._fetching = set(), set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pass_requests())
             tasks.create_task(self._pass_blocks())
@@ -171,18 +175,40 @@ class MetadataFetcher:
             # Some documents of other hosts get a chance, although one host is slower than its documents come.
             await asyncio.sleep(self._settings.full_queue_s)
         tokens = await self._tokens_to_fetch(reason, min(_BATCH, room or _BATCH // 2), self._queue.crowded(level))
-        caller = self._caller if reason is FetchReason.SHOWN else self._background_caller
-        for found in await self._read_uris(caller, tokens):
-            if found.document is None:
-                assert found.result is not None
-                await self._finish(found, found.result)
-                continue
-            host = next((url.raw_host or "" for url in found.document.urls), "")
-            fetch = QueuedDocument(host, found.token.contract, len(found.uri), found)
-            for displaced in self._queue.add(level, fetch):
-                await self._postpone(displaced)
-            self._queue_changed.set()
+        if reason is FetchReason.SHOWN:
+            unqueued = [token for token in tokens if not await self._move_up(token, level)]
+            self._reading.difference_update(token.key for token in unqueued)
+            for found in await self._read_uris(self._caller, unqueued):
+                await self._queue_document(found, level)
+        else:
+            self._reading.update(token.key for token in tokens)
+            for found in await self._read_uris(self._background_caller, tokens):
+                # Unless a page has shown the token meanwhile.
+                if found.token.key in self._reading:
+                    self._reading.discard(found.token.key)
+                    await self._queue_document(found, level)
         return bool(tokens)
+
+    async def _move_up(self, token: TokenToFetch, level: int) -> bool:
+        """Make a token that a page shows more urgent; return whether its document waits, or is requested now."""
+        waiting = self._queue.remove(token.contract, lambda found: found.token.key == token.key)
+        if waiting is not None:
+            await self._add(level, waiting)
+        return waiting is not None or token.key in self._fetching
+
+    async def _queue_document(self, found: _TokenUri, level: int) -> None:
+        """Queue a document that is on a server; finish a token without such a document."""
+        if found.document is None:
+            assert found.result is not None
+            await self._finish(found, found.result)
+            return
+        host = next((url.raw_host or "" for url in found.document.urls), "")
+        await self._add(level, QueuedDocument(host, found.token.contract, len(found.uri), found))
+
+    async def _add(self, level: int, fetch: QueuedDocument[_TokenUri]) -> None:
+        for displaced in self._queue.add(level, fetch):
+            await self._postpone(displaced)
+        self._queue_changed.set()
 
     async def _dispatch(self) -> None:
         """Begin requests as slots become free."""
@@ -196,9 +222,12 @@ class MetadataFetcher:
                 tasks.create_task(self._fetch(fetch)).add_done_callback(lambda _: slots.release())
 
     async def _fetch(self, fetch: QueuedDocument[_TokenUri]) -> None:
+        key = fetch.job.token.key
+        self._fetching.add(key)
         try:
             await self._finish(fetch.job, await self._read_document(fetch.job, FetchLane.BACKGROUND))
         finally:
+            self._fetching.discard(key)
             self._queue.finish(fetch)
             self._queue_changed.set()
 
