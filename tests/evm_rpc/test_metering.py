@@ -269,11 +269,11 @@ async def test_labels_are_names_and_codes_and_nothing_else_of_the_client() -> No
     secret = "Secret-Agent/9.9 (0xdeadbeef; 10.1.2.3)"
     async with metered(Node(), admission=NamedKey()) as served:
         await post(served, call(1, "eth_chainId"), user_agent=secret, cf_ipcountry="DE", x_forwarded_for="10.1.2.3")
-        assert served.requests == 1
+        await served.recorded(1)
         assert list(served.take()) == [UsageLabels(RPC, "eth_chainId", 200, "relayer", "XX", "Secret-Agent")]
         served.endpoint.interfaces.set_primary_alias(CHAIN, "C")
         await post(served, call(1, "eth_chainId"), user_agent=secret)
-        assert served.requests == 2
+        await served.recorded(2)
         assert "/ext/bc/C/rpc" in {labels.path for labels in served.take()}
 
 
@@ -283,7 +283,7 @@ async def test_labels_are_names_and_codes_and_nothing_else_of_the_client() -> No
 async def test_a_trusted_proxy_names_the_country(given_country: str, label: str) -> None:
     async with metered(Node(), api=BEHIND_PROXY) as served:
         await post(served, call(1, "eth_chainId"), cf_ipcountry=given_country, x_forwarded_for="203.0.113.9")
-        assert served.requests == 1
+        await served.recorded(1)
         assert {labels.country for labels in served.take()} == {label}
 
 
@@ -399,7 +399,7 @@ async def test_floods_of_methods_agents_and_countries_stay_bounded_and_exact() -
                 cf_ipcountry=["DE", "FR", "US", "JP", "BR"][number % 5],
                 x_forwarded_for=f"203.0.113.{number % 30}",
             )
-        assert served.requests == 60 * 52
+        await served.recorded(60 * 52)
         totals = served.take()
         assert len(totals) <= 40
         assert {labels.status for labels in totals} == {200}
