@@ -43,12 +43,15 @@ async def evm_setup(
     rules: BlockRules | None = None,
     aliases: ChainAliases | None = None,
     contract_infos: ContractInfoFolder | None = None,
-    dead_urls: Sequence[str] = (),
+    more_urls: Sequence[str] = (),
     **entry: Any,
 ) -> AsyncIterator[DataApiSetup]:
-    """Serve nodes of one chain, and yield an API in front of them. entry: more fields of the entry of the chain."""
+    """Serve nodes of one chain, and yield an API in front of them.
+
+    more_urls: of nodes that are served elsewhere, or not at all. entry: more fields of the entry of the chain.
+    """
     async with serving_evm(*nodes):
-        endpoints = tuple(NodeEndpoint(url) for url in (*(node.url for node in nodes), *dead_urls))
+        endpoints = tuple(NodeEndpoint(url) for url in (*(node.url for node in nodes), *more_urls))
         configured = EvmChain(chain_id or L1.blockchain_id, endpoints, **entry)
 
         async def load_rules() -> BlockRules:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from tests.api.data.evm_fixtures import ask, evm_setup
 from tests.eventually import until
 from tests.indexer.evm.anvil_chain import AnvilChain, CallReverted, open_anvil_chain
 from tests.indexer.evm.indexing import INDEX, indexing
@@ -28,8 +29,8 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask, BuildTasks
 from warpseal.indexer.evm.tracer import Tracer
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
-from warpseal.warp.ids import ChainID
+from warpseal.node.endpoint import EvmChain, EvmIndexing, MetadataMode, NodeEndpoint
+from warpseal.warp.ids import ChainID, id_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -93,16 +94,20 @@ def build_untraced(context: EvmChainContext) -> list[BackgroundTask]:
 
 @asynccontextmanager
 async def indexed(
-    folder: Path, chain: AnvilChain, tasks: BuildTasks = build_tasks, settings: IndexSettings = INDEX
+    folder: Path,
+    chain: AnvilChain,
+    tasks: BuildTasks = build_tasks,
+    settings: IndexSettings = INDEX,
+    index: EvmIndexing | None = None,
 ) -> AsyncIterator[Indexed]:
     """Index the chain up to its head, with all traces."""
-    entry = EvmChain(BLOCKCHAIN, (NodeEndpoint(chain.url),), index=EvmIndexing())
+    entry = EvmChain(BLOCKCHAIN, (NodeEndpoint(chain.url),), index=index or EvmIndexing())
     async with (
         indexing(folder, [entry], store=settings, build_tasks=tasks) as running,
-        EvmIndex(evm_index_url(settings, folder, BLOCKCHAIN), settings) as index,
+        EvmIndex(evm_index_url(settings, folder, BLOCKCHAIN), settings) as reader,
     ):
         await until(lambda: (found := running.indexer.chains[BLOCKCHAIN].indexer) is not None and found.height)
-        indexed = Indexed(index)
+        indexed = Indexed(reader)
         await until_indexed(indexed, chain, is_traced=tasks is build_tasks)
         yield indexed
 
@@ -167,6 +172,30 @@ async def test_every_form_of_transfer_moves_tokens(tmp_path: Path, chain: AnvilC
         for owner in (alice, bob):
             ids = (7, 8, 9, 2**256 - 1)
             assert await index.balances(owner, editions) == await balances_of(chain, editions, owner, ids)
+
+
+async def test_an_index_from_a_later_block_shows_the_amounts_of_the_node(tmp_path: Path, chain: AnvilChain) -> None:
+    _, alice, bob = chain.accounts[:3]
+    editions = await chain.deploy("Editions")
+    for owner, token_id, amount in ((alice, 7, 10), (alice, 8, 5), (alice, 2**256 - 1, 2**256 - 1), (bob, 9, 3)):
+        await chain.send(editions, "mint(address,uint256,uint256)", owner, token_id, amount)
+    begin = EvmIndexing(first_height=await chain.mine() + 1, metadata=MetadataMode.OFF)
+    for token_id, amount in ((7, 4), (8, 5), (2**256 - 1, 2**255)):
+        await chain.send(editions, "move(address,address,uint256,uint256)", alice, bob, token_id, amount)
+    await chain.mine()
+    shown: dict[bytes, dict[int, int]] = {}
+    async with (
+        indexed(tmp_path, chain, build_untraced, index=begin) as index,
+        evm_setup(chain_id=BLOCKCHAIN, more_urls=[chain.url], index_reader=index.index, index=begin) as setup,
+    ):
+        for owner in (alice, bob):
+            path = f"/v1/chains/{id_text(BLOCKCHAIN)}/addresses/0x{owner.hex()}/balances:listCollectibles"
+            page = await ask(setup, path, contractAddress="0x" + editions.hex())
+            shown[owner] = {int(item["tokenId"]): int(item["balance"]) for item in page.body["collectibleBalances"]}
+    # Token 9 has not moved since, so that the index does not know it.
+    ids = (7, 8, 2**256 - 1)
+    assert shown == {owner: await balances_of(chain, editions, owner, ids) for owner in (alice, bob)}
+    assert shown[alice] == {7: 6, 2**256 - 1: 2**255 - 1}
 
 
 async def test_coins_and_transfers_without_erc165_are_no_nfts(tmp_path: Path, chain: AnvilChain) -> None:
