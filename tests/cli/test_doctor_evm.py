@@ -32,7 +32,7 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
     async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old):
         urls = whole.url, pruned.url, untraced.url, f"{network.node_uri}/none", f"{closed}/s3cr3t"
         chains = [entry(recorded, *urls), entry(made, untraced.url, old.url, traces="off")]
-        keys = {"evm-chains": chains, "index-l1s-at": closed, "tracked-subnet-ids": []}
+        keys = {"evm-chains": chains, "index-l1s-at": closed}
         config = write_config_file(network, tmp_path, keys)
         finished = await run_command("doctor", "--config", config, "--wait", "20", "--json")
     assert finished.code == 0, finished.stderr

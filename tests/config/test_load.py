@@ -313,6 +313,19 @@ def test_keys_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     ]
 
 
+def test_a_node_whose_l1s_are_indexed_needs_tracked_subnets(tmp_path: Path) -> None:
+    node = {**LEAST, "index-l1s-at": "http://10.0.0.5:9650"}
+    for wrong in (node, {**node, "tracked-subnet-ids": []}):
+        (fault,) = faults_of(tmp_path, wrong)
+        assert fault == (
+            "index-l1s-at: finds no chain without tracked-subnet-ids: name the subnets of the L1s in"
+            f" tracked-subnet-ids, or the chains in evm-chains with index (file {tmp_path / 'config.json'})"
+        )
+    (fault,) = faults_of(tmp_path, {**node, "tracked-subnet-ids": ["x"]})
+    assert fault.startswith("tracked-subnet-ids[0]: ")
+    load(write(tmp_path, {**node, "tracked-subnet-ids": [id_text(bytes([9]) * 32)]}), {}, {})
+
+
 def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None:
     secret = {
         "base-url": "https://user:canary@node.example/canary?key=canary",

@@ -183,6 +183,9 @@ def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator
         longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
         if parsed.get("request-timeout-seconds", 0) > longest:
             yield SettingFault("request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}")
+    if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids") and "tracked-subnet-ids" not in faulty:
+        advice = "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with index"
+        yield SettingFault("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
     defaults = ApiSettings()
     ports = {
         "api-port": defaults.api_port,
