@@ -807,3 +807,41 @@ class RateLimited(WarpsealError):
         text = f"rate limit exceeded: {limit_units} compute units in {window_s} s"
         super().__init__(text, limitUnits=limit_units, windowSeconds=window_s)
         self.retry_after_s = retry_after_s
+
+
+class AdminTokenRequired(WarpsealError):
+    """The request needs the admin token, and has none."""
+
+    code = "admin_token_required"
+
+    def __init__(self) -> None:
+        super().__init__("the admin token is required: send it as Authorization: Bearer")
+
+
+class AdminTokenRefused(WarpsealError):
+    """The admin token is wrong; or the daemon has none, and the request comes from another machine."""
+
+    code = "admin_token_refused"
+
+    def __init__(self) -> None:
+        super().__init__("only the administrator may read this")
+
+
+class UsageNotEnabled(WarpsealError):
+    """The request needs the usage of RPC routes, which this daemon does not record."""
+
+    code = "usage_not_enabled"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "usage not enabled: this daemon does not record the usage of RPC routes", setting="usage-enabled"
+        )
+
+
+class UsageQueryTooLong(WarpsealError):
+    """A query of usage was given up, because it takes too long."""
+
+    code = "usage_query_too_long"
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"the query takes more than {limit_s:g} s: ask for less time, or with fewer filters")

@@ -147,7 +147,7 @@ async def test_a_merge_is_refused_if_another_daemon_has_merged_meanwhile(any_met
     async with database(any_metrics_url) as metrics:
         await flush(metrics, calls)
         given = await metrics.read(partial(_read_input, hour))
-        tables = merge(given, 100)
+        tables = merge(given, 100, _NO_THROTTLE)
         await metrics.write(partial(_store, given, tables))
         with pytest.raises(MergedElsewhere):
             await metrics.write(partial(_store, given, tables))

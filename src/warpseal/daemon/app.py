@@ -11,6 +11,7 @@ from typing import Final
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
+from warpseal.api.data.usage_endpoint import UsageAccess
 from warpseal.api.node.access import AllowedHosts
 from warpseal.api.node.app import switch_paths
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
@@ -73,7 +74,12 @@ async def _serve(
     probes = ProbeEndpoints(signing, config.validators.ready_subnet_ids)
     node_api = NodeApi(config, probes.readiness, loggers, metrics)
     node_api.mount()
-    data_api = DataApi(data, config.api, config.data_api)
+    data_api = DataApi(
+        data,
+        config.api,
+        config.data_api,
+        usage_access=UsageAccess(config.usage.readers, config.node_api.admin_token),
+    )
     evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
     evm_api.check_files()
     aggregator = AggregatorEndpoints(signing, config.api, metrics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from warpseal.daemon.evm_chains import EvmDataServices
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import DaemonStatus, StatusSources
-from warpseal.daemon.usage import open_metrics_database
+from warpseal.daemon.usage import UsageRecording, open_metrics_database
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.history.text import NetworkText
@@ -71,6 +71,10 @@ async def start_services(
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
             metrics_database = await stack.enter_async_context(open_metrics_database(config, identity.folder))
+            usage: UsageRecording | None = None
+            if metrics_database is not None and node_api.usage is not None:
+                recording = UsageRecording(config, node_api.usage, metrics_database)
+                usage = await stack.enter_async_context(recording)
             evm_chains = EvmChainServices(node_api.aliases, contract_infos)
             evm_services = EvmDataServices(config, network_id, identity.folder, evm_api, upstreams, evm_chains)
             services = await stack.enter_async_context(
@@ -89,11 +93,13 @@ async def start_services(
             sources = replace(sources, certificate_expires_at=lambda: expires_at, health=node_api.health.results)
             metrics.watch(sources)
             status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status))
-            signing.open(_signing_services(network_id, services, index_status))
+            signing.open(_signing_services(network_id, services, index_status, usage))
             node_api.open(services, node_id, index_status)
             services.store.confirm_start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(services.run())
+                if usage is not None:
+                    tasks.create_task(usage.run())
                 tasks.create_task(_log_first_quorums(services.network, services.followed, status.uptime_s))
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(node_api.watch_nodes(services, upstream))
@@ -113,6 +119,7 @@ async def start_services(
                         node_api.aliases,
                         services.observed,
                         metrics=metrics_database,
+                        usage=None if usage is None else usage.source,
                     )
 
                 tasks.create_task(contract_infos.run())
@@ -121,7 +128,13 @@ async def start_services(
                 )
 
 
-def _signing_services(network_id: int, services: Services, index_status: IndexStatus) -> SigningServices:
+def _signing_services(
+    network_id: int, services: Services, index_status: IndexStatus, usage: UsageRecording | None
+) -> SigningServices:
+    def background_status() -> Mapping[str, Any]:
+        status = index_status.extend(services.background_status())
+        return status if usage is None else usage.extend(status)
+
     return SigningServices(
         network_id,
         services.aggregator.aggregate,
@@ -129,7 +142,7 @@ def _signing_services(network_id: int, services: Services, index_status: IndexSt
         services.l1_messages.explain,
         services.followed.readiness,
         lambda: services.heights.is_fresh,
-        lambda: index_status.extend(services.background_status()),
+        background_status,
         services.network.missing_connection,
         services.underfunded,
         index_status.evm.refresh_if_old,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from warpseal.config.keys import Config
 from warpseal.errors import StartupError
 from warpseal.usage.database import MetricsDatabase, metrics_database_url
+from warpseal.usage.flusher import UsageFlusher
+from warpseal.usage.queries import UsageSource
+from warpseal.usage.recorder import UsageRecorder
+from warpseal.usage.rollup import UsageRollup
 
 
 @asynccontextmanager
@@ -18,13 +24,45 @@ async def open_metrics_database(config: Config, folder: Path | None) -> AsyncIte
     folder: of the network in data-dir; None: it is read-only. Raises StartupError if usage has no place then.
     """
     url = metrics_database_url(config.usage, config.store, folder)
-    if config.usage.enabled and url is None:
+    if config.records_usage and url is None:
         raise StartupError(
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the usage: "
             "make it writable, or set metrics-db-url"
         )
-    if url is None or not (config.usage.enabled or config.node.has_evm_index):
+    if url is None or not (config.records_usage or config.node.has_evm_index):
         yield None
         return
     async with MetricsDatabase(url, config.usage) as database:
         yield database
+
+
+class UsageRecording:
+    """Writes recorded usage to the metrics database and merges it there. Its end writes the rest."""
+
+    def __init__(self, config: Config, recorder: UsageRecorder, database: MetricsDatabase) -> None:
+        self._database = database
+        self._flusher = UsageFlusher(database, recorder.take, config.usage)
+        self._rollup = UsageRollup(database, config.usage)
+        self.source = UsageSource(database, config.usage)
+
+    async def __aenter__(self) -> UsageRecording:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._flusher.stop()
+
+    async def run(self) -> None:
+        """Write and merge until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._flusher.run())
+            tasks.create_task(self._rollup.run())
+
+    def extend(self, status: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of the background work with that of the recording, JSON-ready."""
+        flusher = self._flusher.status()
+        state: dict[str, Any] = {"url": self._database.url.redacted, "up": flusher.reason is None}
+        if flusher.reason is None:
+            return {**status, "usage": state}
+        reason = f"the metrics database is down: {flusher.reason}; usage is kept in memory until it is up"
+        state["waitingBytes"] = flusher.waiting_bytes
+        return {**status, "usage": state, "degraded": [*status.get("degraded", ()), reason]}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.errors import StoreDown
 from warpseal.usage.calls import UsageLabels, UsageTotals
 from warpseal.usage.database import MetricsDatabase
@@ -59,7 +60,8 @@ class UsageFlusher:
         self._waiting: dict[int, dict[UsageLabels, UsageTotals]] = {}
         self._numbered: tuple[MinuteRow, ...] = ()
         self._waiting_bytes = 0
-        self._flushing = asyncio.Lock()
+        # One thread, since a flush whose task was cancelled may still work in it.
+        self._thread = WorkerThreads(1, "usage-flusher")
 
     async def run(self) -> None:
         """Write until cancelled; `stop` writes the rest."""
@@ -75,19 +77,23 @@ class UsageFlusher:
                 await self.flush()
         except (StoreDown, TimeoutError):
             log.error("metrics database was down at shutdown, usage is lost", extra={"bytes": self._waiting_bytes})
+        finally:
+            self._thread.shutdown(wait=False)
 
     async def flush(self) -> None:
         """Write everything that was recorded. Raises StoreDown; it is kept then."""
-        async with self._flushing:
-            await asyncio.to_thread(self._gather, self._take())
-            while self._numbered:
-                await self._database.write(partial(insert_minute_rows, rows=self._numbered))
-                self._numbered = ()
-                await asyncio.to_thread(self._number)
+        await self._in_thread(partial(self._gather, self._take()))
+        while self._numbered:
+            await self._database.write(partial(insert_minute_rows, rows=self._numbered))
+            self._numbered = ()
+            await self._in_thread(self._number)
 
     def status(self) -> FlusherStatus:
         """Return the state of the writing."""
         return FlusherStatus(self._waiting_bytes, self._database.reason)
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.wrap_future(self._thread.submit(work))
 
     def _gather(self, taken: MinuteSums) -> None:
         """Add sums to those that wait, and number them unless others are numbered already."""

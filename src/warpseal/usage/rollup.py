@@ -93,7 +93,11 @@ class UsageRollup:
         for hour in await self._database.read(partial(self._due_hours, is_last=is_last)):
             given = await self._database.read(partial(_read_input, hour))
             while given.rows:
-                tables = await asyncio.to_thread(merge, given, self._settings.max_combinations)
+                throttle = Throttle()
+                try:
+                    tables = await asyncio.to_thread(merge, given, self._settings.max_combinations, throttle)
+                finally:
+                    throttle.cancel()
                 await self._database.write(partial(_store, given, tables))
                 merges += 1
                 given = await self._database.read(partial(_read_input, hour))
@@ -192,9 +196,8 @@ def stored_bytes(connection: Connection) -> int:
     return sum(int(size or 0) for size in sizes)
 
 
-def merge(given: MergeInput, max_combinations: int) -> dict[BucketKey, bytes]:
+def merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
     """Return the changed tables of the buckets of an hour with its rows added. For a thread: it takes a while."""
-    throttle = Throttle()
     added: Sums = {}
     for raw in given.rows:
         _add_rows(added, SumTable.decode(raw), throttle)

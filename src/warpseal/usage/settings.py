@@ -112,4 +112,5 @@ class UsageSettings:
     prune_interval_s: float = 60.0
     reading_threads: int = 2
     call_timeout_s: float = 10.0
+    query_timeout_s: float = 8.0
     stop_timeout_s: float = 5.0

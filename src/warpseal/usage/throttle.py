@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import CancelledError
 
 
 class Throttle:
@@ -15,9 +16,16 @@ class Throttle:
         self._work_s = work_s
         self._pause_s = pause_s
         self._began = time.perf_counter()
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Let the next step raise CancelledError; for another thread."""
+        self._is_cancelled = True
 
     def step(self) -> None:
-        """Pause if it is time to; call it after each small step."""
+        """Pause if it is time to; call it after each small step. Raises CancelledError after `cancel`."""
+        if self._is_cancelled:
+            raise CancelledError
         if time.perf_counter() - self._began >= self._work_s:
             time.sleep(self._pause_s)
             self._began = time.perf_counter()

@@ -21,15 +21,18 @@ from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.data.usage_endpoint import UsageAccess
 from warpseal.api.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.errors import NotFound
+from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.ports import AssetPrices, UptimeSource
 from warpseal.metrics.registry import Metrics
 from warpseal.store.api_key import ApiKey
 from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.queries import UsageSource
 
 DATA = DataApiSettings()
 NETWORK = "/v1/networks/fuji"
@@ -83,21 +86,17 @@ class DataApiSetup:
     indexed: frozenset[PrimaryChain] = frozenset()
     evm: EvmChainServices = field(default_factory=EvmChainServices)
     metrics: MetricsDatabase | None = None
+    usage: UsageSource | None = None
+    usage_access: UsageAccess = field(default_factory=UsageAccess)
+    aliases: ChainAliases | None = None
 
     def app(self) -> ASGIApp:
         gate = StartupGate[DataServices](timeout_s=0.05)
         if self.is_open:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
-            gate.open(
-                replace(
-                    services,
-                    uptime_source=self.uptime_source,
-                    indexed=self.indexed,
-                    evm=self.evm,
-                    metrics=self.metrics,
-                )
-            )
-        api = DataApi(gate, self.settings, self.data, self.clock, self.clock)
+            services = replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm)
+            gate.open(replace(services, metrics=self.metrics, usage=self.usage, aliases=self.aliases))
+        api = DataApi(gate, self.settings, self.data, self.clock, self.clock, self.usage_access)
         routes = [*api.routes(), *api.metrics_routes()]
         return Starlette(
             routes=routes,

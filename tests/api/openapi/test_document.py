@@ -98,6 +98,7 @@ def test_compute_units_are_those_of_the_hosted_service() -> None:
     assert [operation.units for operation in OPERATIONS] == [
         *(100, 20, 20, 100, 100, 20),
         *(1, 1, 10, 20, 20, 20, 20, 20, 10),
+        200,
         20,
     ]
 

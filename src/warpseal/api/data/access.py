@@ -62,9 +62,12 @@ class ApiAccess:
         """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
         _apply(request, self._consume(request, await self._key(request), 1, is_trial=True))
 
-    async def admit(self, request: Request, units: int) -> None:
-        """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required."""
-        _apply(request, self._consume(request, await self._key(request), units))
+    async def admit(self, request: Request, units: int, *, needs_key: bool = False) -> None:
+        """Count a request. needs_key: require a key in any case.
+
+        Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required.
+        """
+        _apply(request, self._consume(request, await self._key(request, needs_key=needs_key), units))
 
     def _consume(
         self, request: Request, key: ApiKey | None, units: int, *, is_trial: bool = False
@@ -78,26 +81,26 @@ class ApiAccess:
                 return None
         return self._limiter.consume(caller, limits, units, self._now(), is_trial=is_trial)
 
-    async def _key(self, request: Request) -> ApiKey | None:
+    async def _key(self, request: Request, *, needs_key: bool = False) -> ApiKey | None:
         """Return the caller's key; if none is required, an invalid key counts as not given."""
-        text = _key_text(request)
-        if not self._settings.require_api_key:
-            return await self._valid_key(text) if text else None
+        text, is_required = _key_text(request), needs_key or self._settings.require_api_key
+        if not is_required:
+            return await self._valid_key(text, is_required=False) if text else None
         if text is None:
             raise ApiKeyRequired
-        key = await self._valid_key(text)
+        key = await self._valid_key(text, is_required=True)
         if key is None:
             raise ApiKeyRefused
         return key
 
-    async def _valid_key(self, text: str) -> ApiKey | None:
+    async def _valid_key(self, text: str, *, is_required: bool) -> ApiKey | None:
         digest = digest_key(text)
         if digest is None:
             return None
         try:
             key = await self._find(digest)
         except StoreDown:
-            if self._settings.require_api_key:
+            if is_required:
                 raise
             return None
         return None if key is None or key.revoked_at is not None else key

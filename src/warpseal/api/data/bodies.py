@@ -267,6 +267,66 @@ class MetricsApiError(Resource, frozen=True, gc=False, kw_only=True):
     detail: dict[str, Any]
 
 
+class UsageNetwork(StrEnum):
+    """The kind of network whose usage is shown."""
+
+    MAINNET = "mainnet"
+    TESTNET = "testnet"
+
+
+class TimeInterval(StrEnum):
+    """Length of the buckets of usage."""
+
+    HOURLY = "hourly"
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    MONTHLY = "monthly"
+
+
+class UsageGrouping(StrEnum):
+    """The label by which usage is grouped."""
+
+    RPC_METHOD = "rpcMethod"
+    REQUEST_PATH = "requestPath"
+    RESPONSE_CODE = "responseCode"
+    COUNTRY = "country"
+    CONTINENT = "continent"
+    USER_AGENT = "userAgent"
+    NONE = "None"
+
+
+class UsageValue(Resource, frozen=True, gc=False, kw_only=True):
+    """Usage of one group in one bucket. groupValue: left out without groups; `other`: all but the busiest groups.
+
+    medianResponseTimeMsecs: within 1 %; 0 if there is none. apiCreditsWasted: credits of invalid requests.
+    """
+
+    grouped_by: UsageGrouping
+    group_value: str | UnsetType = UNSET
+    total_requests: int
+    requests_per_second: float
+    success_rate_percent: float
+    median_response_time_msecs: float
+    invalid_requests: int
+    api_credits_used: int
+    api_credits_wasted: int
+
+
+class UsageMetric(Resource, frozen=True, gc=False, kw_only=True):
+    """Usage in one bucket that begins at `timestamp`, the busiest group first."""
+
+    timestamp: int
+    values: tuple[UsageValue, ...]
+
+
+class UsageMetrics(Resource, frozen=True, gc=False, kw_only=True):
+    """Usage of the forwarded RPC routes, newest bucket first; buckets without requests are left out."""
+
+    aggregate_duration: TimeInterval
+    metrics: tuple[UsageMetric, ...]
+    network: UsageNetwork
+
+
 class Error(Resource, frozen=True, gc=False, kw_only=True):
     """An error. error: the status text. code: stable, see docs/errors.md. detail: machine-readable."""
 

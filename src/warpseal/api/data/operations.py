@@ -1,6 +1,6 @@
 """The operations of the Data API and of the Metrics API: paths, parameters, answers and compute units.
 
-Source of truth: the specification's endpoints 3 to 15 and 17 to 19; operation ids and compute units are the hosted
+Source of truth: the specification's endpoints 3 to 19; operation ids and compute units are the hosted
 service's. The routes are mounted from this table and the OpenAPI document is made of it.
 """
 
@@ -29,6 +29,7 @@ from warpseal.api.data.bodies import (
     SdkCChainTransactions,
     SdkNftHolders,
     SdkXChainTransactions,
+    UsageMetrics,
     Validators,
     XChainTransactions,
 )
@@ -39,6 +40,7 @@ from warpseal.history.resources import Resource
 PRIMARY_NETWORK: Final = "Primary Network"
 EVM: Final = "EVM chains"
 METRICS_API: Final = "Metrics API"
+USAGE: Final = "Usage"
 _NETWORKS: Final = "/v1/networks/{network}"
 _CHAIN: Final = _NETWORKS + "/blockchains/{blockchainId}"
 _EVM_CHAIN: Final = "/v1/chains/{chainId}"
@@ -205,9 +207,19 @@ NFT_HOLDERS: Final = Operation(
     500,
     METRICS_API,
 )
+RPC_USAGE: Final = Operation(
+    "getPrimaryNetworkRpcUsageMetrics",
+    "/v1/primaryNetworkRpcUsageMetrics",
+    "Usage of the RPC routes that this daemon forwards, by hour, day, week or month.",
+    (p.REQUIRED_NETWORK, p.TIME_INTERVAL, p.USAGE_START, p.USAGE_END, p.GROUP_BY, *p.USAGE_FILTERS),
+    (UsageMetrics,),
+    200,
+    USAGE,
+)
 
 OPERATIONS: Final = (
     *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR),
     *(EVM_CHAIN, EVM_CHAINS, EVM_BLOCK, ERC1155_TRANSFERS, COLLECTIBLES, DEPLOYMENTS, TOKENS, TOKEN, REINDEX),
+    RPC_USAGE,
     AVG_TPS,
 )

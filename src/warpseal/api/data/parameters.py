@@ -14,11 +14,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from warpseal.api.aggregator.request_fields import unknown_field
-from warpseal.api.data.bodies import EvmFeature
+from warpseal.api.data.bodies import EvmFeature, TimeInterval, UsageGrouping
 from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import ConflictingSpellings, InvalidRequest
 from warpseal.history.queries import TimeRange
 from warpseal.history.resources import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
+from warpseal.usage.countries import CONTINENTS, COUNTRIES, TOR, UNKNOWN
 from warpseal.warp.ids import MalformedID, parse_id, parse_node_id
 
 MAX_LIST_ENTRIES: Final = 64
@@ -93,7 +94,7 @@ def _integer(low: int, high: int) -> Callable[[str, str], int]:
     return read
 
 
-def _enum_member(kind: type[StrEnum]) -> Read:
+def _enum_member(kind: Iterable[StrEnum]) -> Read:
     values = [member.value for member in kind]
 
     def read(name: str, text: str) -> str:
@@ -283,6 +284,55 @@ NETWORK: Final = Parameter(
     "network", "Only chains of this network: mainnet, fuji or testnet.", {"type": "string"}, lambda _, text: text
 )
 FEATURE: Final = _enum("feature", "Only chains with this feature.", EvmFeature)
+
+REQUIRED_NETWORK: Final = replace(
+    NETWORK, description="The network of this daemon: mainnet, fuji or testnet.", required=True
+)
+TIME_INTERVAL: Final = _enum("timeInterval", "Length of the buckets.", TimeInterval, TimeInterval.DAILY)
+_GROUPINGS: Final = [grouping for grouping in UsageGrouping if grouping is not UsageGrouping.NONE]
+GROUP_BY: Final = Parameter(
+    "groupBy", "Label by which each bucket is split.", {"type": "string", "enum": _GROUPINGS}, _enum_member(_GROUPINGS)
+)
+USAGE_START: Final = Parameter(
+    "startTimestamp",
+    "Unix seconds, rounded down to 00:00 UTC: buckets that overlap the time from there on. By default 1, 30, 182 or "
+    "365 days before the end, by interval.",
+    _TIME,
+    _integer(0, MAX_TIMESTAMP),
+)
+USAGE_END: Final = Parameter(
+    "endTimestamp",
+    "Unix seconds, rounded down to 00:00 UTC: the time before it. By default now. Both bounds on one day mean that "
+    "day.",
+    _TIME,
+    _integer(0, MAX_TIMESTAMP),
+)
+
+
+def _read_country(name: str, text: str) -> str:
+    if text.upper() not in (*COUNTRIES, TOR, UNKNOWN):
+        raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is no country code of ISO 3166-1 alpha-2, nor XX or T1")
+    return text.upper()
+
+
+def _read_continent(name: str, text: str) -> str:
+    if text.upper() not in (*CONTINENTS, UNKNOWN):
+        raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is none of {', '.join(sorted(CONTINENTS))}, XX")
+    return text.upper()
+
+
+def _filter(name: str, description: str, read: Read = lambda _, text: text) -> Parameter:
+    return Parameter(name, description, {"type": "string"}, read)
+
+
+USAGE_FILTERS: Final = (
+    _filter("responseCode", "Only responses with this HTTP status; 101: calls on WebSockets."),
+    _filter("requestPath", "Only this route, with any alias of its chain, such as /ext/bc/C/rpc."),
+    _filter("country", "Only clients of this country; XX: unknown, T1: the Tor network.", _read_country),
+    _filter("continent", "Only clients of this continent: AF, AN, AS, EU, NA, OC, SA; XX: unknown.", _read_continent),
+    _filter("userAgent", "Only clients with this product name, as groups by userAgent show it."),
+    _filter("rpcMethod", "Only calls of this method."),
+)
 
 _ADDRESS: Final = b"\x00"
 _ACCOUNT: Final = b"\x01"

@@ -33,6 +33,7 @@ from warpseal.api.data.operations import (
     EVM_CHAINS,
     REINDEX,
     REWARDS,
+    RPC_USAGE,
     TOKEN,
     TOKENS,
     TRANSACTIONS,
@@ -45,6 +46,7 @@ from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.data.staking_endpoints import get_validator, list_rewards
 from warpseal.api.data.tps_endpoint import get_avg_tps
+from warpseal.api.data.usage_endpoint import UsageAccess, get_usage
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 
@@ -63,14 +65,16 @@ class DataApi:
         data: DataApiSettings,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        usage_access: UsageAccess | None = None,
     ) -> None:
         self.settings = data
         self.access = ApiAccess(gate, data, monotonic)
         self._metrics_access = MetricsApiAccess(data, monotonic)
+        self._usage_access = usage_access or UsageAccess()
         self._contexts = ContextFactory(gate, settings, data, now)
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 15."""
+        """Return the routes of endpoints 3 to 16."""
         return [
             self._primary_route(TRANSACTIONS, list_transactions),
             self._primary_route(BLOCKS, list_blocks),
@@ -87,6 +91,7 @@ class DataApi:
             self._evm_route(TOKENS, list_tokens),
             self._evm_route(REINDEX, reindex),
             self._evm_route(TOKEN, get_token),
+            self._usage_route(),
         ]
 
     def metrics_routes(self) -> list[Route]:
@@ -113,6 +118,14 @@ class DataApi:
             return await handle(await self._contexts.create(request, operation))
 
         return Route(operation.path, endpoint, methods=[operation.method])
+
+    def _usage_route(self) -> Route:
+        async def endpoint(request: Request) -> Response:
+            await self.access.admit(request, RPC_USAGE.units, needs_key=self._usage_access.needs_key)
+            self._usage_access.check(request)
+            return await get_usage(await self._contexts.create(request, RPC_USAGE))
+
+        return Route(RPC_USAGE.path, endpoint, methods=[RPC_USAGE.method])
 
     def _route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:

@@ -13,6 +13,7 @@ from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
 from warpseal.store.api_key import ApiKey
 from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.queries import UsageSource
 
 
 class KeyStore(Protocol):
@@ -51,6 +52,7 @@ class DataServices:
 
     aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
     that the index has, or is going to have. evm: the EVM chains. metrics: the metrics database; None if there is none.
+    usage: None if it is not recorded.
     """
 
     network_id: int
@@ -64,3 +66,4 @@ class DataServices:
     indexed: frozenset[PrimaryChain] = frozenset()
     evm: EvmChainServices = field(default_factory=EvmChainServices)
     metrics: MetricsDatabase | None = None
+    usage: UsageSource | None = None

@@ -36,7 +36,7 @@ class AdminGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._token is None:
             app = self._app if is_from_this_machine(scope) else not_found_response()
-        elif _has_token(scope, self._token):
+        elif has_token(scope, self._token):
             app = self._app
         else:
             app = denial = text_response(401, "unauthorized")
@@ -56,7 +56,8 @@ class AllowedHosts:
         return not name or ANY_HOST in self._names or name.lower() in self._names or _is_address(name)
 
 
-def _has_token(scope: Scope, token: str) -> bool:
+def has_token(scope: Scope, token: str) -> bool:
+    """Return whether a request carries the bearer token."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(given) != 1 or given[0][: len(_SCHEME)].decode("latin-1").lower() != _SCHEME:
         return False

@@ -21,7 +21,7 @@ from warpseal.api.data.bodies import (
     Readiness,
     SignedMessage,
 )
-from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, Operation
+from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, USAGE, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.openapi.describe import (
@@ -58,6 +58,7 @@ _TAGS: Final = {
     _SERVICE: "State of the daemon.",
     PRIMARY_NETWORK: "History of the three primary chains, from the index or the node.",
     EVM: "EVM chains, their blocks, NFTs and contracts, from their indexes or nodes.",
+    USAGE: "Usage of the RPC routes that this daemon forwards.",
     METRICS_API: "Analytics of EVM chains, from their indexes; no key is needed.",
     NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
     PAGES: "Pages, streams and metrics.",

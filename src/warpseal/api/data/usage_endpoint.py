@@ -1,0 +1,187 @@
+"""Endpoint 16: usage of the forwarded RPC routes.
+
+Source of truth: the specification's endpoint 16; docs/usage-metrics.md for what it leaves open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from warpseal.api.data.bodies import TimeInterval, UsageGrouping, UsageMetric, UsageMetrics, UsageNetwork, UsageValue
+from warpseal.api.data.parameters import Value
+from warpseal.api.data.request_context import RequestContext
+from warpseal.api.middleware import is_from_this_machine
+from warpseal.api.node.access import has_token
+from warpseal.errors import AdminTokenRefused, AdminTokenRequired, InvalidRequest, UsageNotEnabled
+from warpseal.history.aliases import ChainAliases
+from warpseal.history.resources import UNSET
+from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of
+from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
+from warpseal.usage.queries import UsageBucket, UsageGroup, UsageQuery, group_by_continent
+from warpseal.usage.response_times import median_ms
+from warpseal.usage.rollup import oldest_kept
+from warpseal.usage.settings import UsageReaders, UsageSettings
+from warpseal.usage.sum_table import Dimension
+
+MAX_BUCKETS: Final = 2_160
+MAX_GROUPED_BUCKETS: Final = 1_000
+_MAINNET_ID: Final = 1
+_RATE_DIGITS: Final = 6
+_PERCENT_DIGITS: Final = 4
+_TIME_DIGITS: Final = 3
+_LEVELS: Final = {
+    TimeInterval.HOURLY: Level.HOUR,
+    TimeInterval.DAILY: Level.DAY,
+    TimeInterval.WEEKLY: Level.WEEK,
+    TimeInterval.MONTHLY: Level.MONTH,
+}
+_DEFAULT_DAYS: Final = {Level.HOUR: 1, Level.DAY: 30, Level.WEEK: 182, Level.MONTH: 365}
+_DIMENSIONS: Final = {
+    UsageGrouping.RPC_METHOD: Dimension.METHOD,
+    UsageGrouping.REQUEST_PATH: Dimension.PATH,
+    UsageGrouping.RESPONSE_CODE: Dimension.STATUS,
+    UsageGrouping.COUNTRY: Dimension.COUNTRY,
+    UsageGrouping.CONTINENT: Dimension.COUNTRY,
+    UsageGrouping.USER_AGENT: Dimension.USER_AGENT,
+}
+# Segments of a route before the name of its chain.
+_CHAIN_SEGMENTS: Final = ("bc", "index")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageAccess:
+    """The callers that may read the usage. admin_token: empty: requests from this machine are the administrator's."""
+
+    readers: UsageReaders = UsageReaders.ANYONE
+    admin_token: str = ""
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a caller needs an API key."""
+        return self.readers is UsageReaders.KEYS
+
+    def check(self, request: Request) -> None:
+        """Raise AdminTokenRequired or AdminTokenRefused for a caller that must be the administrator and is not."""
+        if self.readers is not UsageReaders.ADMIN:
+            return
+        if not self.admin_token:
+            is_admin = is_from_this_machine(request.scope)
+        elif "authorization" not in request.headers:
+            raise AdminTokenRequired
+        else:
+            is_admin = has_token(request.scope, self.admin_token)
+        if not is_admin:
+            raise AdminTokenRefused
+
+
+async def get_usage(context: RequestContext) -> Response:
+    """Return the usage of a range. Raises NetworkNotServed, UsageNotEnabled, InvalidRequest, StoreDown."""
+    given: dict[str, Any] = context.parameters()
+    context.api_settings.require_network(str(given["network"]), context.services.network_id)
+    usage = context.services.usage
+    if usage is None:
+        raise UsageNotEnabled
+    interval = TimeInterval(given.get("timeInterval", TimeInterval.DAILY))
+    grouping = UsageGrouping(given.get("groupBy", UsageGrouping.NONE))
+    now, level = int(context.now), _LEVELS[interval]
+    since, until = _range(given, level, now, usage.settings, is_grouped=grouping is not UsageGrouping.NONE)
+    filters = _filters(given, context.services.aliases)
+    group_of = group_by_continent if grouping is UsageGrouping.CONTINENT else str
+    buckets = await usage.read(UsageQuery(level, since, until, filters, _DIMENSIONS.get(grouping), group_of))
+    metrics = tuple(_metric(bucket, level, grouping, now) for bucket in buckets)
+    is_mainnet = context.services.network_id == _MAINNET_ID
+    network = UsageNetwork.MAINNET if is_mainnet else UsageNetwork.TESTNET
+    return await context.respond(UsageMetrics(aggregate_duration=interval, metrics=metrics, network=network))
+
+
+def _range(
+    given: Mapping[str, Any], level: Level, now: int, settings: UsageSettings, *, is_grouped: bool
+) -> tuple[int, int]:
+    """Return the start of the first bucket that overlaps the range, and the end of the range. Raises InvalidRequest."""
+    until = _day(given["endTimestamp"]) if "endTimestamp" in given else now
+    since = _day(given["startTimestamp"]) if "startTimestamp" in given else until - _DEFAULT_DAYS[level] * DAY_S
+    if since > until:
+        raise InvalidRequest("startTimestamp", f"{since} is after the end, {until}")
+    if since == until and "endTimestamp" in given:
+        until += DAY_S
+    # No call is recorded in the future, so dates that no calendar has need not be computed with.
+    until = min(until, bucket_end(level, bucket_start(level, now)))
+    since = min(max(since, oldest_kept(settings, level, now), 0), until)
+    limit = MAX_GROUPED_BUCKETS if is_grouped else MAX_BUCKETS
+    if len(list(islice(bucket_starts(level, since, until), limit + 1))) > limit:
+        kind = "grouped " if is_grouped else ""
+        reason = f"the range has more than {limit:,} {kind}buckets: ask for less time or for longer intervals"
+        raise InvalidRequest("startTimestamp", reason)
+    return bucket_start(level, since), until
+
+
+def _day(time: int) -> int:
+    return time - time % DAY_S
+
+
+def _filters(given: Mapping[str, Value], aliases: ChainAliases | None) -> dict[Dimension, frozenset[str]]:
+    """Return the accepted values of labels."""
+    filters: dict[Dimension, frozenset[str]] = {}
+    for name, dimension in (
+        ("responseCode", Dimension.STATUS),
+        ("userAgent", Dimension.USER_AGENT),
+        ("rpcMethod", Dimension.METHOD),
+    ):
+        if name in given:
+            filters[dimension] = frozenset((str(given[name]),))
+    if "requestPath" in given:
+        filters[Dimension.PATH] = frozenset(_paths(str(given["requestPath"]), aliases))
+    countries = [frozenset((str(given["country"]),))] if "country" in given else []
+    if "continent" in given:
+        codes = (*COUNTRIES, TOR, UNKNOWN)
+        countries.append(frozenset(code for code in codes if continent_of(code) == given["continent"]))
+    if countries:
+        filters[Dimension.COUNTRY] = frozenset.intersection(*countries)
+    return filters
+
+
+def _paths(path: str, aliases: ChainAliases | None) -> Iterator[str]:
+    """Yield a path with each name of its chain: the label of a route has one of them."""
+    segments = path.strip("/").split("/")
+    if aliases is not None and len(segments) > 1 and segments[0] == "ext":
+        if segments[1] not in _CHAIN_SEGMENTS and aliases.find(segments[1]) is not None:
+            segments.insert(1, _CHAIN_SEGMENTS[0])
+        chain_id = aliases.find(segments[2]) if segments[1] in _CHAIN_SEGMENTS and len(segments) > 2 else None
+        for name in aliases.aliases_of(chain_id) if chain_id is not None else ():
+            yield "/" + "/".join([*segments[:2], name, *segments[3:]])
+    yield "/" + "/".join(segments)
+
+
+def _metric(bucket: UsageBucket, level: Level, grouping: UsageGrouping, now: int) -> UsageMetric:
+    elapsed_s = max(1, min(now, bucket_end(level, bucket.start)) - bucket.start)
+    values = tuple(_value(group, grouping, elapsed_s) for group in bucket.groups)
+    return UsageMetric(timestamp=bucket.start, values=values)
+
+
+def _value(group: UsageGroup, grouping: UsageGrouping, elapsed_s: int) -> UsageValue:
+    totals = group.totals
+    return UsageValue(
+        grouped_by=grouping,
+        group_value=UNSET if group.value is None else group.value,
+        total_requests=totals.requests,
+        requests_per_second=round(totals.requests / elapsed_s, _RATE_DIGITS),
+        success_rate_percent=success_rate_percent(totals.requests, totals.invalid + totals.failed),
+        median_response_time_msecs=round(median_ms(totals.times), _TIME_DIGITS),
+        invalid_requests=totals.invalid,
+        api_credits_used=totals.credits,
+        api_credits_wasted=totals.credits_wasted,
+    )
+
+
+def success_rate_percent(requests: int, unsuccessful: int) -> float:
+    """Return the share of successful requests with 4 decimals; it is 100 only if all of them are."""
+    if not unsuccessful:
+        return 100.0
+    percent = round(100 * (requests - unsuccessful) / requests, _PERCENT_DIGITS)
+    return min(percent, 100 - 10**-_PERCENT_DIGITS)
