@@ -23,7 +23,8 @@ from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.contract_calls import balance_of_batch_call
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.aliases import ChainAliases
-from warpseal.index.evm.records import TokenDocument
+from warpseal.index.evm.records import FetchReason, TokenDocument
+from warpseal.index.settings import IndexSettings
 
 ALICE, BOB, CATS, ITEMS, DOGS = map(h.text, (h.ALICE, h.BOB, h.CATS, h.ITEMS, h.DOGS))
 TRANSFERS = f"{h.PATH}/addresses/{{}}/transactions:listErc1155"
@@ -456,6 +457,38 @@ async def test_pages_end_early_at_4_mib(tmp_path: Path) -> None:
         pages = await all_pages(setup, TOKENS.format(DOGS), "tokens", pageSize=100)
     assert [item["tokenId"] for page in pages for item in page] == [str(token) for token in range(len(h.STATUSES))]
     assert [len(page) for page in pages] == [4, 4, 3]
+
+
+async def test_an_index_in_postgresql_answers_as_one_in_a_file(folder: Path, tmp_path: Path, postgres_url: str) -> None:
+    settings = IndexSettings(postgres_url)
+    lists: list[tuple[str, dict[str, Any]]] = [
+        *((TRANSFERS.format(owner), {"startBlock": block}) for owner in (ALICE, BOB) for block in (0, 3)),
+        *((COLLECTIBLES.format(owner), {"contractAddress": kind}) for owner in (ALICE, BOB) for kind in (CATS, ITEMS)),
+        *((COLLECTIBLES.format(owner), {}) for owner in (ALICE, BOB)),
+        *((DEPLOYMENTS.format(creator), {}) for creator in (ALICE, h.text(h.CAROL), h.text(h.FACTORY))),
+        *((TOKENS.format(contract), {}) for contract in (CATS, ITEMS, DOGS, h.text(h.PLAIN))),
+    ]
+    singles = [f"{h.PATH}/blocks/{block}" for block in (0, 3, h.CHAIN.hashes[4], h.CHAIN.tip)]
+    singles += [f"{TOKENS.format(contract)}/{token}" for contract in (CATS, ITEMS) for token in (1, 99)]
+    with h.open_writer(tmp_path, settings=settings) as writer:
+        h.write_history(writer)
+        async with h.indexed_setup(folder) as of_file, h.indexed_setup(tmp_path, settings=settings) as of_server:
+            found = 0
+            for path, params in lists:
+                key = LISTS[next(template for template in LISTS if template.partition("{}")[2] in path)]
+                for size in (1, 100):
+                    pages = await all_pages(of_server, path, key, pageSize=size, **params)
+                    assert pages == await all_pages(of_file, path, key, pageSize=size, **params)
+                    found += sum(map(len, pages))
+            assert found > 60
+            for path in singles:
+                from_file, from_server = await ask(of_file, path), await ask(of_server, path)
+                assert (from_server.status, from_server.body) == (from_file.status, from_file.body)
+                assert from_server.headers["x-warpseal-index"] == from_file.headers["x-warpseal-index"]
+            reindexed = [await ask(of_server, f"{TOKENS.format(CATS)}/1:reindex", "POST") for _ in range(2)]
+            assert [answer.status for answer in reindexed] == [201, 429]
+            (token,) = writer.tokens_to_fetch(FetchReason.REINDEX, 10, s.NOW)
+            assert (token.contract, token.token_id) == (h.CATS, 1)
 
 
 async def test_a_damaged_index_says_so_and_blocks_still_come_from_a_node(folder: Path, tmp_path: Path) -> None:
