@@ -221,14 +221,39 @@ def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, ha
     return made.chain
 
 
-def nft_blocks(count: int, seed: int = 1, *, txs: int = 50, has_roots: bool = False) -> ServedChain:
-    """Return a chain of blocks with `txs` NFT transfers each: mints, sales and burns of ERC-721 and ERC-1155."""
+def nft_blocks(count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, has_roots: bool = False) -> ServedChain:
+    """Return a chain of blocks with `txs` NFT transfers each: mints, sales and burns of ERC-721 and ERC-1155.
+
+    coin_txs: ERC-20 transfers behind them, of two coins among few holders, who have what they send.
+    """
     made = MadeUpChain(seed, has_roots=has_roots)
-    nfts = _Collections(made)
+    nfts, coins = _Collections(made), _Coins(made)
     for _ in range(count):
-        logs = [nfts.transfer() for _ in range(txs)]
+        logs = [nfts.transfer() for _ in range(txs)] + [coins.transfer() for _ in range(coin_txs)]
         made.add([Tx(made.address("market"), log.address, (log,), gas_used=90_000) for log in logs])
     return made.chain
+
+
+class _Coins:
+    """ERC-20 contracts whose transfers are possible."""
+
+    def __init__(self, made: MadeUpChain) -> None:
+        self._random = made.random
+        self._balances = [{made.address(f"saver {number}"): 0 for number in range(20)} for _ in range(2)]
+        self._contracts = [made.address(f"coin {number}") for number in range(2)]
+
+    def transfer(self) -> Log:
+        """Return the log of the next transfer."""
+        number = self._random.randrange(2)
+        balances = self._balances[number]
+        sender, recipient = self._random.sample([ZERO, *balances], 2)
+        amount = self._random.randrange(1, 10**20)
+        if sender != ZERO:
+            amount = min(amount, balances[sender])
+            balances[sender] -= amount
+        if recipient != ZERO:
+            balances[recipient] += amount
+        return erc20_transfer(self._contracts[number], sender, recipient, amount)
 
 
 class _Collections:

@@ -40,7 +40,7 @@ BLOCKS: Final = 8
 
 def served_chain() -> ServedChain:
     """Return the chain that is indexed."""
-    return nft_blocks(850, seed=11, txs=6)
+    return nft_blocks(850, seed=11, txs=6, coin_txs=2)
 
 
 def main() -> None:
@@ -95,7 +95,7 @@ async def _index_up_to(folder: Path, node: EvmReplayNode, height: int) -> None:
     def build_tasks(context: EvmChainContext) -> Iterable[BackgroundTask]:
         return ContractResolver(context, EvmCaller(context.nodes)), Tracer(context)
 
-    chain = entry(node.chain, node, index=EvmIndexing())
+    chain = entry(node.chain, node, index=EvmIndexing(has_holders=True))
     async with indexing(folder, [chain], settings=SETTINGS, build_tasks=build_tasks) as index:
         await index.until_at(node.chain, height)
 

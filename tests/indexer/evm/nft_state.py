@@ -1,4 +1,4 @@
-"""What the NFT contracts of a served chain return when they are called, computed from the events of the whole chain."""
+"""What the token contracts of a served chain return when they are called, computed from all events of the chain."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from eth_hash.auto import keccak
 
 from tests.indexer.evm_chains import TRANSFER, TRANSFER_BATCH, TRANSFER_SINGLE, ZERO, ServedChain
 
+BALANCE_OF: Final = keccak(b"balanceOf(address)")[:4]
 OWNER_OF: Final = keccak(b"ownerOf(uint256)")[:4]
 BALANCE_OF_BATCH: Final = keccak(b"balanceOfBatch(address[],uint256[])")[:4]
 
@@ -21,6 +22,7 @@ class NftState:
     def __init__(self, chain: ServedChain) -> None:
         self.owners: dict[tuple[bytes, int], bytes] = {}
         self.balances: dict[tuple[bytes, int, bytes], int] = defaultdict(int)
+        self.coins: dict[tuple[bytes, bytes], int] = defaultdict(int)
         for raw in chain.receipts:
             for receipt in json.loads(raw):
                 for log in receipt["logs"]:
@@ -29,6 +31,8 @@ class NftState:
 
     def call(self, to: bytes, data: bytes, block: Any) -> bytes | None:
         """Return the result of a call; None: it reverts."""
+        if data[:4] == BALANCE_OF:
+            return max(0, self.coins[to, data[-20:]]).to_bytes(32)
         if data[:4] == OWNER_OF:
             owner = self.owners.get((to, int.from_bytes(data[4:])), ZERO)
             return None if owner == ZERO else owner.rjust(32, b"\0")
@@ -44,6 +48,9 @@ class NftState:
     def _apply(self, contract: bytes, topics: list[bytes], data: bytes) -> None:
         if topics[0] == TRANSFER and len(topics) == 4:
             self.owners[contract, int.from_bytes(topics[3])] = topics[2][12:]
+        elif topics[0] == TRANSFER:
+            self.coins[contract, topics[1][12:]] -= int.from_bytes(data)
+            self.coins[contract, topics[2][12:]] += int.from_bytes(data)
         elif topics[0] == TRANSFER_SINGLE:
             self._move(contract, topics, int.from_bytes(data[:32]), int.from_bytes(data[32:]))
         elif topics[0] == TRANSFER_BATCH:

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ import pytest
 from tests.indexer.evm.facts import L1, facts_of
 from tests.indexer.evm.nft_state import NftState
 from tests.indexer.evm_chains import (
+    TRANSFER,
     ZERO,
     MadeUpChain,
     ServedChain,
     Tx,
     dense_blocks,
+    erc20_transfer,
     erc721_transfer,
     erc1155_transfer,
     nft_blocks,
@@ -44,12 +47,16 @@ HELICON = BlockRules(asynchronous_from=0)
 ROWS = "chain: the rows of the index against each other"
 
 
-def write_index(folder: Path, chain: ServedChain, rules: BlockRules = L1, first: int = 0) -> Path:
+def write_index(
+    folder: Path, chain: ServedChain, rules: BlockRules = L1, first: int = 0, *, has_holders: bool = False
+) -> Path:
     """Write the index of a chain from a height on; return its file."""
+    rules = replace(rules, has_erc20=has_holders)
     url = evm_index_url(SETTINGS, folder, chain.blockchain_id)
     writer = EvmIndexWriter(writing_evm_index(url, SETTINGS, chain.blockchain_id), SETTINGS)
     facts = facts_of(chain, rules)[first:]
-    writer.start(EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first))
+    identity = EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first, has_holders)
+    writer.start(identity)
     writer.begin(first, facts[0].parent_hash)
     candidates = writer.candidates(facts)
     writer.set_interfaces(dict.fromkeys(candidates, False))
@@ -89,27 +96,32 @@ async def test_the_index_of_a_recorded_chain_is_right(tmp_path: Path, network: s
 
 @pytest.fixture(scope="module")
 def nfts() -> ServedChain:
-    """Return a chain of NFT transfers, with the receiptsRoot of each block."""
-    return nft_blocks(30, seed=3, txs=12, has_roots=True)
+    """Return a chain of NFT and ERC-20 transfers, with the receiptsRoot of each block."""
+    return nft_blocks(30, seed=3, txs=12, coin_txs=3, has_roots=True)
 
 
 @pytest.fixture(scope="module")
 def nft_index(tmp_path_factory: pytest.TempPathFactory, nfts: ServedChain) -> Path:
     """Return the file of the index of that chain, which tests copy."""
-    return write_index(tmp_path_factory.mktemp("index"), nfts)
+    return write_index(tmp_path_factory.mktemp("index"), nfts, has_holders=True)
 
 
 async def test_owners_and_balances_equal_those_of_the_contracts(tmp_path: Path, nfts: ServedChain) -> None:
-    write_index(tmp_path, nfts)
+    write_index(tmp_path, nfts, has_holders=True)
     found = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call))
     assert [finding for finding in found.values() if finding.fault or finding.remark or not finding.is_compared] == []
-    for standard in ("ERC-721", "ERC-1155"):
-        assert any(subject.startswith(f"chain: {standard} token") for subject in found)
+    for kind in ("ERC-721 token", "ERC-1155 token", "ERC-20 balance"):
+        assert any(subject.startswith(f"chain: {kind}") for subject in found)
 
 
 FIRST = "(owner, token) = (SELECT owner, token FROM holdings LIMIT 1)"
 LAST_721, LAST_1155 = (f"token = (SELECT max(token) FROM owners WHERE token & 1 = {bit})" for bit in (0, 1))
 LAST_TRANSFER = "key = (SELECT max(key) FROM transfers WHERE recipient > 1)"
+LAST_BALANCE = "(holder, block) = (SELECT holder, block FROM balances ORDER BY block DESC LIMIT 1)"
+A_COIN_HOLDER = "asset > 0 AND holder = (SELECT max(holder) FROM holders WHERE asset > 0)"
+AN_NFT_HOLDER = "asset < 0 AND holder = (SELECT max(holder) FROM holders WHERE asset < 0)"
+A_RANK = "asset > 0 AND (rank, holder) = (SELECT rank, holder FROM ranks WHERE asset > 0 LIMIT 1)"
+A_FORMER_RANK = "(rank, holder) = (SELECT rank, holder FROM past_ranks WHERE asset > 0 LIMIT 1)"
 DAMAGES = {
     "an owner": f"UPDATE recent_owners SET holder = holder + 1 WHERE {LAST_721}",
     "a number of holders": f"UPDATE recent_owners SET holder = holder + 1 WHERE {LAST_1155}",
@@ -135,6 +147,20 @@ DAMAGES = {
     "a block's hash": "UPDATE blocks SET hash = zeroblob(32) WHERE number = 9",
     "a way to a block": "UPDATE block_hashes SET prefix = prefix + 1 WHERE block = 9",
     "a day": "UPDATE days SET txs = txs + 1 WHERE day = (SELECT max(day) FROM days)",
+    "a stored balance": f"UPDATE balances SET balance = x'01' WHERE {LAST_BALANCE}",
+    "a lost balance": f"DELETE FROM balances WHERE {LAST_BALANCE}",
+    "a link of balances": f"UPDATE balances SET previous = 1 WHERE {LAST_BALANCE}",
+    "an ERC-20 holder": f"UPDATE recent_holders SET maximum = x'7fffffffffffffffff' WHERE {A_COIN_HOLDER}",
+    "a lost ERC-20 holder": f"DELETE FROM recent_holders WHERE {A_COIN_HOLDER}",
+    "an NFT holder": f"UPDATE recent_holders SET balance = x'07' WHERE {AN_NFT_HOLDER}",
+    "a lost NFT holder": f"DELETE FROM recent_holders WHERE {AN_NFT_HOLDER}",
+    "a place of a holder": f"UPDATE recent_ranks SET position = position + 1 WHERE {A_RANK}",
+    "a rank": f"UPDATE recent_ranks SET rank = x'fd' WHERE {A_RANK}",
+    "a lost rank": f"DELETE FROM recent_ranks WHERE {A_RANK}",
+    "a former rank": f"UPDATE past_ranks SET rank = x'fd' WHERE {A_FORMER_RANK}",
+    "a time of a former rank": f"UPDATE past_ranks SET until = changed WHERE {A_FORMER_RANK}",
+    "a total": "UPDATE nft_totals SET holders = holders + 1 WHERE collection = 1",
+    "a total of tokens": "UPDATE nft_totals SET tokens = tokens - 1 WHERE collection = 1",
     "a checkpoint": "UPDATE chain SET height = height - 1",
 }
 
@@ -213,6 +239,9 @@ async def test_a_contract_with_wrong_events_is_reported_and_is_no_fault(tmp_path
     assert sum("the index has all of them" in remark for remark in remarks.values()) == 1
 
 
+POSITION = "CASE WHEN prefix < 0 THEN prefix + 1 + 9223372036854775807 ELSE prefix - 1 - 9223372036854775807 END"
+
+
 async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tmp_path: Path) -> None:
     made = MadeUpChain(8)
     contract, ann, bob = made.address("contract"), made.address("ann"), made.address("bob")
@@ -226,6 +255,9 @@ async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tm
         "DELETE FROM transfers WHERE key / 1048576 = 2",
         "UPDATE recent_owners SET holder = (SELECT recipient FROM transfers)",
         "UPDATE recent_holdings SET owner = (SELECT recipient FROM transfers)",
+        "UPDATE recent_holders SET holder = (SELECT recipient FROM transfers)",
+        "UPDATE recent_ranks SET (holder, position) ="
+        f" (SELECT i.key, {POSITION} FROM ids i JOIN transfers t ON t.recipient = i.key)",
     )
     logs = [{"blockNumber": "0x2", "topics": ["0x", "0x", "0x", "0x"]}]
     node = EvmReplayNode(made.chain, call=state.call, answers={"eth_getLogs": logs})
@@ -234,6 +266,68 @@ async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tm
     assert found[ROWS].fault == ""
     (fault,) = [finding.fault for subject, finding in found.items() if " held by " in subject]
     assert "block 2: transfers" in fault
+
+
+COIN = MadeUpChain(9).address("coin")
+
+
+def coin_chain() -> ServedChain:
+    """Return a chain with mints of a coin for two holders, and a transfer between them in block 3."""
+    made = MadeUpChain(9)
+    ann, bob = made.address("ann"), made.address("bob")
+    made.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, ann, 50)])])
+    made.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, bob, 7)])])
+    made.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 20), erc20_transfer(COIN, bob, ann, 5)])])
+    return made.chain
+
+
+async def verify_balances(folder: Path, chain: ServedChain, state: NftState) -> dict[str, IndexFinding]:
+    """Verify the index of a chain of coins; return the findings of balances that have a fault or a remark."""
+    logs = [{"blockNumber": hex(number), "topics": ["0x" + TRANSFER.hex(), "0x", "0x"]} for number in (1, 2, 3)]
+    node = EvmReplayNode(chain, call=state.call, answers={"eth_getLogs": logs})
+    found = await verify(folder, node, count=20)
+    assert all(finding.is_compared for finding in found.values())
+    assert found[ROWS].fault == ""
+    return {
+        name: finding for name, finding in found.items() if " balance of " in name and (finding.fault or finding.remark)
+    }
+
+
+async def test_balances_that_change_without_events_are_reported_and_are_no_fault(tmp_path: Path) -> None:
+    chain = coin_chain()
+    write_index(tmp_path, chain, has_holders=True)
+    state = NftState(chain)
+    assert await verify_balances(tmp_path, chain, state) == {}
+    # As of a token that pays interest.
+    state.coins[COIN, MadeUpChain(9).address("ann")] += 3
+    (finding,) = (await verify_balances(tmp_path, chain, state)).values()
+    assert (finding.fault, "the index has all of them" in finding.remark) == ("", True)
+
+
+async def test_balances_of_a_contract_with_contradicting_events_are_no_fault(tmp_path: Path) -> None:
+    made = MadeUpChain(9)
+    ann, bob = made.address("ann"), made.address("bob")
+    made.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 50)])])
+    write_index(tmp_path, made.chain, has_holders=True)
+    state = NftState(made.chain)
+    # A deposit without an event, from which 10 are left.
+    state.coins[COIN, bob] = 60
+    (finding,) = (await verify_balances(tmp_path, made.chain, state)).values()
+    assert (finding.fault, "contradict each other" in finding.remark) == ("", True)
+
+
+async def test_a_balance_that_is_wrong_because_the_index_is_is_a_fault(tmp_path: Path) -> None:
+    chain = coin_chain()
+    file = write_index(tmp_path, chain, has_holders=True)
+    # As if the last transfer, from bob to ann, had never been seen.
+    _change(
+        file,
+        "UPDATE balances SET balance = x'1e' WHERE block = 3 AND balance = x'23'",
+        "UPDATE recent_holders SET balance = x'1e' WHERE balance = x'23'",
+        "UPDATE recent_ranks SET rank = x'fee1' WHERE rank = x'fedc'",
+    )
+    (finding,) = (await verify_balances(tmp_path, chain, NftState(chain))).values()
+    assert "block 3: it changed by -20, by the events of the node by -15" in finding.fault
 
 
 async def test_nothing_is_compared_with_a_node_at_another_height_without_the_state(

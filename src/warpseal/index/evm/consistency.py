@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
+from warpseal.index.evm.holder_consistency import find_holder_inconsistencies
 from warpseal.index.evm.keys import (
     SQL_COLLECTION,
     SQL_NUMBER,
@@ -83,6 +84,7 @@ def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     yield from _check_ownership(connection, blocks)
     yield from _check_address_transfers(connection)
     yield from _check_address_creations(connection)
+    yield from find_holder_inconsistencies(connection)
 
 
 def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:

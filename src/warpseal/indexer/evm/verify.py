@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from random import Random
@@ -28,7 +28,14 @@ from warpseal.chains.evm.blocks import (
     decode_receipts,
 )
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
-from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_account, decode_numbers, owner_of_call
+from warpseal.chains.evm.contract_calls import (
+    balance_of_batch_call,
+    balance_of_call,
+    decode_account,
+    decode_number,
+    decode_numbers,
+    owner_of_call,
+)
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
 from warpseal.errors import NodeUnavailable
@@ -36,9 +43,10 @@ from warpseal.evm_rpc.node import EvmNodeError
 from warpseal.history.text import account_text
 from warpseal.index.consistency import check_file
 from warpseal.index.database import translate_errors
-from warpseal.index.evm import consistency
-from warpseal.index.evm.consistency import SampledToken
+from warpseal.index.evm import consistency, holder_consistency
+from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.database import reading_evm_index
+from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
@@ -63,6 +71,7 @@ _EVENTS: Final = [
         b"TransferBatch(address,address,address,uint256[],uint256[])",
     )
 ]
+_ERC20_TOPICS: Final = 3
 # Blocks of one search for events, searches, and blocks that are compared then.
 _SEARCHED_BLOCKS: Final = 2_000
 _MAX_SEARCHES: Final = 100
@@ -101,7 +110,7 @@ class EvmIndexVerifier:
         self._engine = reading_evm_index(url, settings)
 
     async def run(self, count: int, seed: int | None = None) -> tuple[IndexFinding, ...]:
-        """Return the result of every check. count: of sampled blocks, and of sampled holdings.
+        """Return the result of every check. count: of sampled blocks, of sampled NFT holdings, and of ERC-20 balances.
 
         Raises StoreDown, IndexDamaged.
         """
@@ -121,6 +130,11 @@ class EvmIndexVerifier:
                 findings.append(await self._verify_block(number))
             for token in tokens:
                 findings.append(await self._verify_token(token))
+            if await self._read(holder_consistency.has_balances):
+                self._rules = replace(self._rules, has_erc20=True)
+                sample = partial(holder_consistency.sample_balances, count=count, random=random)
+                for balance in await self._read(sample):
+                    findings.append(await self._verify_balance(balance))
             return tuple(findings)
         finally:
             self._engine.dispose()
@@ -219,16 +233,12 @@ class EvmIndexVerifier:
 
     async def _token_difference(self, token: SampledToken, height: int) -> str | None:
         """Return how the contract contradicts a holding after block `height`, "" if not; None if no node says it."""
-        before = await self._head()
         if token.standard is TokenStandard.ERC721:
             call = owner_of_call(token.token_id)
         else:
             call = balance_of_batch_call([token.holder], [token.token_id])
-        result = await self._caller.call(token.contract, call, height)
-        # A node without the state of the height answers from its last block, which is another state unless it is
-        # the same block.
-        lacking = any(node.lacks(NodeResource.STATE, height) for node in self._nodes.nodes)
-        if result is None or (lacking and not before == await self._head() == height):
+        result = await self._call_contract(token.contract, call, height)
+        if result is None:
             return None
         if isinstance(result, Reverted):
             return f"the contract does not answer: {result.fault.value}"
@@ -241,6 +251,75 @@ class EvmIndexVerifier:
         if balances is None:
             return "balanceOfBatch returned no balance"
         return "" if balances[0] == token.balance else f"the index has {token.balance}, the contract {balances[0]}"
+
+    async def _call_contract(self, contract: bytes, call: bytes, height: int) -> bytes | Reverted | None:
+        """Return the result of a call after block `height`; None if no node has that state."""
+        before = await self._head()
+        result = await self._caller.call(contract, call, height)
+        # A node without the state of the height answers from its last block, which is another state unless it is
+        # the same block.
+        lacking = any(node.lacks(NodeResource.STATE, height) for node in self._nodes.nodes)
+        return None if lacking and not before == await self._head() == height else result
+
+    async def _verify_balance(self, sampled: SampledBalance) -> IndexFinding:
+        """Compare an ERC-20 balance with what its contract says at the height of the index."""
+        subject = f"ERC-20 balance of {account_text(sampled.holder)} in {account_text(sampled.contract)}"
+        for attempt in range(MAX_ATTEMPTS):
+            await asyncio.sleep(RETRY_DELAY_S if attempt else 0)
+            blocks = await self._read(consistency.indexed_range)
+            current = await self._read(partial(holder_consistency.current_balance, sampled=sampled))
+            assert blocks is not None
+            result = await self._call_contract(sampled.contract, balance_of_call(sampled.holder), blocks.height)
+            if result is None:
+                continue
+            balance = None if isinstance(result, Reverted) else decode_number(result)
+            if balance == current.balance:
+                return self._finding(subject)
+            difference = f"the index has {current.balance}, the contract {'nothing' if balance is None else balance}"
+            if current.is_inconsistent:
+                return self._finding(subject, remark=f"{difference}; {_WRONG_EVENTS}")
+            return await self._explain_balance(subject, current, difference, blocks)
+        return self._finding(subject, is_compared=False, reason=_NO_STATE)
+
+    async def _explain_balance(
+        self, subject: str, sampled: SampledBalance, difference: str, blocks: IndexedRange
+    ) -> IndexFinding:
+        """Compare the blocks that changed a balance, and those with events of the holder, with a node."""
+        changes = await self._read(partial(holder_consistency.changes_of_balance, sampled=sampled, limit=_MAX_COMPARED))
+        logged: set[int] = set()
+        searched = blocks.height + 1
+        for topics in ([_EVENTS[0], _word(sampled.holder)], [_EVENTS[0], None, _word(sampled.holder)]):
+            found, searched = await self._blocks_with_events(
+                sampled.contract, blocks.first_height, blocks.height, topics, _is_erc20
+            )
+            logged |= found
+        others = sorted(logged - changes.keys(), reverse=True)[:_MAX_COMPARED]
+        # Below the last compared change, changes are not known.
+        lowest = min(changes, default=0) if len(changes) == _MAX_COMPARED else 0
+        for number in (*changes, *(other for other in others if other > lowest)):
+            fault = await self._balance_fault(sampled, number, changes.get(number, 0))
+            if fault:
+                return self._finding(subject, f"{difference}; block {number}: {fault}")
+        reason = f"its events since block {searched} say otherwise, and the index has all of them"
+        return self._finding(subject, remark=f"{difference}; {reason}")
+
+    async def _balance_fault(self, sampled: SampledBalance, number: int, change: int) -> str:
+        """Return how the change of a balance by a block differs from the events of a node, "" if it does not."""
+        try:
+            nodes = await self._nodes.candidates(NodeResource.RECEIPTS, number)
+        except NodeUnavailable:
+            return ""
+        fault = ""
+        for node in nodes:
+            block = await self._fetch(node, number)
+            if block is not None:
+                moved = [move for move in block.facts.erc20_transfers if move.contract == sampled.contract]
+                expected = sum(move.amount for move in moved if move.recipient == sampled.holder)
+                expected -= sum(move.amount for move in moved if move.sender == sampled.holder)
+                if expected == change:
+                    return ""
+                fault = f"it changed by {change}, by the events of the node by {expected}"
+        return fault
 
     async def _head(self) -> int | None:
         try:
@@ -257,7 +336,7 @@ class EvmIndexVerifier:
             return self._finding(subject, remark=f"{difference}; {_WRONG_EVENTS}")
         numbers = await self._read(partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED))
         known = set(await self._read(partial(consistency.blocks_of_contract, contract=token.contract)))
-        logged, searched = await self._blocks_with_events(token.contract, first, height)
+        logged, searched = await self._blocks_with_events(token.contract, first, height, [_EVENTS], _is_nft)
         for number in dict.fromkeys((*numbers, *sorted(logged - known, reverse=True)[:_MAX_COMPARED])):
             fault = await self._block_fault(number)
             if fault:
@@ -265,8 +344,10 @@ class EvmIndexVerifier:
         reason = f"its events since block {searched} say otherwise, and the index has all of them"
         return self._finding(subject, remark=f"{difference}; {reason}")
 
-    async def _blocks_with_events(self, contract: bytes, first: int, height: int) -> tuple[set[int], int]:
-        """Search for NFT events of a contract, the newest blocks first; return their blocks, and the lowest searched.
+    async def _blocks_with_events(
+        self, contract: bytes, first: int, height: int, topics: Sequence[Any], is_wanted: Callable[[_Log], bool]
+    ) -> tuple[set[int], int]:
+        """Search for events of a contract, the newest blocks first; return their blocks, and the lowest searched.
 
         It ends early at a node that does not answer, and after a number of searches.
         """
@@ -280,15 +361,12 @@ class EvmIndexVerifier:
                 "address": "0x" + contract.hex(),
                 "fromBlock": hex(begin),
                 "toBlock": hex(low - 1),
-                "topics": [_EVENTS],
+                "topics": topics,
             }
             logs = await self._search(span)
             if logs is None:
                 break
-            # Three topics are of an ERC-20 transfer.
-            found.update(
-                int(log.block_number, 16) for log in logs if len(log.topics) != 3 or log.topics[0] != _EVENTS[0]
-            )
+            found.update(int(log.block_number, 16) for log in logs if is_wanted(log))
             low = begin
         return found, low
 
@@ -308,6 +386,18 @@ class EvmIndexVerifier:
     def _query(self, query: Callable[[Connection], T]) -> T:
         with translate_errors(self._engine), self._engine.connect() as connection, read_snapshot(connection):
             return query(connection)
+
+
+def _is_erc20(log: _Log) -> bool:
+    return len(log.topics) == _ERC20_TOPICS and log.topics[0] == _EVENTS[0]
+
+
+def _is_nft(log: _Log) -> bool:
+    return not _is_erc20(log)
+
+
+def _word(address: bytes) -> str:
+    return "0x" + address.rjust(32, b"\0").hex()
 
 
 def _as_stored(facts: EvmBlockFacts, denied: set[bytes]) -> EvmBlockFacts:

@@ -12,9 +12,10 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add the facts of holders, which a database of this version has from the start, and create the derived tables."""
+    """Add the facts of holders, and create the derived tables, empty; a database of this version has all of them."""
     connection = op.get_bind()
-    if "holders" not in {column["name"] for column in inspect(connection).get_columns("chain")}:
-        op.execute("ALTER TABLE chain ADD COLUMN holders BIGINT NOT NULL DEFAULT 0")
+    if inspect(connection).has_table("balances"):
+        return
+    op.execute("ALTER TABLE chain ADD COLUMN holders BIGINT NOT NULL DEFAULT 0")
     STORED.create_all(connection, HOLDER_FACTS)
     create_derived_tables(connection)

@@ -1,0 +1,213 @@
+"""Checks of the holders in an EVM chain's index: ERC-20 balances, numbers of NFTs, their order, and former rows.
+
+Balances are facts; everything else is computed again from them and from the held tokens. Rows are streamed in one
+order, so that memory stays bounded but for the rows of one holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
+from operator import itemgetter
+from random import Random
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from warpseal.index import bulk
+from warpseal.index.consistency import Inconsistency
+from warpseal.index.evm.keys import balance_of, position_of, rank_of, unpack
+
+_BATCH_ROWS: Final = 2_000
+_BALANCES: Final = (
+    "SELECT b.asset, b.holder, b.block, b.balance, b.previous, b.partition, p.first,"
+    " (SELECT n.first FROM balance_partitions n WHERE n.number = b.partition + 1)"
+    " FROM balances b LEFT JOIN balance_partitions p ON p.number = b.partition"
+    " ORDER BY b.asset, b.holder, b.block"
+)
+_HOLDERS: Final = (
+    "SELECT h.asset, h.holder, h.balance, h.maximum, h.changed, i.prefix FROM holders h"
+    " LEFT JOIN ids i ON i.key = h.holder ORDER BY h.asset, h.holder"
+)
+_RANKS: Final = "SELECT asset, holder, rank, maximum, changed, position FROM ranks ORDER BY asset, holder"
+_FORMER: Final = (
+    "SELECT r.asset, r.holder, r.rank, r.maximum, r.changed, r.until, p.until FROM past_ranks r"
+    " LEFT JOIN past_partitions p ON p.number = r.partition ORDER BY r.asset, r.holder, r.changed"
+)
+_NFT_COUNTS: Final = "SELECT -(token >> 36) AS asset, owner, count(*) FROM holdings GROUP BY 1, 2 ORDER BY 1, 2"
+_TOTALS: Final = (
+    "SELECT collection, holders, tokens,"
+    " (SELECT count(*) FROM holders h WHERE h.asset = -t.collection),"
+    " (SELECT count(*) FROM owners o WHERE o.token >= t.collection << 36 AND o.token < (t.collection + 1) << 36)"
+    " FROM nft_totals t ORDER BY collection"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledBalance:
+    """An ERC-20 balance after the last block. is_inconsistent: the contract's events contradict each other."""
+
+    contract: bytes
+    holder: bytes
+    balance: int
+    is_inconsistent: bool
+
+
+def find_holder_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare rows of holders that must agree, and yield the differences."""
+    yield from _check_balances(connection)
+    yield from _check_counts(connection)
+    yield from _check_order(connection)
+    yield from _check_former(connection)
+    for number, *counts in bulk.fetch(connection, _TOTALS):
+        if counts[:2] != counts[2:]:
+            yield Inconsistency(
+                f"totals of collection {number}", f"they are {counts[:2]}, the holdings give {counts[2:]}"
+            )
+
+
+def _check_balances(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the ERC-20 holders with the stored balances, and the partitions of these with their blocks."""
+    stored = groupby(_stream(connection, _BALANCES), key=itemgetter(0, 1))
+    holders = (row for row in _stream(connection, _HOLDERS) if row[0] > 0)
+    for group, row in zip_longest(stored, holders):
+        if group is None or row is None or group[0] != tuple(row[:2]):
+            place = tuple(row[:2]) if group is None else group[0]
+            yield Inconsistency("ERC-20 holders", f"those of the balances are others, from asset and holder {place} on")
+            return
+        (asset, holder), rows = group
+        balance = maximum = 0
+        last: int | None = None
+        for _, _, block, raw, previous, partition, first, following in rows:
+            before, balance = balance, unpack(bytes(raw))
+            is_inside = first is not None and first <= block and (following is None or block < following)
+            expected = last if last is not None and is_inside and last < first else None
+            if not is_inside or previous != expected or balance == before:
+                yield Inconsistency(f"balance {asset}, {holder} after block {block}", f"wrong in partition {partition}")
+            last, maximum = block, max(maximum, balance)
+        if (balance, maximum, last) != _state(row):
+            yield Inconsistency(f"ERC-20 holder {holder} of asset {asset}", "it is not what the balances give")
+
+
+def _check_counts(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the NFT holders with the held tokens."""
+    holders = (row for row in _stream(connection, _HOLDERS) if row[0] < 0)
+    for held, row in zip_longest(_stream(connection, _NFT_COUNTS), holders):
+        if held is None or row is None or tuple(held) != (*row[:2], _state(row)[0]) or row[3] is not None:
+            yield Inconsistency(
+                "NFT holders", f"holder {(row or held)[1]} of asset {(row or held)[0]} has other tokens"
+            )
+            return
+
+
+def _check_order(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the holders with their rows in the order of pages."""
+    for row, ranked in zip_longest(_stream(connection, _HOLDERS), _stream(connection, _RANKS)):
+        expected = None
+        if row is not None and row[5] is not None:
+            balance, maximum, changed = _state(row)
+            raw_maximum = None if maximum == balance else rank_of(maximum)
+            expected = (*row[:2], rank_of(balance), raw_maximum, changed, position_of(row[5]))
+        if ranked is None or expected is None or tuple(map(_plain, ranked)) != expected:
+            yield Inconsistency(
+                "order of holders", f"holder {(row or ranked)[1]} of asset {(row or ranked)[0]} is not in it"
+            )
+            return
+
+
+def _check_former(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the former rows with those that followed them, and of ERC-20 with the balances."""
+    newest = _stream(connection, "SELECT asset, holder, changed FROM holders ORDER BY asset, holder")
+    following: Any = next(newest, None)
+    for pair, group in groupby(_stream(connection, _FORMER), key=itemgetter(0, 1)):
+        rows = list(group)
+        while following is not None and tuple(following[:2]) < pair:
+            following = next(newest, None)
+        is_held = following is not None and tuple(following[:2]) == pair
+        changes = [row[4] for row in rows[1:]] + ([following[2]] if is_held else [])
+        is_right = all(row[4] < row[5] and row[6] is not None and row[5] <= row[6] for row in rows)
+        # A row of ERC-20 follows in the blocks that were written together.
+        is_right = is_right and all(rows[at][4] < change for at, change in enumerate(changes))
+        if pair[0] > 0:
+            is_right = is_right and is_held and _has_balances(connection, pair, rows)
+        if not is_right:
+            yield Inconsistency(f"former rows of holder {pair[1]} of asset {pair[0]}", "they are no rows that it had")
+
+
+def _has_balances(connection: Connection, pair: tuple[int, int], rows: Sequence[Any]) -> bool:
+    """Return whether an ERC-20 holder had these balances after these blocks."""
+    text = (
+        "SELECT balance FROM balances WHERE partition = (SELECT max(number) FROM balance_partitions WHERE first <= ?)"
+        " AND asset = ? AND holder = ? AND block = ?"
+    )
+    for row in rows:
+        found = bulk.fetch(connection, text, row[4], *pair, row[4])
+        if not found or unpack(bytes(found[0][0])) != balance_of(bytes(row[2])):
+            return False
+    return True
+
+
+def sample_balances(connection: Connection, count: int, random: Random) -> list[SampledBalance]:
+    """Draw at most `count` ERC-20 holders: each of a random token behind a random holder."""
+    text = "SELECT asset, holder FROM holders WHERE (asset, holder) > (?, ?) ORDER BY asset, holder LIMIT 1"
+    ((last,),) = bulk.fetch(connection, "SELECT max(asset) FROM holders WHERE asset > 0")
+    ((last_holder,),) = bulk.fetch(connection, "SELECT max(key) FROM ids")
+    found = set[tuple[int, int]]()
+    for _ in range(count if last is not None else 0):
+        asset = bulk.fetch(connection, text, random.randint(0, last - 1), last_holder)[0][0]
+        rows = bulk.fetch(connection, text, asset, random.randint(0, last_holder))
+        found.add(tuple(rows[0]) if rows and rows[0][0] == asset else tuple(bulk.fetch(connection, text, asset, 0)[0]))
+    return [
+        SampledBalance(_id_of(connection, asset), _id_of(connection, holder), 0, is_inconsistent=False)
+        for asset, holder in sorted(found)
+    ]
+
+
+def current_balance(connection: Connection, sampled: SampledBalance) -> SampledBalance:
+    """Return a sampled balance as it is now."""
+    asset, holder = _keys_of(connection, sampled)
+    rows = bulk.fetch(connection, "SELECT balance FROM holders WHERE asset = ? AND holder = ?", asset, holder)
+    marked = bulk.fetch(connection, "SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
+    return replace(sampled, balance=unpack(bytes(rows[0][0])) if rows else 0, is_inconsistent=bool(marked))
+
+
+def changes_of_balance(connection: Connection, sampled: SampledBalance, limit: int) -> dict[int, int]:
+    """Return by how much the newest blocks changed a balance, newest first. It reads every balance."""
+    asset, holder = _keys_of(connection, sampled)
+    text = "SELECT block, balance FROM balances WHERE asset = ? AND holder = ? ORDER BY block DESC LIMIT ?"
+    rows = [(block, unpack(bytes(raw))) for block, raw in bulk.fetch(connection, text, asset, holder, limit + 1)]
+    before = [*(balance for _, balance in rows[1:]), *([0] if len(rows) <= limit else [])]
+    return {block: balance - earlier for (block, balance), earlier in zip(rows, before, strict=False)}
+
+
+def has_balances(connection: Connection) -> bool:
+    """Return whether the index keeps ERC-20 balances."""
+    rows = bulk.fetch(connection, "SELECT holders, first_height FROM chain")
+    return bool(rows) and bool(rows[0][0]) and rows[0][1] == 0
+
+
+def _keys_of(connection: Connection, sampled: SampledBalance) -> list[int]:
+    ids = (sampled.contract, sampled.holder)
+    rows = bulk.fetch_by_prefix(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", ids)
+    keys = {bytes(raw): key for raw, key in rows}
+    return [keys[raw] for raw in ids]
+
+
+def _id_of(connection: Connection, key: int) -> bytes:
+    return bytes(bulk.fetch(connection, "SELECT id FROM ids WHERE key = ?", key)[0][0])
+
+
+def _state(row: Sequence[Any]) -> tuple[int, int, int]:
+    balance = unpack(bytes(row[2]))
+    return balance, balance if row[3] is None else unpack(bytes(row[3])), row[4]
+
+
+def _plain(field: Any) -> Any:
+    return bytes(field) if isinstance(field, bytes | memoryview) else field
+
+
+def _stream(connection: Connection, text: str) -> Iterator[Any]:
+    """Yield the rows of a statement without holding all of them."""
+    options = {"stream_results": True, "yield_per": _BATCH_ROWS}
+    yield from connection.exec_driver_sql(text, execution_options=options)
