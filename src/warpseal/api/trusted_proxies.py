@@ -15,10 +15,7 @@ from typing import Any, Final, NamedTuple
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.runtime.settings import fault, text
-
-UNKNOWN_COUNTRY: Final = "XX"
-TOR: Final = "T1"
-"""Country that Cloudflare names for clients of the Tor network."""
+from warpseal.usage.countries import UNKNOWN
 
 _CLIENT: Final = "warpseal.client"
 _FORWARDED: Final = "forwarded"
@@ -37,7 +34,7 @@ class Client(NamedTuple):
     """A client. address: without port; "" if unknown. country: two letters, T1, or XX if unknown."""
 
     address: str
-    country: str = UNKNOWN_COUNTRY
+    country: str = UNKNOWN
 
 
 class TrustedProxies:
@@ -159,4 +156,4 @@ def _parse_address(value: bytes) -> IPv4Address | IPv6Address | None:
 
 def _parse_country(value: bytes) -> str:
     given = value.strip(b" \t\r\n")
-    return given.decode("ascii").upper() if _COUNTRY.fullmatch(given) else UNKNOWN_COUNTRY
+    return given.decode("ascii").upper() if _COUNTRY.fullmatch(given) else UNKNOWN

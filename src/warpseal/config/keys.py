@@ -17,6 +17,7 @@ from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.settings import ApiSettings
 from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.gateway.settings import GatewaySettings
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings
@@ -42,6 +43,7 @@ class Config:
     """The whole configuration: the settings of each package. The order is that of the keys in the docs."""
 
     node: NodeSettings
+    gateway: GatewaySettings
     logs: LogSettings
     api: ApiSettings
     aggregation: AggregationSettings
@@ -66,7 +68,7 @@ class Config:
     @property
     def records_usage(self) -> bool:
         """Whether the usage of forwarded routes is recorded."""
-        return self.usage.enabled
+        return self.usage.enabled or bool(self.gateway.nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
+from warpseal.daemon.gateway_api import GatewayApi
 from warpseal.daemon.listening import listening_file
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.status import DaemonStatus
@@ -82,6 +83,7 @@ async def _serve(
     )
     evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
     evm_api.check_files()
+    gateway_api = GatewayApi(config, node_api, evm_api, data_api.access)
     aggregator = AggregatorEndpoints(signing, config.api, metrics)
     status = DaemonStatus(config, probes, node_api, evm_api)
     hosts = AllowedHosts(config.node_api.allowed_hosts)
@@ -121,7 +123,7 @@ async def _serve(
         from warpseal.daemon.startup import start_services
 
         try:
-            await start_services(config, signing, data, node_api, evm_api, status, metrics, start_indexer)
+            await start_services(config, signing, data, node_api, evm_api, gateway_api, status, metrics, start_indexer)
         except* StartupError as errors:
             failures.append(first_error(errors))
             stopping.set()

@@ -83,19 +83,19 @@ class EvmApi:
         return self._sessions
 
     def add(self, chain: EvmChain) -> ForwardedChain:
-        """Forward the calls of one more chain from now on."""
+        """Mount one more chain, whose calls are forwarded from now on."""
         settings = self._config.evm_rpc
         forwarded = forward_chain(chain, self.sessions, settings, self._configured(chain), self._observer)
+        self._interfaces.add_evm(forwarded, self._admission, settings)
         self.chains = (*self.chains, forwarded)
         self._added.put_nowait(forwarded)
         return forwarded
 
     async def run(self, health: HealthRegistry, on_chain_id: Callable[[ChainID, int], None]) -> None:
-        """Mount the chains and forward calls until cancelled. on_chain_id: called with each EVM chain id."""
+        """Check the nodes of the chains until cancelled. on_chain_id: called with each EVM chain id."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 chain = await self._added.get()
-                self._interfaces.add_evm(chain, self._admission, self._config.evm_rpc)
                 health.register(evm_check(chain))
                 tasks.create_task(run_chain(chain))
                 tasks.create_task(_report_chain_id(chain, on_chain_id))

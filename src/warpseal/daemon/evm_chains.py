@@ -48,7 +48,8 @@ class EvmDataServices:
     async def opened(self, primary_chains: PrimaryChains) -> AsyncIterator[EvmChainServices]:
         """Hold the indexes of the configured chains, and of those that `find_l1s` adds."""
         async with self._stack:
-            for entry, chain in zip(self._config.node.evm_chains, self._evm_api.chains, strict=True):
+            # Chains that were added to the configured ones come after them.
+            for entry, chain in zip(self._config.node.evm_chains, self._evm_api.chains, strict=False):
                 self._add(entry, chain, is_c_chain=entry.blockchain_id == primary_chains.c)
             yield self.chains
 

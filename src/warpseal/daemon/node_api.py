@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces
+from warpseal.api.node.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
+from warpseal.gateway.build import Gateway
+from warpseal.gateway.routes import INDEX, ROUTES
 from warpseal.history.aliases import (
     PRIMARY_NAMES,
     ChainAliases,
@@ -24,7 +27,7 @@ from warpseal.history.aliases import (
 from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.registry import Metrics
-from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
+from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check, gateway_check
 from warpseal.ops.health.check import CheckOutcome, HealthCheck
 from warpseal.ops.health.daemon_checks import (
     PeerTraffic,
@@ -86,6 +89,8 @@ class NodeApi:
         self._held = ExitStack()
         self.node_monitor: NodeMonitor | None = None
         self.aliases = ChainAliases()
+        self._primary_chains = asyncio.Event()
+        self._chains: PrimaryChains | None = None
         self.health = HealthRegistry(config.health)
         self.usage = UsageRecorder() if config.records_usage else None
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
@@ -183,10 +188,30 @@ class NodeApi:
         self.aliases.add_primary_chains(chains.x, chains.c)
         self._route(chains.x, PrimaryChain.X)
         self._route(chains.c, PrimaryChain.C)
+        self._chains = chains
+        self._primary_chains.set()
         self.interfaces.set_primary_alias(chains.c, PRIMARY_NAMES[PrimaryChain.C][0])
         self.add_evm_chain_id(
             chains.c, await retrier.call(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id
         )
+
+    async def primary_chains(self) -> PrimaryChains:
+        """Return the ids of the X- and C-Chain once they are known, and have their paths."""
+        await self._primary_chains.wait()
+        assert self._chains is not None
+        return self._chains
+
+    def add_gateway(self, gateway: Gateway, chains: PrimaryChains, admission: Admission) -> None:
+        """Mount the routes of the gateway, under all names of their chains, and register the check of its nodes."""
+        for route in ROUTES:
+            chain_id = chains.id_of(route.chain)
+            _add_path(partial(self.interfaces.add_gateway_route, route, gateway, chain_id, admission))
+        for chain in PrimaryChain:
+            endpoint = f"{INDEX}/{id_text(chains.id_of(chain))}"
+            for name in (*PRIMARY_NAMES[chain], chain.value):
+                _add_path(partial(self.interfaces.router.alias, endpoint, f"{INDEX}/{name}"))
+        pools = {chain.name: forwarder.pool for chain, forwarder in gateway.forwarders.items()}
+        self.health.register(gateway_check(pools))
 
     def add_evm_chain_id(self, chain_id: ChainID, evm_id: int) -> None:
         """Let an EVM chain id name its blockchain, also in paths; if two chains have the same id, the first one."""

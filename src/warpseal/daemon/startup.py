@@ -20,6 +20,7 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.evm_chains import EvmDataServices
+from warpseal.daemon.gateway_api import GatewayApi
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import DaemonStatus, StatusSources
@@ -53,6 +54,7 @@ async def start_services(
     data: StartupGate[DataServices],
     node_api: NodeApi,
     evm_api: EvmApi,
+    gateway_api: GatewayApi,
     status: DaemonStatus,
     metrics: Metrics,
     start_indexer: Callable[[], None],
@@ -66,7 +68,7 @@ async def start_services(
     async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
-        network_id = await _network_id(upstream.info, signing, data)
+        network_id = await _network_id(upstream.info, signing, data, gateway_api.gate)
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
@@ -102,6 +104,7 @@ async def start_services(
                     tasks.create_task(usage.run())
                 tasks.create_task(_log_first_quorums(services.network, services.followed, status.uptime_s))
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
+                tasks.create_task(gateway_api.run(network_id))
                 tasks.create_task(node_api.watch_nodes(services, upstream))
                 tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
@@ -51,6 +51,11 @@ class NodeEndpoint:
         if path:
             whole = whole.with_path(whole.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
         return whole.update_query(dict(self.query_parameters)) if self.query_parameters else whole
+
+    def below(self, path: str, scheme: str | None = None) -> NodeEndpoint:
+        """Return the endpoint of a path below the base URL, with the same keys. Raises ValueError."""
+        whole = NodeEndpoint(self.base_url).url(path)
+        return replace(self, base_url=str(whole.with_scheme(scheme) if scheme is not None else whole))
 
     def scrub(self, text: str) -> str:
         """Return a node's message, cut to 200 characters, with every part that may be a key masked."""

@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket
 
 from warpseal.api.cors import AllowedOrigins, CorsMiddleware
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.errors import Dialect, error_response
 from warpseal.api.http_protocol import MAX_NODE_MESSAGE_BYTES
 from warpseal.api.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.node.access import AdminGuard, AllowedHosts
@@ -23,24 +24,32 @@ from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
 from warpseal.api.node.evm import Admission, CountUnits, EvmEndpoint, sum_credits
 from warpseal.api.node.evm_websocket import EvmWebSocketEndpoint
+from warpseal.api.node.gateway import GatewayEndpoint
 from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.jsonrpc_geth import count_entries
 from warpseal.api.node.metering import RouteMeter
-from warpseal.api.node.router import PREFIX, Router, not_found_response, text_response
+from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.settings import ApiSettings
+from warpseal.api.startup_gate import StartupGate
+from warpseal.errors import WarpsealError
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.methods import KNOWN_METHODS
 from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.gateway.build import Gateway
+from warpseal.gateway.routes import CHAIN, INDEX, INFO, GatewayRoute
+from warpseal.history.aliases import PRIMARY_NAMES
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.usage.credits import MethodCredits
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import ChainID, id_text
 
+_GATEWAY_PATHS: Final = frozenset({CHAIN, INDEX, INFO}.union(*PRIMARY_NAMES.values()))
+"""First parts of the paths behind /ext/ that the gateway may have."""
 _RPC: Final = "/rpc"
 _WS: Final = "/ws"
 _ROUTE_HEADER: Final = b"avalanche-api-route"
@@ -76,6 +85,7 @@ class NodeInterfaces:
     ) -> None:
         self.router = Router()
         self.node_id = ""
+        self._gateway: StartupGate[Gateway] | None = None
         self._usage = usage
         self._credits = MethodCredits(node.method_credits)
         self._aliases: dict[ChainID, str] = {}
@@ -124,6 +134,18 @@ class NodeInterfaces:
             routes[_WS] = EvmWebSocketEndpoint(forwarder, sockets, admission, forwarding, count_units, meter)
         self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
 
+    def expect_gateway(self, gate: StartupGate[Gateway]) -> None:
+        """Let requests to the paths of the primary chains wait until the gateway is mounted."""
+        self._gateway = gate
+
+    def add_gateway_route(self, route: GatewayRoute, gateway: Gateway, chain_id: ChainID, admission: Admission) -> None:
+        """Mount a route of the gateway, below the id of its chain. Raises CallRefused if the path is in use."""
+        credits = self._credits if self._node.rate_limit_rpc is RpcUnit.CREDITS else None
+        meter = self.meter(route.path, gateway.methods.named)
+        forwarder, settings = gateway.forwarders[route.chain], self._settings
+        app = GatewayEndpoint(route, forwarder, gateway.methods, admission, settings, credits, meter)
+        self.add(route.endpoint(id_text(chain_id)), {route.sub_route: app}, route.endpoint())
+
     def meter(self, path: str, known_methods: AbstractSet[str]) -> RouteMeter | None:
         """Return the meter of a forwarded route; None if usage is not recorded. path: its label."""
         return None if self._usage is None else RouteMeter(path, known_methods, self._usage, self._credits)
@@ -151,7 +173,7 @@ class NodeInterfaces:
         elif any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
             app = Response(status_code=404)
         else:
-            found = self.router.find(scope["path"])
+            found = await self._find(scope["path"])
             scope["endpoint"] = found.template if found else ""
             app = found.app if found else not_found_response()
         await app(scope, receive, send)
@@ -159,7 +181,11 @@ class NodeInterfaces:
     async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch a WebSocket handshake after a check of its origin: browsers let any page open a WebSocket."""
         given = dict(scope["headers"])
-        found = self.router.find(scope["path"])
+        try:
+            found = await self._find(scope["path"])
+        except WarpsealError as error:
+            await WebSocket(scope, receive, send).send_denial_response(error_response(error, Dialect.NODE))
+            return
         if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
             denial = text_response(403, _WRONG_HOST)
         elif b"origin" in given and not self._origins.allow(given[b"origin"].decode("latin-1")):
@@ -170,6 +196,14 @@ class NodeInterfaces:
             await found.app(scope, receive, send)
             return
         await WebSocket(scope, receive, send).send_denial_response(denial)
+
+    async def _find(self, path: str) -> RouteTarget | None:
+        """Return the app of a path. Paths of the primary chains wait for the gateway. Raises WarpsealError."""
+        found = self.router.find(path)
+        if found is None and self._gateway is not None and path.split("/", 3)[2] in _GATEWAY_PATHS:
+            await self._gateway.wait()
+            found = self.router.find(path)
+        return found
 
     def _with_node_id(self, app: ASGIApp) -> ASGIApp:
         """Return the app with the daemon's node id in the headers of its responses, once it is known."""

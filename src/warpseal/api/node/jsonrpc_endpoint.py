@@ -21,8 +21,9 @@ from warpseal.api.node.jsonrpc_gorilla import (
     arguments,
     failure,
     parse,
-    quoted,
     success,
+    unknown_method,
+    unknown_service,
 )
 from warpseal.api.request_body import declared_length, parse_body, read_body
 from warpseal.api.settings import ApiSettings
@@ -57,7 +58,7 @@ class JsonRpcEndpoint:
         self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = self._refusal(scope)
+        response = post_refusal(scope)
         if response is None:
             reply = await self.reply(await read_body(scope, receive, self._settings), scope)
             response = Response(reply, 200, {"content-type": CONTENT_TYPE}) if reply else Response()
@@ -78,10 +79,10 @@ class JsonRpcEndpoint:
     async def _call(self, request: JsonRpcRequest) -> Any:
         service, name = request.called()
         if service != self._service:
-            raise JsonRpcError(SERVER_ERROR, f"rpc: can't find service {quoted(f'{service}.{name}')}")
+            raise unknown_service(service, name)
         method = self._methods.get(name)
         if method is None:
-            raise JsonRpcError(SERVER_ERROR, f"rpc: can't find method {quoted(f'{service}.{name}')}")
+            raise unknown_method(service, name)
         given = arguments(request.params, method.params)
         try:
             return await method.call(given)
@@ -94,14 +95,16 @@ class JsonRpcEndpoint:
             log.error("internal error, call failed", exc_info=error)
             raise JsonRpcError(SERVER_ERROR, "internal error; see the log for details") from None
 
-    def _refusal(self, scope: Scope) -> Response | None:
-        if scope["method"] != "POST":
-            return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
-        given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
-        content_type = given.partition(";")[0]
-        if content_type.lower() != JSON:
-            return PlainTextResponse(f"rpc: unrecognized Content-Type: {content_type[:128]}", 415)
-        length = declared_length(scope)
-        if length > MAX_BODY_BYTES:
-            return PlainTextResponse(f"content length too large ({length}>{MAX_BODY_BYTES})", 413)
-        return None
+
+def post_refusal(scope: Scope) -> Response | None:
+    """Return the response to a request that is no POST of JSON, or too long; None if its body is to be read."""
+    if scope["method"] != "POST":
+        return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
+    given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+    content_type = given.partition(";")[0]
+    if content_type.lower() != JSON:
+        return PlainTextResponse(f"rpc: unrecognized Content-Type: {content_type[:128]}", 415)
+    length = declared_length(scope)
+    if length > MAX_BODY_BYTES:
+        return PlainTextResponse(f"content length too large ({length}>{MAX_BODY_BYTES})", 413)
+    return None

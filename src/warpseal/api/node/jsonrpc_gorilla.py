@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from warpseal.api.node.json_text import InvalidJson, first_value, kind_of
+from warpseal.api.node.json_text import MAX_NESTING, InvalidJson, first_value, kind_of
 
 VERSION: Final = "2.0"
 MAX_BODY_BYTES: Final = 1_048_576
@@ -67,6 +67,23 @@ class JsonRpcRequest:
             raise JsonRpcError(SERVER_ERROR, f"rpc: service/method request ill-formed: {quoted(service + dot + name)}")
         return service, name
 
+    def encode(self) -> bytes:
+        """Return a body with this request, each field once: a node must not read another method than was checked."""
+        sent = {"jsonrpc": VERSION, "method": self.method, "params": self.params}
+        return _ENCODER.encode(sent if self.id is None else {**sent, "id": self.id})
+
+
+class _PlainRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A request as nearly all are: names in lower case, and no others."""
+
+    jsonrpc: str
+    method: str
+    params: msgspec.Raw = _NULL
+    id: msgspec.Raw = _NULL
+
+
+_PLAIN_REQUEST: Final = msgspec.json.Decoder(_PlainRequest)
+
 
 class _Arguments(msgspec.Struct, array_like=True):
     """An array of which only the first element counts."""
@@ -76,6 +93,9 @@ class _Arguments(msgspec.Struct, array_like=True):
 
 def parse(body: bytes) -> JsonRpcRequest:
     """Return the request that a body begins with. Raises JsonRpcError with code -32700."""
+    plain = _parse_plain(body)
+    if plain is not None:
+        return plain
     try:
         text = first_value(body)
     except InvalidJson as error:
@@ -88,8 +108,7 @@ def parse(body: bytes) -> JsonRpcRequest:
         raise JsonRpcError(PARSE_ERROR, f"a request has at most {MAX_COLONS} fields")
     fields = {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
     version, method = _text(fields, "jsonrpc"), _text(fields, "method")
-    request_id = msgspec.Raw(bytes(fields.get("id", _NULL)).strip())
-    return JsonRpcRequest(version, method, fields.get("params", _NULL), None if request_id == _NULL else request_id)
+    return JsonRpcRequest(version, method, fields.get("params", _NULL), _id(fields.get("id", _NULL)))
 
 
 def arguments(params: msgspec.Raw, kind: type[S]) -> S:
@@ -117,6 +136,33 @@ def failure(request_id: msgspec.Raw | None, fault: JsonRpcError) -> bytes:
     """Return the reply with an error."""
     error = {"code": fault.code, "message": str(fault), "data": fault.data}
     return _ENCODER.encode({"jsonrpc": VERSION, "error": error, "id": request_id or _NULL}) + b"\n"
+
+
+def unknown_service(service: str, name: str) -> JsonRpcError:
+    """Return the error of a call of another service."""
+    return JsonRpcError(SERVER_ERROR, f"rpc: can't find service {quoted(f'{service}.{name}')}")
+
+
+def unknown_method(service: str, name: str) -> JsonRpcError:
+    """Return the error of a call of a method that the service does not have."""
+    return JsonRpcError(SERVER_ERROR, f"rpc: can't find method {quoted(f'{service}.{name}')}")
+
+
+def _parse_plain(body: bytes) -> JsonRpcRequest | None:
+    """Return a request with nothing unusual in it; None if each part has to be parsed by itself."""
+    # Brackets nest no deeper than their number.
+    if body.count(b"[") + body.count(b"{") > MAX_NESTING or body.count(b":") > MAX_COLONS:
+        return None
+    try:
+        request = _PLAIN_REQUEST.decode(body)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return JsonRpcRequest(request.jsonrpc, request.method, request.params, _id(request.id))
+
+
+def _id(value: msgspec.Raw) -> msgspec.Raw | None:
+    text = bytes(value).strip()
+    return None if text == b"null" else msgspec.Raw(text)
 
 
 def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:

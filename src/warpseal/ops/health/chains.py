@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warpseal.evm_rpc.build import ForwardedChain
+from warpseal.evm_rpc.pool import ForwardingPool
 from warpseal.ops.health.check import CheckOutcome, HealthCheck, go_duration
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
@@ -107,6 +108,22 @@ def evm_check(chain: ForwardedChain) -> HealthCheck:
         return CheckOutcome(message, "; ".join(errors) or None)
 
     return HealthCheck(f"evm-{id_text(chain.chain_id)}", run)
+
+
+def gateway_check(pools: Mapping[str, ForwardingPool[int]]) -> HealthCheck:
+    """Return the check of the nodes of the gateway, by chain, named by their positions in the operator's list."""
+
+    def run() -> CheckOutcome:
+        message = {
+            chain: {str(position): error for position, error in sorted(pool.faults().items())}
+            for chain, pool in pools.items()
+        }
+        refused = {position: reason for pool in pools.values() for position, reason in pool.refused().items()}
+        errors = [f"gateway-nodes[{position}] {reason}" for position, reason in sorted(refused.items())]
+        errors += [f"no node of the {chain}-Chain can be reached" for chain, pool in pools.items() if not pool.is_up]
+        return CheckOutcome(message, "; ".join(errors) or None)
+
+    return HealthCheck("gateway", run)
 
 
 def _consensus(progress: ChainProgress, age_s: float) -> dict[str, Any]:
