@@ -16,6 +16,7 @@ NAMES = (
     *("cold", "cached", "connections", "bad_shares", "coalescing", "decode", "l1_get", "store_cost"),
     *("index_run", "index_store", "index_beside", "ext_health", "profiler", "evm_front", "evm_subscribers", "overload"),
     "cache_memory",
+    "usage_metering",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
 )
 

@@ -18,6 +18,7 @@ from warpseal.metrics.samples import (
     NetworkSample,
     StoreSample,
     SubnetSample,
+    UsageSample,
     ValidatorSample,
 )
 
@@ -87,6 +88,7 @@ def full_metrics() -> Metrics:
                 ),
             ],
             store=lambda: StoreSample(True, 3, 1, 4096, 1024, 2),
+            usage=lambda: [UsageSample("/ext/bc/P", "platform.getHeight", {"successful": 5, "failed": 1}, 60, 10, 0.5)],
             certificate_expires_at=lambda: 1_900_000_000,
         )
     )
@@ -128,6 +130,9 @@ async def test_the_page_shows_the_values_of_the_sources() -> None:
     assert page["warpseal_follower_leader", of_p] == 1
     assert page["warpseal_follower_stopped", (("chain", "p"), ("reason", "unknown_type"))] == 1
     assert ("warpseal_follower_height", (("chain", "x"),)) not in page
+    of_height = (("method", "platform.getHeight"), ("path", "/ext/bc/P"))
+    assert page["warpseal_usage_calls_total", (of_height[0], ("outcome", "failed"), of_height[1])] == 1
+    assert page["warpseal_usage_credits_wasted_total", of_height] == 10
     assert page["warpseal_node_calls_total", (("method", "platform.getHeight"), ("outcome", "ok"))] == 1
     assert page["warpseal_validator_requests_total", (("node_id", NODE),)] == 5
     assert page["warpseal_validator_latency_seconds", (("node_id", NODE),)] == 0.5

@@ -27,6 +27,7 @@ from warpseal.history.aliases import (
 from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.registry import Metrics
+from warpseal.metrics.samples import UsageSample
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check, gateway_check
 from warpseal.ops.health.check import CheckOutcome, HealthCheck
 from warpseal.ops.health.daemon_checks import (
@@ -157,6 +158,12 @@ class NodeApi:
         network.subscribe(lambda node_id, connected: self.health.trigger())
         services.heights.watch(self.health.trigger)
         services.followed.watch(self.health.trigger)
+
+    def usage_samples(self) -> Iterator[UsageSample]:
+        """Yield the metered calls since the start."""
+        for (path, method), usage in list(self.usage.since_start.items()) if self.usage is not None else ():
+            calls = {str(outcome): count for outcome, count in usage.by_outcome().items()}
+            yield UsageSample(path, method, calls, usage.credits, usage.credits_wasted, usage.time_ms / 1_000)
 
     async def watch_nodes(self, services: Services, upstream: Upstream) -> None:
         """Probe the upstream nodes until cancelled."""

@@ -93,7 +93,7 @@ async def start_services(
             expires_at = identity.identity.expires_at
             sources = replace(sources, indexed=index_status.samples, refresh=index_status.evm.refresh_if_old)
             sources = replace(sources, certificate_expires_at=lambda: expires_at, health=node_api.health.results)
-            metrics.watch(sources)
+            metrics.watch(replace(sources, usage=node_api.usage_samples))
             status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status))
             signing.open(_signing_services(network_id, services, index_status, usage))
             node_api.open(services, node_id, index_status)

@@ -159,6 +159,7 @@ class Metrics:
             followers=tuple(sources.followers()),
             indexed=tuple(sources.indexed()),
             store=sources.store(),
+            usage=await _yielding(sources.usage()),
             health=dict(sources.health()),
             certificate_expires_at=sources.certificate_expires_at(),
         )

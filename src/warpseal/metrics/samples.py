@@ -199,6 +199,22 @@ class StoreSample:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageSample:
+    """Metered calls of one method on one path, since the start."""
+
+    path: str
+    method: str
+    calls: Mapping[str, int] = metric(
+        dict, "warpseal_usage_calls_total", "Metered calls, by path, method and outcome", by="outcome"
+    )
+    credits: int = metric(0, "warpseal_usage_credits_total", "Credits of metered calls")
+    credits_wasted: int = metric(0, "warpseal_usage_credits_wasted_total", "Credits of metered calls that were invalid")
+    time_s: float = metric(
+        0.0, "warpseal_usage_call_seconds_total", "Time from reading metered calls to the start of their responses"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class MetricSources:
     """The functions that a scrape calls on the event loop. A series exists only while its source returns it.
 
@@ -213,6 +229,7 @@ class MetricSources:
     followers: Callable[[], Iterable[FollowerSample]] = tuple
     indexed: Callable[[], Iterable[IndexSample]] = tuple
     store: Callable[[], StoreSample | None] = lambda: None
+    usage: Callable[[], Iterable[UsageSample]] = tuple
     health: Callable[[], Mapping[str, bool]] = dict
     certificate_expires_at: Callable[[], int | None] = lambda: None
     refresh: Callable[[], Awaitable[None]] | None = None
@@ -229,6 +246,7 @@ class MetricsSnapshot(Collector):
     followers: tuple[FollowerSample, ...]
     indexed: tuple[IndexSample, ...]
     store: StoreSample | None
+    usage: tuple[UsageSample, ...]
     proposed_height: int | None = metric(
         None, "warpseal_proposed_height", "Latest proposed P-Chain height; absent while none is known"
     )
@@ -263,6 +281,7 @@ class MetricsSnapshot(Collector):
         yield from _declared(FollowerSample, self.followers, "chain")
         yield from _declared(IndexSample, self.indexed, "chain")
         yield from _declared(StoreSample, () if self.store is None else (self.store,))
+        yield from _declared(UsageSample, self.usage, "path", "method")
 
 
 def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None]]) -> Metric:
@@ -272,10 +291,10 @@ def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None
     return built
 
 
-def _declared(kind: type[Any], samples: Iterable[Any], label: str = "") -> Iterator[Metric]:
-    """Yield the metrics that the fields of a sample type declare. label: the field that names a sample, if any."""
+def _declared(kind: type[Any], samples: Iterable[Any], *names: str) -> Iterator[Metric]:
+    """Yield the metrics that the fields of a sample type declare. names: the fields that are its labels."""
     # The rows of one sample share their labels: there may be a thousand validators.
-    labelled = [({label: getattr(sample, label)} if label else {}, sample) for sample in samples]
+    labelled = [({name: getattr(sample, name) for name in names}, sample) for sample in samples]
     for declared in fields(kind):
         if _METRIC in declared.metadata:
             time.sleep(0)

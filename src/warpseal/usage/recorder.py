@@ -36,14 +36,35 @@ class UsageBounds:
     combinations: int = 20_000
 
 
+@dataclass(slots=True)
+class MethodUsage:
+    """Sums of one method on one path since the start. time_ms: of the calls whose times count."""
+
+    requests: int = 0
+    invalid: int = 0
+    failed: int = 0
+    credits: int = 0
+    credits_wasted: int = 0
+    time_ms: float = 0.0
+
+    def by_outcome(self) -> dict[CallOutcome, int]:
+        """Return the number of calls with each outcome."""
+        return {
+            CallOutcome.SUCCESSFUL: self.requests - self.invalid - self.failed,
+            CallOutcome.INVALID: self.invalid,
+            CallOutcome.FAILED: self.failed,
+        }
+
+
 class UsageRecorder:
-    """Sums calls. now: Unix time. calls: by path, method and outcome since the start, for Prometheus.
+    """Sums calls. now: Unix time. since_start: by path and method. agents: admitted today.
 
     A minute is that of the clock at the end of a call, so a clock that steps loses and doubles nothing.
     """
 
     def __init__(self, bounds: UsageBounds | None = None, now: Callable[[], float] = time.time) -> None:
-        self.calls: Counter[tuple[str, str, CallOutcome]] = Counter()
+        self.since_start: dict[tuple[str, str], MethodUsage] = {}
+        self.agents: set[str] = {NO_AGENT}
         self._bounds = bounds or UsageBounds()
         self._now = now
         self._minute = -1
@@ -51,7 +72,6 @@ class UsageRecorder:
         self._minutes: dict[int, dict[UsageLabels, UsageTotals]] = {}
         self._current: dict[UsageLabels, UsageTotals] = {}
         self._untaken = 0
-        self._agents: set[str] = set()
         self._agents_day = -1
         self._added_by: Counter[str] = Counter()
         self._added_hour = -1
@@ -66,25 +86,31 @@ class UsageRecorder:
         totals = self._current.get(labels)
         if totals is None:
             totals = self._add(labels)
-        totals.requests += calls
-        totals.credits += credits * calls
-        if outcome is CallOutcome.INVALID:
-            totals.invalid += calls
-            totals.credits_wasted += credits * calls
-        elif outcome is CallOutcome.FAILED:
-            totals.failed += calls
+        path_and_method = labels[:2]
+        method = self.since_start.get(path_and_method)
+        if method is None:
+            method = self.since_start[path_and_method] = MethodUsage()
+        _count(totals, outcome, credits, calls)
+        _count(method, outcome, credits, calls)
         if time_ms is not None:
             totals.times[bucket_of(time_ms)] += calls
-        self.calls[labels.path, labels.method, outcome] += calls
+            method.time_ms += time_ms * calls
 
     def admit_agent(self, agent: str, client: str) -> str:
         """Return a user agent as a label: `other` if it is new, and the day or its client has too many of them.
 
         client: network of its address; it is kept to the end of the hour if it added an agent.
         """
-        if agent in self._agents or agent == NO_AGENT:
+        minute = int(self._now()) // _MINUTE_S
+        if minute != self._minute:
+            self._begin_minute(minute)
+        if agent in self.agents:
             return agent
-        return self._add_agent(agent, client)
+        if len(self.agents) > self._bounds.agents or self._added_by[client] >= self._bounds.agents_per_client:
+            return OTHER
+        self.agents.add(agent)
+        self._added_by[client] += 1
+        return agent
 
     def take(self) -> Mapping[int, Mapping[UsageLabels, UsageTotals]]:
         """Return the sums since the last call by Unix minute, and begin new ones."""
@@ -100,7 +126,7 @@ class UsageRecorder:
         self._seen = set(self._current)
         if minute // _MINUTES_PER_DAY != self._agents_day:
             self._agents_day = minute // _MINUTES_PER_DAY
-            self._agents = set()
+            self.agents = {NO_AGENT}
         if minute // _MINUTES_PER_HOUR != self._added_hour:
             self._added_hour = minute // _MINUTES_PER_HOUR
             self._added_by = Counter()
@@ -125,12 +151,12 @@ class UsageRecorder:
         self._seen.add(labels)
         return labels
 
-    def _add_agent(self, agent: str, client: str) -> str:
-        minute = int(self._now()) // _MINUTE_S
-        if minute != self._minute:
-            self._begin_minute(minute)
-        if len(self._agents) >= self._bounds.agents or self._added_by[client] >= self._bounds.agents_per_client:
-            return OTHER
-        self._agents.add(agent)
-        self._added_by[client] += 1
-        return agent
+
+def _count(totals: UsageTotals | MethodUsage, outcome: CallOutcome, credits: int, calls: int) -> None:
+    totals.requests += calls
+    totals.credits += credits * calls
+    if outcome is CallOutcome.INVALID:
+        totals.invalid += calls
+        totals.credits_wasted += credits * calls
+    elif outcome is CallOutcome.FAILED:
+        totals.failed += calls

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from time import perf_counter
@@ -69,21 +69,23 @@ class RouteMeter:
     def record(
         self,
         scope: Scope,
-        methods: Mapping[tuple[str, CallOutcome], int],
+        counts: Iterable[tuple[str, CallOutcome, int]],
         status: int,
         time_ms: float | None,
         *,
         costs: bool = True,
     ) -> None:
-        """Record calls of one client with the same status and time: their number by method and outcome."""
+        """Record calls of one client with the same status and time. counts: methods, outcomes and numbers."""
         api_key = log_fields(scope).get("api_key") or ""
-        client = client_of(scope)
-        agent = self._recorder.admit_agent(user_agent(scope["headers"]), client_network(client.address)[0])
-        for (method, outcome), calls in methods.items():
+        client, agent, recorder = client_of(scope), user_agent(scope["headers"]), self._recorder
+        if agent not in recorder.agents:
+            agent = recorder.admit_agent(agent, client_network(client.address)[0])
+        place = country(client.country)
+        for method, outcome, calls in counts:
             name = method_label(method, self._known_methods)
-            labels = UsageLabels(self.path, name, status, api_key, country(client.country), agent)
             credits = self._credits.of(method or NO_METHOD) if costs else 0
-            self._recorder.record(labels, outcome, credits, time_ms, calls)
+            labels = UsageLabels(self.path, name, status, api_key, place, agent)
+            recorder.record(labels, outcome, credits, time_ms, calls)
 
 
 class MeteredRequest:
@@ -159,21 +161,20 @@ class MeteredRequest:
         if self._meter is None or is_probe(self._scope):
             return
         status, calls = self._status, self.calls
-        methods: Mapping[tuple[str, CallOutcome], int]
+        counts: Iterable[tuple[str, CallOutcome, int]]
         if not calls:
             outcome = outcome_of(status) if status >= _FIRST_ERROR_STATUS else CallOutcome.INVALID
-            methods = {("", outcome): self.entries}
+            counts = (("", outcome, self.entries),)
         elif errors is not None:
-            methods = Counter(
-                (call.method, outcome_of(status, error)) for call, error in zip(calls, errors, strict=True)
-            )
+            pairs = Counter(zip(map(_METHOD, calls), errors, strict=True))
+            counts = ((method, outcome_of(status, error), count) for (method, error), count in pairs.items())
         elif len(calls) == 1:
-            methods = {(calls[0].method, outcome_of(status)): 1}
+            counts = ((calls[0].method, outcome_of(status), 1),)
         else:
             outcome = outcome_of(status)
-            methods = {(method, outcome): count for method, count in Counter(map(_METHOD, calls)).items()}
+            counts = ((method, outcome, count) for method, count in Counter(map(_METHOD, calls)).items())
         time_ms = None if status == CLIENT_LEFT else self._time_ms
-        self._meter.record(self._scope, methods, status, time_ms, costs=has_credits(status))
+        self._meter.record(self._scope, counts, status, time_ms, costs=has_credits(status))
 
 
 class SocketMeter:
@@ -231,7 +232,7 @@ class SocketMeter:
         self, method: str, outcome: CallOutcome, status: int, time_ms: float | None, *, costs: bool = True
     ) -> None:
         if self._meter is not None:
-            self._meter.record(self._scope, {(method, outcome): 1}, status, time_ms, costs=costs)
+            self._meter.record(self._scope, ((method, outcome, 1),), status, time_ms, costs=costs)
 
 
 def is_probe(scope: Scope) -> bool:
