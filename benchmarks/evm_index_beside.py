@@ -12,18 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.daemon import Daemon, Start, daemon
-from benchmarks.index_beside import (
-    A_WINDOW,
-    PAIRS,
-    QUICK_VALIDATORS,
-    QUICK_WINDOW,
-    VALIDATORS,
-    Backfill,
-    run_windows,
-    side_figures,
-)
-from benchmarks.l1_get import PATH, conversion, get
-from benchmarks.network import NetworkPlan, simulated_network
+from benchmarks.index_beside import PAIRS, Backfill, network_with_stored_message, run_windows, side_figures
 from benchmarks.process import running
 from benchmarks.report import Aim, Figure, Report
 
@@ -43,14 +32,8 @@ def run(quick: bool) -> Report:
 
 
 async def _measure(folder: Path, *, quick: bool) -> Report:
-    validators, requests = (QUICK_VALIDATORS, QUICK_WINDOW) if quick else (VALIDATORS, A_WINDOW)
     blocks = QUICK_BLOCKS if quick else BLOCKS
-    with simulated_network(NetworkPlan(validators, (validators,), (2 * PAIRS + 1) * requests), folder) as network:
-        subnet_id = network.subnet_of_size(validators)
-        path = PATH + await asyncio.to_thread(conversion, network, subnet_id)
-        async with daemon(network, Start(folder / "daemon")) as subject:
-            await subject.connected()
-            await get(subject, path)
+    async with network_with_stored_message(folder, quick=quick) as (network, requests):
         arguments = ["--chain", f"transfers:{blocks}", "--shut", "--low-priority"]
         with running(arguments, folder / "node.log", module="benchmarks.evm_index_node") as node:
             facts = json.loads(node.ready_line)
@@ -63,9 +46,7 @@ async def _measure(folder: Path, *, quick: bool) -> Report:
             start = Start(folder / "daemon", keys={"evm-chains": [entry]})
             backfill = Backfill(facts["url"] + "/bench/open", facts["url"] + "/bench/shut", _height_at(facts["url"]))
             async with daemon(network, start) as subject:
-                await subject.connected()
-                messages = iter(network.messages(subnet_id))
-                idle, beside = await run_windows(subject, backfill, path, messages, requests)
+                idle, beside = await run_windows(subject, backfill, requests)
                 left = blocks - await backfill.height(subject)
         faults = network.faults()
     # Without any, some of the windows had no backfill.

@@ -10,7 +10,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -57,6 +57,15 @@ class Backfill:
     height: Callable[[Daemon], Awaitable[int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What is posted and got. path: of a message that is stored already; per_window: POSTs, and as many GETs."""
+
+    path: str
+    messages: Iterator[str]
+    per_window: int
+
+
 def run(quick: bool) -> Report:
     """Sign and store a message; then post and get, with and without a running backfill."""
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
@@ -64,22 +73,14 @@ def run(quick: bool) -> Report:
 
 
 async def _measure(folder: Path, *, quick: bool) -> Report:
-    validators, requests = (QUICK_VALIDATORS, QUICK_WINDOW) if quick else (VALIDATORS, A_WINDOW)
     blocks = QUICK_BLOCKS if quick else BLOCKS
-    with simulated_network(NetworkPlan(validators, (validators,), (2 * PAIRS + 1) * requests), folder) as network:
-        subnet_id = network.subnet_of_size(validators)
-        path = PATH + await asyncio.to_thread(conversion, network, subnet_id)
-        async with daemon(network, Start(folder / "daemon")) as subject:
-            await subject.connected()
-            await get(subject, path)
+    async with network_with_stored_message(folder, quick=quick) as (network, requests):
         arguments = ["--behind", network.facts["nodeUri"], "--blocks", str(blocks)]
         with running(arguments, folder / "front.log", module="benchmarks.index_front") as front:
             gate = front.ready_line + "/bench/gate/"
             backfill = Backfill(gate + "open", gate + "shut", _indexed_height)
             async with daemon(in_front(network, front.ready_line), _indexing(folder)) as subject:
-                await subject.connected()
-                messages = iter(network.messages(subnet_id))
-                idle, beside = await run_windows(subject, backfill, path, messages, requests)
+                idle, beside = await run_windows(subject, backfill, requests)
         faults = network.faults()
     return Report("index_beside", quick, (*side_figures(idle, beside, faults),), NOTES)
 
@@ -88,6 +89,19 @@ NOTES = (
     f"POST of a new message and GET of a stored one in turns, {PAIRS} windows of each kind in turns; one client",
     "the index is filled from container ranges as fast as it goes; blocks of one transaction, as of the proposervm",
 )
+
+
+@asynccontextmanager
+async def network_with_stored_message(folder: Path, *, quick: bool) -> AsyncIterator[tuple[Network, Requests]]:
+    """Hold a simulated network; the daemon in the folder has stored a message, and does not run."""
+    validators, per_window = (QUICK_VALIDATORS, QUICK_WINDOW) if quick else (VALIDATORS, A_WINDOW)
+    with simulated_network(NetworkPlan(validators, (validators,), (2 * PAIRS + 1) * per_window), folder) as network:
+        subnet_id = network.subnet_of_size(validators)
+        path = PATH + await asyncio.to_thread(conversion, network, subnet_id)
+        async with daemon(network, Start(folder / "daemon")) as subject:
+            await subject.connected()
+            await get(subject, path)
+        yield network, Requests(path, iter(network.messages(subnet_id)), per_window)
 
 
 def in_front(network: Network, url: str) -> Network:
@@ -105,18 +119,17 @@ def _indexing(folder: Path) -> Start:
     return Start(folder / "daemon", flags=flags)
 
 
-async def run_windows(
-    subject: Daemon, backfill: Backfill, path: str, messages: Iterator[str], requests: int
-) -> tuple[Side, Side]:
-    """Measure windows of `requests` POSTs and GETs without and with the backfill, in turns. path: of the GET."""
+async def run_windows(subject: Daemon, backfill: Backfill, requests: Requests) -> tuple[Side, Side]:
+    """Measure windows of POSTs and GETs without and with the backfill, in turns, once the daemon is connected."""
     idle, beside = Side(), Side()
+    await subject.connected()
     # A warm-up, after which the index has its first blocks.
     async with _backfilling(subject, backfill):
-        await _window(subject, Side(), backfill, path, messages, requests)
+        await _window(subject, Side(), backfill, requests)
     for _ in range(PAIRS):
-        await _window(subject, idle, backfill, path, messages, requests)
+        await _window(subject, idle, backfill, requests)
         async with _backfilling(subject, backfill):
-            await _window(subject, beside, backfill, path, messages, requests)
+            await _window(subject, beside, backfill, requests)
     return idle, beside
 
 
@@ -130,15 +143,13 @@ async def _backfilling(subject: Daemon, backfill: Backfill) -> Any:
         await _until_idle(subject, backfill)
 
 
-async def _window(
-    subject: Daemon, side: Side, backfill: Backfill, path: str, messages: Iterator[str], requests: int
-) -> None:
+async def _window(subject: Daemon, side: Side, backfill: Backfill, requests: Requests) -> None:
     began, first = time.perf_counter(), await backfill.height(subject)
-    for message in islice(messages, requests):
+    for message in islice(requests.messages, requests.per_window):
         side.post_s.append(await subject.timed(message))
         await asyncio.sleep(PAUSE_S)
         asked = time.perf_counter()
-        await get(subject, path)
+        await get(subject, requests.path)
         side.get_s.append(time.perf_counter() - asked)
         await asyncio.sleep(PAUSE_S)
     side.took_s += time.perf_counter() - began
