@@ -1,0 +1,150 @@
+"""Usage of whole daemons: what clients did is what endpoint 16 answers, in every group, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.eventually import until
+from tests.evm_rpc.anvil import Anvil, anvil
+from tests.evm_rpc.test_daemon_derived import blockchain_id
+from tests.integration.daemon import Daemon, build_config, run_daemon, write_config_file
+from tests.integration.process import start_command
+from tests.integration.usage_clients import GROUPS, MAX_BATCH, Expected, UsageClient, run_clients
+from tests.recorded.recording import RECORDING
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.recorded import recorded_network
+
+CHAIN = blockchain_id("l1-0")
+EVM_PATH = f"/ext/bc/{CHAIN}/rpc"
+USAGE_PATH = "/v1/primaryNetworkRpcUsageMetrics?network=fuji&timeInterval=monthly"
+CLIENTS = 16
+ACTIONS = 12
+RUNS = 2
+
+
+def keys_of(network: SimulatedNetwork, node: Anvil, **keys: Any) -> dict[str, Any]:
+    """Return the keys of a daemon with a gateway and an EVM chain."""
+    return {
+        "gateway-nodes": {"base-url": network.node_uri},
+        "evm-chains": [{"blockchain-id": CHAIN, "rpc": [node.url], "ws": [node.ws]}],
+        "trusted-proxies": ["127.0.0.1"],
+        "usage-flush-seconds": 0.2,
+        **{name.replace("_", "-"): value for name, value in keys.items()},
+    }
+
+
+@asynccontextmanager
+async def run_daemons(folder: Path, names: tuple[str, ...], **keys: Any) -> AsyncIterator[list[Daemon]]:
+    """Run daemons in front of the nodes of the recorded network and of a real EVM node."""
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(anvil())
+        network = await stack.enter_async_context(recorded_network(RECORDING))
+        configs = [build_config(network, folder / name, keys_of(network, node, **keys)) for name in names]
+        yield [await stack.enter_async_context(run_daemon(config)) for config in configs]
+
+
+async def usage_by(session: aiohttp.ClientSession, url: str, group: str) -> dict[str, Any]:
+    """Return the sums over all buckets by value: requests, invalid requests, credits, wasted credits."""
+    async with session.get(f"{url}{USAGE_PATH}&groupBy={group}") as reply:
+        assert reply.status == 200, await reply.text()
+        body = await reply.json()
+    found: dict[str, Counter[str]] = {
+        name: Counter() for name in ("totalRequests", "invalidRequests", "apiCreditsUsed", "apiCreditsWasted")
+    }
+    for bucket in body["metrics"]:
+        for value in bucket["values"]:
+            assert value["groupedBy"] == group
+            for name, counts in found.items():
+                counts[value["groupValue"]] += value[name]
+    return found
+
+
+async def assert_usage(session: aiohttp.ClientSession, url: str, expected: Expected) -> None:
+    """Assert that a daemon answers the expected usage in every group, once all is written."""
+
+    await until_total(session, url, expected.total)
+    for group in GROUPS:
+        found = await usage_by(session, url, group)
+        assert found["totalRequests"] == expected.requests[group], group
+        assert +found["invalidRequests"] == +expected.invalid[group], group
+        assert found["apiCreditsUsed"].total() == expected.credits["used"]
+        assert found["apiCreditsWasted"].total() == expected.credits["wasted"]
+
+
+def clients_of(session: aiohttp.ClientSession, count: int = CLIENTS, seed: int = 0) -> list[UsageClient]:
+    return [UsageClient(session, EVM_PATH, seed + number) for number in range(count)]
+
+
+async def test_usage_is_what_sixteen_clients_did_in_every_group(tmp_path: Path) -> None:
+    async with run_daemons(tmp_path, ("only",)) as (daemon,):
+        expected = await run_clients(clients_of(daemon.session), lambda: daemon.api_url, ACTIONS)
+        assert expected.total > CLIENTS * ACTIONS
+        await assert_usage(daemon.session, daemon.api_url, expected)
+
+
+async def test_two_daemons_on_one_postgresql_database_add_up(tmp_path: Path, postgres_url: str) -> None:
+    async with run_daemons(tmp_path, ("first", "second"), metrics_db_url=postgres_url) as daemons:
+        urls = random.Random(5)
+        clients = clients_of(daemons[0].session)
+        expected = await run_clients(clients, lambda: urls.choice(daemons).api_url, ACTIONS)
+        for daemon in daemons:
+            await assert_usage(daemon.session, daemon.api_url, expected)
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["kill -9", "SIGTERM"])
+async def test_a_daemon_that_ends_loses_only_what_it_had_not_written(tmp_path: Path, *, is_killed: bool) -> None:
+    least = most = 0
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(anvil())
+        network = await stack.enter_async_context(recorded_network(RECORDING))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        config = write_config_file(network, tmp_path, keys_of(network, node))
+        for _ in range(RUNS):
+            async with start_command("serve", "--config", config) as daemon:
+                url, _ = await daemon.listening()
+                before = await total_at(session, url)
+                assert least <= before <= most
+                client = UsageClient(session, EVM_PATH, 1)
+                calling = asyncio.create_task(client.run(partial(str, url), 10**9))
+                await until(client.has_called)
+                seen = before + client.expected.total
+                await until_total(session, url, seen)
+                if is_killed:
+                    daemon.kill()
+                else:
+                    daemon.terminate()
+                assert await daemon.ended() == (-9 if is_killed else 0)
+                with suppress(aiohttp.ClientError, ConnectionError, AssertionError):
+                    await calling
+            answered = before + client.expected.total
+            least, most = seen if is_killed else answered, answered + MAX_BATCH
+        async with start_command("serve", "--config", config) as daemon:
+            url, _ = await daemon.listening()
+            assert least <= await total_at(session, url) <= most
+
+
+async def until_total(session: aiohttp.ClientSession, url: str, total: int) -> None:
+    """Wait until so many requests are written."""
+
+    async def are_written() -> bool:
+        return await total_at(session, url) >= total
+
+    await until(are_written)
+
+
+async def total_at(session: aiohttp.ClientSession, url: str) -> int:
+    """Return the number of recorded requests."""
+    async with session.get(url + USAGE_PATH) as reply:
+        assert reply.status == 200, await reply.text()
+        body = await reply.json()
+    return sum(value["totalRequests"] for bucket in body["metrics"] for value in bucket["values"])
