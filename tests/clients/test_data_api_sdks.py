@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,22 @@ import pytest
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
 from tests.api.data.fixtures import client_of
+from tests.api.data.metrics_fixtures import MadeChain, file_urls, metrics_setup
 from tests.api.data.test_sdk_models import ALICE, SETUP
 from tests.clients.past import LISTS, past_of, priced_daemon
 from tests.clients.published import Call, outcomes
 from tests.clients.recorded_network import Scene
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
+from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
+from tests.index.evm.histories import address
+from tests.index.evm.test_holders import TOKENS, Blocks, Written
 from tests.integration.indexed_daemon import fetch_all
 from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
+from warpseal.history.evm import ErcType
+from warpseal.history.text import account_text
+from warpseal.index.evm.records import ContractFacts
+from warpseal.node.endpoint import EvmIndexing
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import id_text, node_id_text
@@ -27,6 +36,7 @@ SDKS = ("avacloud-sdk", "chainkit")
 SCRIPT = "data_api.mjs"
 PRIMARY = "data.primaryNetwork."
 EVM = "data.evm."
+METRICS = "metrics.chains."
 AGGREGATOR = "data.signatureAggregator."
 OWN_KEYS = {"p-chain": {"amountBurned"}, "x-chain": {"chainFormat"}, "c-chain": {"evmInputs", "evmOutputs"}}
 """SDKs leave out fields that they do not know, so the remaining fields show the chain of a transaction."""
@@ -214,6 +224,41 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -
     assert token[0]["metadata"]["attributes"] == h.FIELDS.attributes
     kinds = [item["error"]["kind"].removesuffix("Error") for item in (again, unknown)]
     assert kinds == ["TooManyRequests", "NotFound"]
+
+
+async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
+    """chainkit has no functions for them."""
+    index_url, metrics_url = file_urls(tmp_path)
+    written = Written(index_url)
+    written.write(Blocks(4).take(60))
+    written.writer.write_contracts([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)])
+    written.writer.close()
+    chain = {"chainId": str(IDENTITY.evm_chain_id)}
+    coin, cats = account_text(TOKENS[0]), account_text(address(1))
+    above, nfts = METRICS + "listTokenHoldersAboveThreshold", METRICS + "listNftHolders"
+    calls: list[Call] = [
+        (above, {**chain, "address": coin, "threshold": "0"}),
+        (above, {**chain, "address": coin, "threshold": "0", "pageSize": 2, "startTimestamp": 0}),
+        (nfts, {**chain, "address": cats}),
+        (nfts, {**chain, "address": cats, "pageSize": 2}),
+        (above, {**chain, "address": coin, "threshold": "1.5"}),
+        (nfts, {"chainId": "99", "address": cats}),
+    ]
+    holders = MadeChain(0, indexing=EvmIndexing(has_holders=True), chain_id=CHAIN_ID)
+    async with metrics_setup(index_url, metrics_url, holders) as setup, client_of(setup) as client:
+        async with client.get(f"/v2/chains/{IDENTITY.evm_chain_id}/contracts/{coin}/balances?threshold=0") as answer:
+            plain = (await answer.json())["addresses"]
+        *read, malformed, unknown = await asked("avacloud-sdk", str(client._base_url).rstrip("/"), calls)
+    assert [item.get("error") for item in read] == [None] * len(read)
+    entries = [[entry for page in item["pages"] for entry in page["addresses"]] for item in read]
+    whole, paged, of_cats, paged_cats = entries
+    assert whole == paged == [{**entry, "sortKey": str(entry["sortKey"])} for entry in plain]
+    assert len(read[1]["pages"]) == ceil(len(whole) / 2) > 2
+    assert of_cats == paged_cats
+    assert (read[2]["pages"][0]["nftCollectionName"], read[2]["pages"][0]["nftSymbol"]) == (["Cats"], ["CAT"])
+    assert read[3]["pages"][0]["totalHolders"] == len(of_cats) > 2
+    assert [item["error"]["kind"] for item in (malformed, unknown)] == ["BadRequest", "NotFound"]
+    assert "threshold" in malformed["error"]["message"]
 
 
 def request_of(message: SimMessage) -> dict[str, str]:

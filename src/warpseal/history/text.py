@@ -17,6 +17,9 @@ from warpseal.warp.ids import id_text, node_id_text
 
 EVM_ADDRESS_BYTES: Final = 20
 _MAX_CACHED: Final = 16_384
+_CASE_BIT: Final = 0x20
+_CASE_BIT_OF_LETTERS: Final = bytes(_CASE_BIT if chr(digit) in "abcdef" else 0 for digit in range(256))
+_CASE_BIT_FROM_8: Final = bytes(_CASE_BIT if chr(digit) in "89abcdef" else 0 for digit in range(256))
 
 _bech32 = lru_cache(_MAX_CACHED)(bech32_text)
 node_text = lru_cache(_MAX_CACHED)(node_id_text)
@@ -57,12 +60,12 @@ def account_text(raw: bytes) -> str:
     """Return the text of an account or contract: EIP-55 if it has 20 bytes, else plain hex."""
     if len(raw) != EVM_ADDRESS_BYTES:
         return hex_text(raw)
-    digits = raw.hex()
+    digits = raw.hex().encode()
     # eth_utils would import pydantic, which takes as long as half of the daemon's start.
-    hash_digits = keccak(digits.encode()).hex()
-    return "0x" + "".join(
-        digit.upper() if mark > "7" else digit for digit, mark in zip(digits, hash_digits, strict=False)
-    )
+    marks = keccak(digits)[:EVM_ADDRESS_BYTES].hex().encode()
+    # All digits at once, as one number: pages have thousands of addresses.
+    lowered = int.from_bytes(digits.translate(_CASE_BIT_OF_LETTERS)) & int.from_bytes(marks.translate(_CASE_BIT_FROM_8))
+    return "0x" + (int.from_bytes(digits) - lowered).to_bytes(len(digits)).decode()
 
 
 def percent_text(shares: int) -> str:

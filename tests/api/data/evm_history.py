@@ -153,14 +153,19 @@ def status_of(chain: ServedChain, **changes: Any) -> ChainStatus:
 
 @contextmanager
 def open_writer(
-    folder: Path, chain: ServedChain = CHAIN, first: int = 0, settings: IndexSettings = SETTINGS
+    folder: Path,
+    chain: ServedChain = CHAIN,
+    first: int = 0,
+    settings: IndexSettings = SETTINGS,
+    *,
+    has_holders: bool = False,
 ) -> Iterator[EvmIndexWriter]:
     """Open the index of a chain for writing; it has no block yet if it is new."""
     url = evm_index_url(settings, folder, chain.blockchain_id)
     engine = writing_evm_index(url, settings, chain.blockchain_id)
     writer = EvmIndexWriter(engine, settings, lambda: float(s.NOW))
     try:
-        writer.start(EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first))
+        writer.start(EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first, has_holders))
         yield writer
     finally:
         writer.close()

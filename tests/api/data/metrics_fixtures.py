@@ -15,12 +15,14 @@ from tests.api.data.evm_fixtures import Answer
 from tests.api.data.fixtures import Clock, DataApiSetup
 from tests.evm_rpc.evm import SETTINGS
 from tests.index.evm.histories import made_block
+from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.evm_rpc.build import forward_chain
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.reads import EvmChainReader
+from warpseal.history.aliases import ChainAliases
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
@@ -39,17 +41,21 @@ NO_NODE = NodeEndpoint("http://127.0.0.1:1")
 
 @dataclass(frozen=True)
 class MadeChain:
-    """A chain without a node. blocks: of its index. is_current: the indexer says that no node has more blocks."""
+    """A chain without a node. blocks: of its index. is_current: the indexer says that no node has more blocks.
+
+    chain_id: its blockchain id; None: one of its number.
+    """
 
     number: int
     blocks: Sequence[EvmBlockFacts] = ()
     indexing: EvmIndexing | None = field(default_factory=EvmIndexing)
     is_current: bool = True
+    chain_id: ChainID | None = None
 
     @property
     def blockchain_id(self) -> ChainID:
         """The blockchain id."""
-        return ChainID(bytes([self.number]) * 32)
+        return self.chain_id or ChainID(bytes([self.number]) * 32)
 
     @property
     def evm_chain_id(self) -> int:
@@ -90,6 +96,8 @@ async def metrics_setup(
     *chains: MadeChain,
     network_id: int = s.NETWORK_ID,
     clock: Clock | None = None,
+    contract_infos: ContractInfoFolder | None = None,
+    aliases: ChainAliases | None = None,
 ) -> AsyncIterator[DataApiSetup]:
     """Yield an API in front of the indexes of chains. metrics_url: of the metrics database; None: there is none."""
     clock = clock or Clock()
@@ -102,7 +110,7 @@ async def metrics_setup(
         return None
 
     async with AsyncExitStack() as stack:
-        services = EvmChainServices()
+        services = EvmChainServices(aliases, contract_infos)
         sessions = await stack.enter_async_context(open_sessions(SETTINGS))
         for chain in chains:
             entry = EvmChain(chain.blockchain_id, (NO_NODE,), index=chain.indexing)

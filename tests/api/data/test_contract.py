@@ -65,6 +65,7 @@ IN_QUERY: dict[str, list[str]] = {
     "contractAddress": [h.text(h.CATS), h.text(h.ITEMS)],
     "startBlock": ["1"],
     "endBlock": ["9"],
+    "threshold": ["0", "1000000000000000000"],
 }
 
 
@@ -98,7 +99,7 @@ def evm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     async def serve() -> None:
         async with (
-            h.indexed_setup(folder, indexing=EvmIndexing()) as setup,
+            h.indexed_setup(folder, indexing=EvmIndexing(has_holders=True)) as setup,
             metrics_database(file_urls(folder)[1]) as metrics,
         ):
             setup = replace(setup, metrics=metrics).with_data(rate_limit_per_minute=0, rate_limit_per_day=0)
@@ -108,7 +109,7 @@ def evm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     # An open index counts as a running indexer.
-    with pytest.MonkeyPatch.context() as patch, h.open_writer(folder) as writer:
+    with pytest.MonkeyPatch.context() as patch, h.open_writer(folder, has_holders=True) as writer:
         h.write_history(writer)
         patch.setattr(evm_pages, "WAIT_S", 0.01)
         thread.start()

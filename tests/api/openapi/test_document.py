@@ -90,7 +90,7 @@ def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
         "getSingleValidatorDetails",
         *("getChainInfo", "getBlock", "listErc1155Transactions", "listCollectibleBalances"),
         *("listContractDeployments", "listTokens", "reindexNft"),
-        "getAvgTps",
+        *("getAvgTps", "getAddressesByBalanceOverTime", "getNftHoldersByContractAddress"),
     } <= set(body)
 
 
@@ -99,7 +99,7 @@ def test_compute_units_are_those_of_the_hosted_service() -> None:
         *(100, 20, 20, 100, 100, 20),
         *(1, 1, 10, 20, 20, 20, 20, 20, 10),
         200,
-        20,
+        *(20, 1000, 500),
     ]
 
 

@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.errors import StoreDown
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmPage
-    from warpseal.index.evm.records import Lacking
+    from warpseal.index.evm.records import HolderPage, Lacking
 
-T = TypeVar("T")
+P = TypeVar("P", bound="EvmPage[Any] | HolderPage")
 
 WAIT_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.05
 _MAX_PAUSE_S: Final = 0.4
 
 
-async def complete_page(context: EvmContext, read: Callable[[], Awaitable[EvmPage[T]]]) -> EvmPage[T]:
+async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -> P:
     """Return a page for which the indexer was asked for contracts and metadata; they may come within 2 seconds.
 
     Old metadata is asked for, and nothing waits for it. Raises StoreDown.

@@ -53,6 +53,13 @@ class EvmWording:
                 changes["symbol"] = info.symbol
         return replace(token, **changes)
 
+    def names(self, contract: bytes, name: str, symbol: str) -> tuple[str, str]:
+        """Return the name and the symbol of a collection: what the operator says, else the given ones."""
+        info = self._contracts.infos.get(contract)
+        if info is None:
+            return name, symbol
+        return name if info.name is UNSET else info.name, symbol if info.symbol is UNSET else info.symbol
+
     def transfer(self, transfer: Erc1155Transfer) -> Erc1155Transfer:
         """Return a transfer."""
         token = transfer.erc1155_token

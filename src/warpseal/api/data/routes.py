@@ -13,6 +13,7 @@ from warpseal.api.data.access import ApiAccess, MetricsApiAccess
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
+from warpseal.api.data.holder_endpoints import list_nft_holders, list_token_holders
 from warpseal.api.data.nft_endpoints import (
     get_token,
     list_collectibles,
@@ -31,10 +32,12 @@ from warpseal.api.data.operations import (
     EVM_BLOCK,
     EVM_CHAIN,
     EVM_CHAINS,
+    NFT_HOLDERS,
     REINDEX,
     REWARDS,
     RPC_USAGE,
     TOKEN,
+    TOKEN_HOLDERS,
     TOKENS,
     TRANSACTIONS,
     VALIDATOR,
@@ -96,7 +99,11 @@ class DataApi:
 
     def metrics_routes(self) -> list[Route]:
         """Return the routes of endpoints 17 to 19."""
-        return [self._metrics_route(AVG_TPS, get_avg_tps)]
+        return [
+            self._metrics_route(AVG_TPS, get_avg_tps),
+            self._metrics_route(TOKEN_HOLDERS, _of_chain(list_token_holders)),
+            self._metrics_route(NFT_HOLDERS, _of_chain(list_nft_holders)),
+        ]
 
     def _primary_route(
         self, operation: Operation, handle: Callable[[PrimaryNetworkContext], Awaitable[Response]]
@@ -107,10 +114,7 @@ class DataApi:
         return self._route(operation, respond)
 
     def _evm_route(self, operation: Operation, handle: Callable[[EvmContext], Awaitable[Response]]) -> Route:
-        async def respond(context: RequestContext) -> Response:
-            return await handle(await EvmContext.of(context))
-
-        return self._route(operation, respond)
+        return self._route(operation, _of_chain(handle))
 
     def _metrics_route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -133,3 +137,12 @@ class DataApi:
             return await handle(await self._contexts.create(request, operation))
 
         return Route(operation.path, endpoint, methods=[operation.method])
+
+
+def _of_chain(handle: Callable[[EvmContext], Awaitable[Response]]) -> Callable[[RequestContext], Awaitable[Response]]:
+    """Return a handler of requests about the EVM chain that the path names."""
+
+    async def respond(context: RequestContext) -> Response:
+        return await handle(await EvmContext.of(context))
+
+    return respond

@@ -1,0 +1,140 @@
+"""Endpoints 18 and 19: the holders of an ERC-20 token above a threshold, and those of a collection of NFTs.
+
+All pages of a walk show the block of the first one: a position is that block and the index's own position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+from warpseal.api.data.bodies import (
+    AddressesAboveThreshold,
+    HolderEntry,
+    NftHolders,
+    SdkAddressesAboveThreshold,
+    SdkHolderEntry,
+    SdkNftHolders,
+)
+from warpseal.api.data.evm_context import SETTING, EvmContext
+from warpseal.api.data.evm_pages import complete_page
+from warpseal.api.data.evm_resources import EvmWording
+from warpseal.api.data.metrics_pages import metrics_query, next_metrics_token
+from warpseal.api.data.page_tokens import PageQuery
+from warpseal.api.data.parameters import PAGE_TOKEN, THRESHOLD, time_range_in
+from warpseal.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
+from warpseal.history.evm import Holder, HolderQuery
+from warpseal.history.queries import PageRequest
+from warpseal.history.resources import UNSET, UnsetType
+from warpseal.history.text import account_text
+
+if TYPE_CHECKING:
+    from warpseal.index.evm.records import HolderPage
+
+_IN_THREAD_FROM: Final = 100
+
+
+async def list_token_holders(context: EvmContext) -> Response:
+    """GET .../contracts/{address}/balances."""
+    contract = context.address()
+    query = await metrics_query(context, context.chain.entry.blockchain_id + contract)
+    values: dict[str, Any] = query.values
+    wanted = HolderQuery(contract, values[THRESHOLD.name], time_range_in(values))
+    index = context.index()
+    entry = context.chain.entry.index
+    is_complete = context.freshness is not None and context.freshness.first_height == 0
+    if entry is None or not entry.has_holders or not is_complete:
+        raise IndexNotEnabled(f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on", SETTING)
+    page, at_block = _page_of(query)
+    found = _known(context, await index.holders_above(wanted, page, at_block), at_block)
+    body = AddressesAboveThreshold(
+        next_page_token=await _next_token(context, query, found),
+        addresses=await _entries(found.items),
+        events_inconsistent=found.events_inconsistent or UNSET,
+    )
+    return await context.respond(_sdk_addresses(body) if context.for_sdk else body)
+
+
+async def list_nft_holders(context: EvmContext) -> Response:
+    """GET .../contracts/{address}/nfts:listHolders."""
+    contract = context.address()
+    query = await metrics_query(context, context.chain.entry.blockchain_id + contract)
+    index = context.index()
+    page, at_block = _page_of(query)
+
+    async def read() -> HolderPage:
+        return _known(context, await index.nft_holders(contract, page, at_block), at_block)
+
+    found = await complete_page(context, read)
+    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
+    name, symbol = wording.names(contract, found.name, found.symbol)
+    body = NftHolders(
+        next_page_token=await _next_token(context, query, found),
+        addresses=await _entries(found.items),
+        nft_collection_name=name,
+        nft_symbol=symbol,
+        total_holders=found.total_holders,
+        total_tokens=found.total_tokens,
+        events_inconsistent=found.events_inconsistent or UNSET,
+    )
+    return await context.respond(_sdk_nft_holders(body) if context.for_sdk else body)
+
+
+def _page_of(query: PageQuery) -> tuple[PageRequest, int | None]:
+    """Return the requested page, and the block of the first one, None if this is it."""
+    if query.position is None:
+        return query.page, None
+    block, *after = query.position
+    assert isinstance(block, int)
+    return PageRequest(query.size, tuple(after)), block
+
+
+def _known(context: EvmContext, found: HolderPage | None, at_block: int | None) -> HolderPage:
+    """Return a page that the index has. Raises ExpiredPageToken, IndexNotReady."""
+    if found is not None:
+        return found
+    if at_block is not None:
+        reason = "the index no longer has the block of the first page; begin again with the first page"
+        raise ExpiredPageToken(PAGE_TOKEN.name, reason)
+    raise IndexNotReady(f"EVM chain {context.chain.name} with ERC-20 balances")
+
+
+async def _next_token(context: EvmContext, query: PageQuery, found: HolderPage) -> str | UnsetType:
+    position = None if found.next is None else (found.block, *found.next)
+    return await next_metrics_token(context, query, position)
+
+
+async def _entries(holders: Sequence[Holder]) -> tuple[HolderEntry, ...]:
+    """Return holders as answers show them. The checksums of a large page are computed in a thread."""
+
+    def encode() -> tuple[HolderEntry, ...]:
+        return tuple([HolderEntry(address=account_text(item.address), sort_key=item.balance) for item in holders])
+
+    return encode() if len(holders) < _IN_THREAD_FROM else await asyncio.to_thread(encode)
+
+
+def _sdk_addresses(body: AddressesAboveThreshold) -> SdkAddressesAboveThreshold:
+    return SdkAddressesAboveThreshold(
+        next_page_token=body.next_page_token,
+        addresses=_sdk_entries(body.addresses),
+        events_inconsistent=body.events_inconsistent,
+    )
+
+
+def _sdk_nft_holders(body: NftHolders) -> SdkNftHolders:
+    return SdkNftHolders(
+        next_page_token=body.next_page_token,
+        addresses=_sdk_entries(body.addresses),
+        nft_collection_name=(body.nft_collection_name,) if body.nft_collection_name else (),
+        nft_symbol=(body.nft_symbol,) if body.nft_symbol else (),
+        total_holders=body.total_holders,
+        total_tokens=body.total_tokens,
+        events_inconsistent=body.events_inconsistent,
+    )
+
+
+def _sdk_entries(entries: Sequence[HolderEntry]) -> tuple[SdkHolderEntry, ...]:
+    return tuple([SdkHolderEntry(address=entry.address, sort_key=str(entry.sort_key)) for entry in entries])
