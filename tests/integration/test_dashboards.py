@@ -16,7 +16,7 @@ from tests.integration.daemon import Daemon, build_config, run_daemon, run_netwo
 from tests.integration.indexed_daemon import run_recorded_daemon
 from tests.paths import DOCS, ROOT
 from warpseal.simnet.plan import Plan
-from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
 
 DASHBOARDS = sorted((ROOT / "configs" / "grafana").glob("*.json"))
 ALERTS = ROOT / "configs" / "prometheus" / "alerts.yml"
@@ -24,6 +24,7 @@ SERIES = re.compile(r"\b((?:warpseal|process)_\w+)")
 GROUPING = re.compile(r"\b(?:by|on|ignoring)\s*\(([\w, ]+)\)")
 MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")
 TEMPLATE = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)[^}]*\}\}")
+CHAIN = id_text(ChainID(bytes([7]) * 32))
 # Labels of Prometheus itself, and `le` of the buckets of a histogram.
 FOREIGN_LABELS = {"instance", "job", "le"}
 
@@ -68,10 +69,13 @@ async def scrape(daemon: Daemon) -> Labels:
 
 async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes(tmp_path: Path) -> None:
     async with run_network(Plan(validators=5)) as network:
-        config = build_config(network, tmp_path / "signing")
+        metered = {"usage-enabled": True, "evm-chains": [{"blockchain-id": CHAIN, "rpc": ["http://127.0.0.1:1"]}]}
+        config = build_config(network, tmp_path / "signing", metered)
         async with run_daemon(config) as daemon:
             await daemon.until_connected(5)
             await daemon.aggregate(network.messages_of(PRIMARY_NETWORK)[0])
+            call = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
+            await daemon.post(f"/ext/bc/{CHAIN}/rpc", call)
             found = await scrape(daemon)
     (tmp_path / "indexed").mkdir()
     async with run_recorded_daemon(tmp_path / "indexed") as daemon:
