@@ -86,12 +86,22 @@ class UsageRecorder:
         totals = self._current.get(labels)
         if totals is None:
             totals = self._add(labels)
-        path_and_method = labels[:2]
-        method = self.since_start.get(path_and_method)
+        method = self.since_start.get(labels[:2])
         if method is None:
-            method = self.since_start[path_and_method] = MethodUsage()
-        _count(totals, outcome, credits, calls)
-        _count(method, outcome, credits, calls)
+            method = self.since_start[labels[:2]] = MethodUsage()
+        credits *= calls
+        totals.requests += calls
+        totals.credits += credits
+        method.requests += calls
+        method.credits += credits
+        if outcome is CallOutcome.INVALID:
+            totals.invalid += calls
+            totals.credits_wasted += credits
+            method.invalid += calls
+            method.credits_wasted += credits
+        elif outcome is CallOutcome.FAILED:
+            totals.failed += calls
+            method.failed += calls
         if time_ms is not None:
             totals.times[bucket_of(time_ms)] += calls
             method.time_ms += time_ms * calls
@@ -150,13 +160,3 @@ class UsageRecorder:
             labels = step(labels)
         self._seen.add(labels)
         return labels
-
-
-def _count(totals: UsageTotals | MethodUsage, outcome: CallOutcome, credits: int, calls: int) -> None:
-    totals.requests += calls
-    totals.credits += credits * calls
-    if outcome is CallOutcome.INVALID:
-        totals.invalid += calls
-        totals.credits_wasted += credits * calls
-    elif outcome is CallOutcome.FAILED:
-        totals.failed += calls

@@ -24,7 +24,7 @@ from warpseal.api.middleware import log_fields
 from warpseal.api.node.jsonrpc_geth import MAX_RESULT_BYTES
 from warpseal.api.request_body import LARGE_BYTES, ClientDisconnected, declared_length, parse_body
 from warpseal.api.server import SHUTDOWN_EVENT
-from warpseal.api.trusted_proxies import client_of
+from warpseal.api.trusted_proxies import client_of, is_behind_proxy
 from warpseal.errors import ShuttingDown, WarpsealError
 from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED
 from warpseal.node.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse
@@ -42,6 +42,7 @@ from warpseal.usage.classify import (
     may_have_error,
     outcome_of,
 )
+from warpseal.usage.countries import UNKNOWN
 from warpseal.usage.credits import MethodCredits
 from warpseal.usage.labels import country, method_label, user_agent
 from warpseal.usage.recorder import UsageRecorder
@@ -77,10 +78,10 @@ class RouteMeter:
     ) -> None:
         """Record calls of one client with the same status and time. counts: methods, outcomes and numbers."""
         api_key = log_fields(scope).get("api_key") or ""
-        client, agent, recorder = client_of(scope), user_agent(scope["headers"]), self._recorder
+        agent, recorder = user_agent(scope["headers"]), self._recorder
         if agent not in recorder.agents:
-            agent = recorder.admit_agent(agent, client_network(client.address)[0])
-        place = country(client.country)
+            agent = recorder.admit_agent(agent, client_network(client_of(scope).address)[0])
+        place = country(client_of(scope).country) if is_behind_proxy(scope) else UNKNOWN
         for method, outcome, calls in counts:
             name = method_label(method, self._known_methods)
             credits = self._credits.of(method or NO_METHOD) if costs else 0
@@ -103,7 +104,7 @@ class MeteredRequest:
         self.entries = 1
         self.is_batch = False
         self.responses: Mapping[int, RpcResponse] | None = None
-        self._meter = meter
+        self._meter = None if meter is None or is_probe(scope) else meter
         self._scope = scope
         self._status = 0
         self._time_ms = 0.0
@@ -123,42 +124,47 @@ class MeteredRequest:
 
     async def respond(self, response: Response, receive: Receive, send: Send) -> None:
         """Send the response, and record the calls."""
+        if self._meter is None:
+            await response(self._scope, receive, send)
+            return
         self._end_time(response.status_code)
         try:
             await response(self._scope, receive, send)
         finally:
-            if self._meter is not None:
-                await self._finish(bytes(response.body))
+            body = bytes(response.body)
+            if len(body) <= LARGE_BYTES:
+                self._record(self._errors_of(body))
+            else:
+                await self._record_large(body)
 
     def _end_time(self, status: int) -> None:
         self._time_ms = (perf_counter() - self._started) * 1_000
         self._status = CLIENT_LEFT if has_left(self._scope) else status
 
-    async def _finish(self, body: bytes) -> None:
-        """Record the calls by the body of their response; a large one is read in a worker thread."""
+    async def _record_large(self, body: bytes) -> None:
+        """Record the calls by a large body. It is decoded in a worker thread, and a single reply only if it must be."""
         errors: Sequence[CallError | None] | None = None
         try:
-            if self._status >= _FIRST_ERROR_STATUS or not self.calls:
-                return
-            if self.responses is not None and len(body) <= MAX_RESULT_BYTES:
-                errors = errors_in(self.calls, self.responses)
-            elif len(body) <= LARGE_BYTES:
-                errors = self._errors_of(body) if may_have_error(body) else None
-            elif self.is_batch or may_begin_with_error(body, len(bytes(self.calls[0].id or b""))):
+            if self.is_batch or (self.calls and may_begin_with_error(body, len(bytes(self.calls[0].id or b"")))):
                 errors = await parse_body(self._errors_of, body)
         finally:
             self._record(errors)
 
     def _errors_of(self, body: bytes) -> Sequence[CallError | None] | None:
-        if not self.is_batch:
-            return (error_of(body),)
+        """Return the errors of the calls, from the daemon's responses or else from a body; None if there is none."""
+        if self._status >= _FIRST_ERROR_STATUS or not self.calls:
+            return None
+        if self.responses is not None and len(body) <= MAX_RESULT_BYTES:
+            return errors_in(self.calls, self.responses)
         if not may_have_error(body):
             return None
+        if not self.is_batch:
+            return (error_of(body),)
         ids = [msgspec.json.decode(call.id) if call.id is not None else None for call in self.calls]
         return errors_of(body, ids)
 
     def _record(self, errors: Sequence[CallError | None] | None) -> None:
-        if self._meter is None or is_probe(self._scope):
+        if self._meter is None:
             return
         status, calls = self._status, self.calls
         counts: Iterable[tuple[str, CallOutcome, int]]
