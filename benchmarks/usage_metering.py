@@ -1,4 +1,4 @@
-"""(t) Metered calls of an EVM chain: CPU of a call with and without usage-enabled, two daemons in turns."""
+"""(z) Metered calls of an EVM chain: CPU of a call with and without usage-enabled, two daemons in turns."""
 
 from __future__ import annotations
 
