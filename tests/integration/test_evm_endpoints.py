@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from tests.api.data import evm_history as h
 from tests.eventually import until
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from warpseal.daemon.usage import open_metrics_database
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.report import free_ports
 from warpseal.warp.ids import id_text
@@ -87,6 +89,33 @@ async def test_the_metrics_api_is_on_the_api_port_and_alone_on_a_port_of_its_own
     assert alone[0] == (200, first_day.body)
     assert (alone[1][0], alone[1][1]["code"]) == (404, "not_found")
     assert alone[2][1]["status"] in ("up", "down")
+
+
+async def test_a_metrics_database_that_never_answers_holds_up_nothing(tmp_path: Path) -> None:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with (
+        await asyncio.start_server(accept, "127.0.0.1", 0) as server,
+        run_network(Plan(validators=2)) as network,
+        serving_evm(EvmReplayNode(h.CHAIN)) as (node,),
+    ):
+        folder = tmp_path / "data" / str(network.plan.network_id)
+        folder.mkdir(parents=True)
+        with h.open_writer(folder) as writer:
+            h.write_history(writer)
+        url = f"postgresql://nobody@127.0.0.1:{server.sockets[0].getsockname()[1]}/nothing"
+        config = build_config(network, tmp_path, {"evm-chains": [entry(node, index=True)], "metrics-db-url": url})
+        async with open_metrics_database(config, folder) as database:
+            # It is yielded before its first connection has failed.
+            assert database is not None
+            assert database.is_up
+        async with run_daemon(config) as daemon:
+            first_day = await daemon.get(f"/v1/avg_tps/{h.CHAIN.evm_chain_id}?to={h.block_time(0)}")
+            chain = await daemon.get(h.PATH)
+    assert (first_day.status, len(first_day.body["results"])) == (200, 1)
+    assert chain.status == 200
 
 
 async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_its_node(tmp_path: Path) -> None:

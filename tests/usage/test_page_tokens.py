@@ -12,7 +12,9 @@ from tests.usage.test_database import database
 from warpseal.errors import TooManyPageTokens
 from warpseal.usage import page_tokens
 from warpseal.usage.page_tokens import VALID_S, PageTokenRow, PageTokenStore
+from warpseal.usage.rollup import UsageRollup
 from warpseal.usage.schema import PAGE_TOKENS
+from warpseal.usage.settings import UsageSettings
 
 NOW = 1_800_000_000
 
@@ -61,6 +63,21 @@ async def test_expired_rows_are_removed_as_new_ones_are_added(any_metrics_url: s
         assert await opened.read(count) == 3
         assert [await store.find(token) for token in old] == [None] * 30
         assert await store.find(newer) is not None
+
+
+async def test_expired_rows_are_removed_with_old_usage(any_metrics_url: str) -> None:
+    clock = Clock()
+    async with database(any_metrics_url) as opened:
+        store = PageTokenStore(opened, clock)
+        for _ in range(230):
+            await store.add(b"")
+        clock.now += 1
+        last = await store.add(b"")
+        clock.now += VALID_S
+        rollup = UsageRollup(opened, UsageSettings(), clock, clock)
+        await rollup.prune()
+        assert await opened.read(count) == 1
+        assert await store.find(last) is not None
 
 
 async def test_no_token_is_added_beyond_the_bound(any_metrics_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

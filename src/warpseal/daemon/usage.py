@@ -10,6 +10,7 @@ from typing import Any
 
 from warpseal.config.keys import Config
 from warpseal.errors import StartupError
+from warpseal.runtime.process import running
 from warpseal.usage.database import MetricsDatabase, metrics_database_url
 from warpseal.usage.flusher import UsageFlusher
 from warpseal.usage.queries import UsageSource
@@ -32,8 +33,13 @@ async def open_metrics_database(config: Config, folder: Path | None) -> AsyncIte
     if url is None or not (config.records_usage or config.node.has_evm_index):
         yield None
         return
-    async with MetricsDatabase(url, config.usage) as database:
-        yield database
+    database = MetricsDatabase(url, config.usage)
+    # Signing does not wait for a server that does not answer.
+    async with running(database.prepare()):
+        try:
+            yield database
+        finally:
+            database.close()
 
 
 class UsageRecording:

@@ -68,12 +68,19 @@ class MetricsDatabase:
         return self.reason is None
 
     async def __aenter__(self) -> Self:
-        # A failure is logged, and each use tries again.
-        with suppress(StoreDown):
-            await self.write(lambda _: None)
+        await self.prepare()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    async def prepare(self) -> None:
+        """Create and upgrade the database. A failure is logged, and each write tries again."""
+        with suppress(StoreDown):
+            await self.write(lambda _: None)
+
+    def close(self) -> None:
+        """Cancel what waits, and close the idle connections."""
         self._reader.close()
         self._writer.close()
 

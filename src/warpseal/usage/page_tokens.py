@@ -1,6 +1,7 @@
 """Page tokens of the Metrics API: random UUIDs that name rows in the metrics database.
 
-Every daemon on the database takes them, also after a restart. Expired rows are removed as new ones are added.
+Every daemon on the database takes them, also after a restart. Expired rows are removed as new ones are added, and in
+the background by the daemon that merges the usage.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ class PageTokenRow:
     body: bytes
 
 
+def remove_expired(connection: Connection, now: int) -> bool:
+    """Remove some rows that are expired; return whether there may be more. now: unix seconds."""
+    return connection.execute(_REMOVE_EXPIRED, {"now": now, "limit": _REMOVED_AT_ONCE}).rowcount == _REMOVED_AT_ONCE
+
+
 class PageTokenStore:
     """Adds and finds rows. now: unix seconds."""
 
@@ -72,7 +78,7 @@ class PageTokenStore:
 
     def _add(self, connection: Connection, token: UUID, body: bytes, now: int) -> bool:
         """Add a row, and remove expired ones; return whether there was room for it."""
-        connection.execute(_REMOVE_EXPIRED, {"now": now, "limit": _REMOVED_AT_ONCE})
+        remove_expired(connection, now)
         if self._room <= 0:
             count = connection.execute(select(func.count()).select_from(PAGE_TOKENS)).scalar_one()
             self._room = min(_COUNTED_EVERY, self._max_tokens - count)

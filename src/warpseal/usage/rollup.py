@@ -22,6 +22,7 @@ from warpseal.store.errors import StoreDown
 from warpseal.usage.calls import UsageTotals
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.fold import fold
+from warpseal.usage.page_tokens import remove_expired
 from warpseal.usage.periods import HOUR_S, Level, bucket_start
 from warpseal.usage.schema import BUCKETS, MINUTES, ROLLUP, UNMERGED
 from warpseal.usage.settings import FOREVER, UsageSettings
@@ -104,7 +105,12 @@ class UsageRollup:
         return merges
 
     async def prune(self) -> None:
-        """Remove what is older than its retention, and the oldest hours beyond the size. Raises StoreDown."""
+        """Remove what is older than its retention, and the oldest hours beyond the size. Raises StoreDown.
+
+        Expired page tokens of the Metrics API are removed as well.
+        """
+        while await self._database.write(partial(remove_expired, now=int(self._now()))):
+            pass
         while await self._database.write(self._prune_old):
             pass
         while await self._database.write(self._prune_beyond_size):

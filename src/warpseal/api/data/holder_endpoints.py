@@ -46,7 +46,7 @@ async def list_token_holders(context: EvmContext) -> Response:
     index = context.index()
     entry = context.chain.entry.index
     is_complete = context.freshness is not None and context.freshness.first_height == 0
-    if entry is None or not entry.has_holders or not is_complete:
+    if entry is None or not entry.has_holders or entry.first_height or not is_complete:
         raise IndexNotEnabled(f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on", SETTING)
     page, at_block = _page_of(query)
     found = _known(context, await index.holders_above(wanted, page, at_block), at_block)
