@@ -6,11 +6,12 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks.evm_sides import BARE, FRONT, NODE, Side, fronted
+from benchmarks.evm_sides import BARE, FRONT, NODE, EvmSides, Side, fronted
 from benchmarks.evm_sides import NOTES as SHARED_NOTES
 from benchmarks.load import Load, post_again_and_again, post_at_a_rate
 from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
@@ -56,23 +57,35 @@ class Turns:
 
 Drive = Callable[[Side], Load]
 Measured = Mapping[str, Turns]
+OpenSides = Callable[[Path], AbstractAsyncContextManager[EvmSides]]
 
 
 def run(quick: bool) -> Report:
     """Ask the three in turns: by one connection, by 32, by 32 at a rate, and in batches."""
+    return measure("evm_front", quick, fronted, CALL, BATCH)
+
+
+def measure(name: str, quick: bool, open_sides: OpenSides, call: bytes, batch: bytes | None = None) -> Report:
+    """Ask the sides that `open_sides` runs in a folder: one call, and a batch if there is one."""
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
-        return asyncio.run(_measure(Path(folder), quick))
+        return asyncio.run(_measure(name, quick, open_sides(Path(folder)), call, batch))
 
 
-async def _measure(folder: Path, quick: bool) -> Report:
+async def _measure(
+    name: str, quick: bool, sides: AbstractAsyncContextManager[EvmSides], call: bytes, batch: bytes | None
+) -> Report:
     seconds = QUICK_TURN_S if quick else TURN_S
-    async with fronted(folder) as started:
+    async with sides as started:
         measured = partial(_in_turns, started.sides, QUICK_TURNS if quick else TURNS)
-        one = await measured(partial(_again, CALL, 1, seconds))
-        many = await measured(partial(_again, CALL, CLIENTS, seconds))
+        one = await measured(partial(_again, call, 1, seconds))
+        many = await measured(partial(_again, call, CLIENTS, seconds))
         rate = PACE * quantile(many[FRONT].rate, 0.5)
-        paced = await measured(partial(_at_a_rate, rate, seconds))
-        batch = await measured(partial(_again, BATCH, 1, seconds))
+        paced = await measured(partial(_at_a_rate, call, rate, seconds))
+        batches = (
+            ()
+            if batch is None
+            else _figures(f"a batch of {ENTRIES}", await measured(partial(_again, batch, 1, seconds)))
+        )
         faults = started.faults()
     kinds = {
         "1 connection": one,
@@ -81,20 +94,20 @@ async def _measure(folder: Path, quick: bool) -> Report:
     }
     figures = (
         *(figure for kind, turns in kinds.items() for figure in _figures(kind, turns, LATENCY_AIM, CPU_AIM)),
-        *_figures(f"a batch of {ENTRIES}", batch),
+        *batches,
         Figure(f"requests per second, {CLIENTS} connections, never waiting", quantile(many[FRONT].rate, 0.5), "/s"),
         Figure(f"requests per second, {CLIENTS} connections, evenly paced", rate, "/s"),
         faults_figure(faults),
     )
-    return Report("evm_front", quick, figures, NOTES)
+    return Report(name, quick, figures, NOTES)
 
 
 def _again(body: bytes, clients: int, seconds: float, side: Side) -> Load:
     return post_again_and_again(side.url, side.path, body, clients=clients, seconds=seconds)
 
 
-def _at_a_rate(rate: float, seconds: float, side: Side) -> Load:
-    return post_at_a_rate(side.url, side.path, CALL, clients=CLIENTS, rate=rate, seconds=seconds)
+def _at_a_rate(call: bytes, rate: float, seconds: float, side: Side) -> Load:
+    return post_at_a_rate(side.url, side.path, call, clients=CLIENTS, rate=rate, seconds=seconds)
 
 
 async def _in_turns(sides: Sequence[Side], turns: int, drive: Drive) -> Measured:

@@ -45,8 +45,11 @@ class EvmSides:
 
 
 @asynccontextmanager
-async def fronted(folder: Path, **keys: Any) -> AsyncIterator[EvmSides]:
-    """Run the three until the block ends. keys: more of the daemon's configuration, `_` for `-`."""
+async def fronted(folder: Path, gateway_path: str = "", **keys: Any) -> AsyncIterator[EvmSides]:
+    """Run the three until the block ends. keys: more of the daemon's configuration, `_` for `-`.
+
+    gateway_path: of the calls if the daemon is the gateway of the primary network; "": it has an EVM chain.
+    """
     cores = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:
         network = stack.enter_context(simulated_network(NetworkPlan(VALIDATORS, (), 1), folder))
@@ -57,10 +60,13 @@ async def fronted(folder: Path, **keys: Any) -> AsyncIterator[EvmSides]:
         bare = stack.enter_context(running(urls, folder / "bare.log", module="benchmarks.pass_through", core=cores[-1]))
         chain = {"blockchain-id": CHAIN, "rpc": [urls[0]], "ws": [urls[1].replace("http", "ws", 1)]}
         named = {name.replace("_", "-"): value for name, value in keys.items()}
-        start = Start(folder / "daemon", cores[-1], keys={"evm-chains": [chain], **named})
+        forwarded = {"gateway-nodes": at["rpc"]} if gateway_path else {"evm-chains": [chain]}
+        start = Start(folder / "daemon", cores[-1], keys={**forwarded, **named})
         subject = await stack.enter_async_context(daemon(network, start))
         await subject.connected()
         direct = Side(NODE, at["rpc"], "/rpc", at["ws"], "/ws", node)
         proxy = Side(BARE, bare.ready_line, "/rpc", bare.ready_line, "/ws", bare)
-        front = Side(FRONT, subject.api, FRONT_PATH + "/rpc", subject.api, FRONT_PATH + "/ws", subject.process)
+        front = Side(
+            FRONT, subject.api, gateway_path or FRONT_PATH + "/rpc", subject.api, FRONT_PATH + "/ws", subject.process
+        )
         yield EvmSides((direct, proxy, front), network.faults)

@@ -13,10 +13,12 @@ from tests.cli.test_index import config_file
 from tests.clients.recorded_network import PrimaryNode
 from tests.eventually import until
 from tests.evm_rpc.evm import open_proxy
-from tests.gateway.serving import TX_ID, GatewayNode, serve_nodes
+from tests.gateway.serving import NETWORK_ID, TX_ID, GatewayNode, serve_nodes
 from tests.indexer.replay import serving
 from tests.integration.daemon import Daemon, run_daemon
 from warpseal.config.load import load
+from warpseal.daemon.finding import Grade
+from warpseal.daemon.gateway_doctor import check_gateway
 from warpseal.warp.ids import P_CHAIN, id_text
 
 PORTS = {"api-port": 0, "metrics-port": 0}
@@ -112,3 +114,19 @@ def test_the_settings_are_parsed(tmp_path: Path) -> None:
     assert [node.display for node in config.gateway.nodes] == ["https://a.example:443"]
     assert config.gateway.deny_methods == ("info.*",)
     assert config.records_usage
+
+
+async def test_doctor_names_what_the_nodes_of_the_gateway_lack(tmp_path: Path) -> None:
+    whole, behind, other = GatewayNode(), GatewayNode(tips={"P": 3}), GatewayNode(network_id=1)
+    behind.answers["avm.getHeight"] = None
+    async with serve_nodes(whole, behind, other), serving(PrimaryNode()) as node:
+        own = {**PORTS, "index-chains": [], "gateway-nodes": [whole.url, behind.url, other.url]}
+        config = load(config_file(tmp_path, node, **own), {}, {}).config
+        findings = await check_gateway(config, NETWORK_ID)
+    assert {finding.what: finding.grade for finding in findings} == {
+        f"gateway-nodes[0] {whole.url} answers: heights P 19, X 13, C 10": Grade.GOOD,
+        f"gateway-nodes[1] {behind.url} answers: heights P 3, C 10": Grade.GOOD,
+        f"gateway-nodes[1] {behind.url} is 16 blocks behind the others on the P-Chain": Grade.WARNING,
+        f"gateway-nodes[1] {behind.url} reports no height of the X-Chain": Grade.WARNING,
+        f"gateway-nodes[2] {other.url}: is of another network: 1": Grade.WARNING,
+    }

@@ -22,6 +22,7 @@ from tests.gateway.serving import (
     ServedGateway,
     X,
     direct,
+    recorded,
     serve_gateway,
     serve_nodes,
 )
@@ -63,6 +64,16 @@ def compare(reply: tuple[int, str, bytes], exchange: dict[str, Any]) -> None:
     else:
         assert body.decode() == exchange["body"], exchange
         assert not body or content_type == exchange["content_type"], exchange
+
+
+async def test_recorded_calls_get_the_recorded_results_and_one_node_call_each() -> None:
+    node = GatewayNode()
+    async with serve_nodes(node), serve_gateway([node.url]) as served:
+        await served.until_checked()
+        before = len(node.seen)
+        for row in recorded():
+            assert await served.call(row["path"], row["method"], row["params"]) == row["result"], row["method"]
+        assert [path for path, _ in node.seen[before:]] == [row["path"] for row in recorded()]
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
@@ -341,7 +352,7 @@ async def test_each_call_is_metered_with_its_route_method_and_outcome() -> None:
         (P, "other", CallOutcome.INVALID): 2,
         (P, "none", CallOutcome.INVALID): 2,
         (P, "platform.getStake", CallOutcome.FAILED): 1,
-        (AVAX, "avax.getAtomicTx", CallOutcome.SUCCESSFUL): 1,
+        (AVAX, "avax.issueTx", CallOutcome.SUCCESSFUL): 1,
         (INFO, "info.new", CallOutcome.SUCCESSFUL): 1,
     }
 
@@ -355,7 +366,7 @@ async def meter_calls(served: ServedGateway) -> None:
     await served.send("POST", P, body_of("platform.getHeight"))
     await served.send("GET", P)
     await served.call(P, "platform.getStake")
-    await served.call(AVAX, "avax.getAtomicTx")
+    await served.call(AVAX, "avax.issueTx", {"tx": "0x00"})
 
 
 async def test_a_web_socket_is_refused() -> None:

@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from tests.api.openapi.sample_requests import DOCUMENT, example_requests, operations
 from tests.eventually import until
 from tests.evm_rpc.evm import Node, serve_node
+from tests.gateway.serving import GatewayNode, recorded, serve_nodes
 from tests.indexer.evm_chains import recorded_chain
 from tests.integration.browser import needs_chromium, open_tab
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
@@ -41,6 +42,7 @@ NEED_INDEX = {
     "listHistoricalPrimaryNetworkRewards",
     *("listErc1155Transactions", "listCollectibleBalances", "listContractDeployments"),
     *("listTokens", "getTokenDetails", "reindexNft"),
+    *("getAvgTps", "getNftHoldersByContractAddress", "getAddressesByBalanceOverTime"),
 }
 # A stream, a WebSocket, a redirect, and the metrics port.
 NO_ANSWER = {"getStatusEvents", "openEvmSocket", "findMetrics", "getMetrics"}
@@ -78,7 +80,10 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
     async with (
         run_network(simnet_plan()) as network,
         serve_node(Node(answers={"eth_getBlockByNumber": GENESIS})) as node,
+        serve_nodes(gateway := GatewayNode(network_id=network.state.network_id)),
     ):
+        epoch = next(row["result"] for row in recorded() if row["method"] == "proposervm.getCurrentEpoch")
+        gateway.answers |= {"proposervm.getCurrentEpoch": epoch, "index.isAccepted": {"isAccepted": True}}
         conversion = next(tx for tx in network.p_chain.transactions if tx.attested is not None)
         assert load_examples()["getAggregatedSignatures"].parameters["txHash"] == conversion.text
         c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
@@ -87,7 +92,12 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
             "rpc": [node.url],
             "ws": [f"ws://127.0.0.1:{node.port}/ws"],
         }
-        keys = {"evm-chains": [chain], "api-admin-enabled": True, "health-check-frequency": "1s"}
+        keys = {
+            "evm-chains": [chain],
+            "gateway-nodes": gateway.url,
+            "api-admin-enabled": True,
+            "health-check-frequency": "1s",
+        }
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             await daemon.until_ready()
             router = interfaces[0].router

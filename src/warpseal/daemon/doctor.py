@@ -1,6 +1,6 @@
 """Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions, open files.
 
-Of indexed EVM chains it checks the nodes (evm_doctor.py).
+Of indexed EVM chains it checks the nodes (evm_doctor.py), and so of the gateway (gateway_doctor.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from warpseal.bls import BACKEND
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_doctor import check_evm_indexes
 from warpseal.daemon.finding import Finding, Grade
+from warpseal.daemon.gateway_doctor import check_gateway
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.errors import MissingConnection, NodeFailure, NodeUnavailable, StartupError
 from warpseal.metrics.registry import Metrics
@@ -69,6 +70,7 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id}))
         findings.append(await _check_store(config, network_id))
         findings += await check_evm_indexes(config, network_id, upstreams.upstream.platform.blockchains_of)
+        findings += await check_gateway(config, network_id)
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
             return findings + await _check_peers(
                 _with_own_identity(config, Path(folder)), upstreams, network_id, timeout_s

@@ -37,10 +37,12 @@ from warpseal.api.openapi.describe import (
 from warpseal.api.openapi.examples import load_examples, with_example
 from warpseal.api.openapi.node_paths import (
     ADMIN_TOKEN,
+    GATEWAY,
     NODE,
     PAGES,
     RESOURCES,
     Paths,
+    describe_gateway_paths,
     describe_node_paths,
     describe_pages,
 )
@@ -61,6 +63,7 @@ _TAGS: Final = {
     USAGE: "Usage of the RPC routes that this daemon forwards.",
     METRICS_API: "Analytics of EVM chains, from their indexes; no key is needed.",
     NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
+    GATEWAY: "Nodes of the primary network, if gateway-nodes names some: calls are forwarded.",
     PAGES: "Pages, streams and metrics.",
 }
 _ABOUT: Final = (
@@ -73,7 +76,14 @@ def document() -> dict[str, Any]:
     """Return the whole document, JSON-ready."""
     _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
     history: Paths = {operation.path: {operation.method.lower(): _describe(operation)} for operation in OPERATIONS}
-    paths = {**_signing_paths(), **_service_paths(), **history, **describe_node_paths(), **describe_pages()}
+    paths = {
+        **_signing_paths(),
+        **_service_paths(),
+        **history,
+        **describe_node_paths(),
+        **describe_gateway_paths(),
+        **describe_pages(),
+    }
     keys = {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS}
     return {
         "openapi": "3.1.0",

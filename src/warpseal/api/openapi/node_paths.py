@@ -1,6 +1,6 @@
-"""Descriptions of the node interfaces under `/ext`, and of the pages and streams of the daemon.
+"""Descriptions of the node interfaces and of the gateway under `/ext`, and of the pages and streams of the daemon.
 
-Source of truth: docs/node-interfaces.md.
+Source of truth: docs/node-interfaces.md, docs/gateway.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from warpseal.api.openapi.describe import (
     describe_query,
     refer_to,
 )
+from warpseal.gateway.routes import ROUTES
 from warpseal.history.resources import UNSET, Resource, UnsetType
 
 NODE: Final = "Node Interfaces"
+GATEWAY: Final = "Primary Network RPC"
 PAGES: Final = "Pages"
 ADMIN_TOKEN: Final = "admin-token"
 _TEXT: Final = "text/plain"
@@ -103,6 +105,14 @@ def describe_node_paths() -> Paths:
     return {**paths, f"{chain}/ws": {"get": socket}}
 
 
+def describe_gateway_paths() -> Paths:
+    """Return the routes of the primary network's gateway."""
+    return {
+        route.path: {"post": _describe_calls(route.path, *_GATEWAY_OPERATIONS[route.path], tag=GATEWAY)}
+        for route in ROUTES
+    }
+
+
 def describe_pages() -> Paths:
     """Return the pages for people and monitoring."""
     version = describe_query("version", "The version of the page that the client has.", type="string")
@@ -130,9 +140,9 @@ def describe_pages() -> Paths:
     }
 
 
-def _describe_calls(path: str, name: str, summary: str) -> dict[str, Any]:
+def _describe_calls(path: str, name: str, summary: str, *, tag: str = NODE) -> dict[str, Any]:
     """Return the description of a JSON-RPC service."""
-    described = describe_endpoint(path, name, summary, NODE, {200: JsonRpcReply, 404: _TEXT, 415: _TEXT})
+    described = describe_endpoint(path, name, summary, tag, {200: JsonRpcReply, 404: _TEXT, 415: _TEXT})
     return {**described, "requestBody": {"required": True, "content": describe_json(refer_to(JsonRpcCall))}}
 
 
@@ -149,6 +159,24 @@ def _describe_evm_calls(path: str) -> dict[str, Any]:
     return described
 
 
+_INDEXED: Final = "of the {} in the order of acceptance: index.*, if the node has them."
+_GATEWAY_OPERATIONS: Final = {
+    "/ext/info": ("callInfo", "The node and its network: info.*."),
+    "/ext/bc/P": ("callPChain", "The P-Chain: platform.*."),
+    "/ext/bc/X": ("callXChain", "The X-Chain: avm.*."),
+    "/ext/bc/C/avax": ("callCChainAtomic", "Atomic transactions of the C-Chain: avax.*."),
+    **{
+        f"/ext/bc/{chain}/proposervm": (f"call{chain}ChainProposervm", f"Epochs of the {chain}-Chain: proposervm.*.")
+        for chain in "PXC"
+    },
+    **{
+        f"/ext/index/{chain}/block": (f"call{chain}ChainBlocks", "Blocks " + _INDEXED.format(f"{chain}-Chain"))
+        for chain in "PXC"
+    },
+    "/ext/index/X/tx": ("callXChainTransactions", "Transactions " + _INDEXED.format("X-Chain")),
+    "/ext/index/X/vtx": ("callXChainVertices", "Vertices " + _INDEXED.format("X-Chain")),
+}
+"""Operation id and summary of each route of the gateway."""
 _METRICS: Final = describe_endpoint(
     "/metrics", "getMetrics", "All metrics, on the metrics port, to which this page sends nothing.", PAGES, {200: _TEXT}
 )
