@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from tests.index.evm.fixtures import (
     expect_everything,
     open_writer,
     read_everything,
+    small_settings,
 )
 from tests.index.evm.histories import MAX, History, address, made_block, transfer
 from tests.index.evm.model import EvmModel
@@ -65,8 +67,9 @@ async def test_answers_are_those_of_the_model_however_blocks_are_cut(
     random, history, model = Random(seed), History(seed), EvmModel(IS_ERC721)
     blocks, at = history.blocks(BLOCKS), 0
     while at < len(blocks):
-        # A new writer remembers nothing, as after a crash between two batches.
-        with open_writer(any_index_url) as writer:
+        # A new writer remembers nothing, as after a crash between two batches; some remember much later.
+        settings = replace(small_settings(any_index_url), known_addresses=random.choice((6, 10_000)))
+        with open_writer(any_index_url, settings=settings) as writer:
             for _ in range(random.randrange(1, 8)):
                 batch = blocks[at : at + random.choice((1, 2, 5, 17))]
                 if batch and random.random() < 0.3:

@@ -35,11 +35,11 @@ _MAX_SEEN: Final = 200_000
 
 
 class DerivedRows:
-    """Derives rows from facts, block by block. capacity: see Ownership."""
+    """Derives rows from facts, block by block. cached, capacity: see Ownership."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, cached: int, capacity: int) -> None:
         self.height = -1
-        self._ownership = Ownership(capacity)
+        self._ownership = Ownership(cached, capacity)
         self._transfers = RecentRows(RECENT_ADDRESS_TRANSFERS, OLDER_ADDRESS_TRANSFERS, capacity)
         self._directory = RecentRows(RECENT_ADDRESS_PARTITIONS, OLDER_ADDRESS_PARTITIONS, capacity)
         self.holders = Holders(capacity)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from warpseal.index import bulk
 from warpseal.index.evm.holders import NO_NFT_CHANGES, NftChanges
 from warpseal.index.evm.keys import collection_of, pack, unpack
-from warpseal.index.evm.recent_rows import RecentRows
+from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
 from warpseal.index.evm.schema import INCONSISTENT, OLDER_HOLDINGS, OLDER_OWNERS, RECENT_HOLDINGS, RECENT_OWNERS
 
 TransferRow = tuple[int, int, int, int, int, int, bytes | None]
@@ -31,14 +31,23 @@ _BATCH_KEYS: Final = 2_000
 
 
 class Ownership:
-    """Owners and balances in the database. capacity: the number of rows in each of the small tables."""
+    """Owners and balances in the database.
 
-    def __init__(self, capacity: int) -> None:
+    cached: how many of each are in memory. capacity: the number of rows in each of the small tables.
+    """
+
+    def __init__(self, cached: int, capacity: int) -> None:
+        self._cached = cached
+        # Those that changed last: by token, see _Batch, and by owner and token of ERC-1155.
+        self._known_holders: dict[int, int] = {}
+        self._known_balances: dict[tuple[int, int], int] = {}
         self._owners = RecentRows(RECENT_OWNERS, OLDER_OWNERS, capacity, gone="holder = 0")
         self._holdings = RecentRows(RECENT_HOLDINGS, OLDER_HOLDINGS, capacity, gone="is_held = 0")
 
     def open(self) -> None:
         """Forget what is known of the database."""
+        self._known_holders.clear()
+        self._known_balances.clear()
         self._owners.open()
         self._holdings.open()
 
@@ -52,20 +61,27 @@ class Ownership:
         """
         if not transfers:
             return NO_NFT_CHANGES
-        batch = _Batch(is_complete=is_complete)
+        batch = _Batch(self._known_holders, self._known_balances, is_complete=is_complete)
         batch.load(connection, transfers, new_tokens)
         batch.apply(transfers)
         self._owners.put(connection, batch.changed_owners())
         self._holdings.put(connection, batch.changed_holdings())
         bulk.insert_new(connection, INCONSISTENT, batch.inconsistent_collections())
+        batch.remember()
+        forget_oldest(self._known_holders, self._cached)
+        forget_oldest(self._known_balances, self._cached)
         return batch.nft_changes()
 
 
 class _Batch:
-    """Owners and balances that one batch touches, before and after it."""
+    """Owners and balances that one batch touches, before and after it. known_holders, known_balances: see Ownership."""
 
-    def __init__(self, *, is_complete: bool) -> None:
+    def __init__(
+        self, known_holders: dict[int, int], known_balances: dict[tuple[int, int], int], *, is_complete: bool
+    ) -> None:
         self._is_complete = is_complete
+        self._known_holders = known_holders
+        self._known_balances = known_balances
         # By token: its owner, or the number of its holders. 0: none.
         self._holders: dict[int, int] = {}
         self._holders_before: dict[int, int] = {}
@@ -76,27 +92,28 @@ class _Batch:
 
     def load(self, connection: Connection, transfers: Sequence[TransferRow], new_tokens: set[int]) -> None:
         """Read what the transfers change."""
-        tokens = {row[3] for row in transfers}
-        holders = dict.fromkeys(tokens, 0)
-        known = sorted(tokens - new_tokens)
-        for start in range(0, len(known), _BATCH_KEYS):
-            keys = known[start : start + _BATCH_KEYS]
+        known_holders = self._known_holders
+        holders = {row[3]: known_holders.get(row[3], 0) for row in transfers}
+        unknown = sorted(holders.keys() - new_tokens - known_holders.keys())
+        for start in range(0, len(unknown), _BATCH_KEYS):
+            keys = unknown[start : start + _BATCH_KEYS]
             recent = dict(bulk.run(connection, _RECENT_OWNERS, keys))
             holders.update(recent)
             holders.update(dict(bulk.run(connection, _OLDER_OWNERS, [key for key in keys if key not in recent])))
         self._holders, self._holders_before = holders, holders.copy()
         moved = [row for row in transfers if row[3] & 1 and row[3] not in new_tokens]
-        balances = find_holdings(connection, {(sender, token) for _, _, _, token, sender, _, _ in moved if sender})
+        balances = self._find_balances(
+            connection, {(sender, token) for _, _, _, token, sender, _, _ in moved if sender}
+        )
         # A recipient needs no lookup if all holders of the token are known.
-        known_holders = Counter(token for _, token in balances)
+        found_holders = Counter(token for _, token in balances)
         recipients = {
             (recipient, token)
             for _, _, _, token, _, recipient, _ in moved
-            if recipient and known_holders[token] < holders[token]
+            if recipient and found_holders[token] < holders[token]
         }
-        balances |= find_holdings(connection, recipients - balances.keys())
-        self._balances = {pair: unpack(raw or b"") for pair, raw in balances.items()}
-        self._balances_before = self._balances.copy()
+        balances |= self._find_balances(connection, recipients - balances.keys())
+        self._balances, self._balances_before = balances, balances.copy()
 
     def apply(self, transfers: Sequence[TransferRow]) -> None:
         """Apply transfers in their order."""
@@ -151,6 +168,23 @@ class _Batch:
     def inconsistent_collections(self) -> list[tuple[int]]:
         """Return the contracts whose events contradict each other."""
         return [(number,) for number in sorted(self._inconsistent)] if self._is_complete else []
+
+    def remember(self) -> None:
+        """Put owners and balances behind the known ones."""
+        for token, holder in self._holders.items():
+            self._known_holders.pop(token, None)
+            self._known_holders[token] = holder
+        for pair in self._balances_before:
+            self._known_balances.pop(pair, None)
+        self._known_balances.update(self._balances)
+
+    def _find_balances(self, connection: Connection, pairs: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        """Return the balances of those owners and tokens that are held."""
+        known = self._known_balances
+        balances = {pair: known[pair] for pair in pairs if pair in known}
+        for pair, raw in find_holdings(connection, pairs - balances.keys()).items():
+            balances[pair] = unpack(raw or b"")
+        return balances
 
     def _move(self, token: int, sender: int, recipient: int, amount: int) -> None:
         """Move an amount of an ERC-1155 token. The zero address, 0, has no balance."""

@@ -6,12 +6,16 @@ The small table stays in memory. What moves at a time is one range of keys, so i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, LargeBinary, Table
 
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _MIN_KEY: Final = -(2**63)
 _MAX_KEY: Final = 2**63 - 1
@@ -87,3 +91,9 @@ class RecentRows:
             moved = connection.exec_driver_sql(text, (*self._last, *last)).rowcount
         self._last = last
         return moved
+
+
+def forget_oldest(cached: dict[K, V], most: int) -> None:
+    """Remove the entries that were added first until at most `most` are left."""
+    for key in list(islice(cached, max(0, len(cached) - most))):
+        del cached[key]

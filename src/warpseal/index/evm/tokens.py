@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.evm.keys import collection_of, number_of, pack, short_id, token_key, unpack
-from warpseal.index.evm.recent_rows import RecentRows
+from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
 from warpseal.index.evm.schema import COLLECTIONS, OLDER_TOKEN_IDS, RECENT_TOKEN_IDS, TOKENS
 
 _STANDARDS: Final = "SELECT contract, number, standards FROM collections WHERE contract IN {keys}"
@@ -92,10 +92,14 @@ class TokenTable:
     def load_tokens(self, connection: Connection, names: Iterable[TokenName]) -> list[int]:
         """Find the keys of tokens, or assign new ones, in order of appearance; return the new keys."""
         known = self.tokens
-        if len(known) > self._cached:
-            for name in list(known)[: self._cached // 2]:
-                del known[name]
-        missing = [name for name in dict.fromkeys(names) if name not in known]
+        forget_oldest(known, self._cached)
+        missing = []
+        for name in dict.fromkeys(names):
+            known_key = known.pop(name, None)
+            if known_key is None:
+                missing.append(name)
+            else:
+                known[name] = known_key
         self._find(connection, [name for name in missing if name[0] < self._first_new_collection])
         highest = self._highest
         new = []

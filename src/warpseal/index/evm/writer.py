@@ -79,7 +79,7 @@ class EvmIndexWriter:
         self._id_table.keys[ZERO_ADDRESS] = 0
         capacity = min(settings.recent_outputs, settings.cache_bytes // _BYTES_OF_CACHE)
         self._tokens = TokenTable(settings.known_addresses, capacity)
-        self._derived = DerivedRows(capacity)
+        self._derived = DerivedRows(settings.known_addresses, capacity)
         self._balances = Balances(self._derived.holders)
         self._interfaces: dict[bytes, bool] = {}
         self._call_queue = contracts.CallQueue()
