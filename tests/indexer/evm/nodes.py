@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
-from warpseal.runtime.process import running
 from warpseal.warp.ids import ChainID
 
 CHAIN = ChainID(bytes([7]) * 32)
@@ -25,15 +23,12 @@ async def open_chain_nodes(*urls: str) -> AsyncIterator[ChainNodes]:
         yield ChainNodes(chain, sessions, settings)
 
 
-@asynccontextmanager
-async def rate_taken(nodes: ChainNodes) -> AsyncIterator[None]:
-    """Take all that the rate of the first node allows, as the blocks of a backfill do."""
-
-    async def read_blocks() -> None:
-        while True:
-            await nodes.nodes[0].acquire(5)
-
-    async with running(read_blocks()), running(read_blocks()):
-        # The first ones wait now.
-        await asyncio.sleep(0)
+@contextmanager
+def rate_taken(nodes: ChainNodes) -> Iterator[None]:
+    """Have a call wait for the rate of the first node all the time, as during a backfill."""
+    rate = nodes.nodes[0]._rate
+    rate._waiting += 1
+    try:
         yield
+    finally:
+        rate._waiting -= 1

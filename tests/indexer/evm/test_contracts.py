@@ -196,7 +196,7 @@ async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: 
         async def lacking() -> int:
             return len((await index.deployments(sender, PageRequest(100))).lacking.contracts)
 
-        async with rate_taken(contexts[0].nodes):
+        with rate_taken(contexts[0].nodes):
             begin.set()
             page = await index.deployments(sender, PageRequest(1))
             await index.request(Lacking(contracts=page.lacking.contracts))

@@ -120,15 +120,16 @@ async def test_a_new_mint_that_a_page_shows_moves_up(world: MetadataWorld) -> No
 async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_the_node(world: MetadataWorld) -> None:
     world.calls_per_s = 200
     world.mint(1)
-    async with world.running() as its, rate_taken(world.nodes):
-        world.mint(2, 3, seconds=int(time.time()) - GENESIS_TIME)
-        for number in (2, 3):
-            world.contracts.uris[world.cat, number] = world.url(f"/{number}")
-            world.answer(f"/{number}", {"name": str(number)})
-        await its.indexer.until_at(its.made.chain, 2)
-        await its.show(2)
-        assert (await its.until_fetched(2)).metadata.name == "2"
-        assert its.paths == {"/2": 1}
+    async with world.running() as its:
+        with rate_taken(world.nodes):
+            world.mint(2, 3, seconds=int(time.time()) - GENESIS_TIME)
+            for number in (2, 3):
+                world.contracts.uris[world.cat, number] = world.url(f"/{number}")
+                world.answer(f"/{number}", {"name": str(number)})
+            await its.indexer.until_at(its.made.chain, 2)
+            await its.show(2)
+            assert (await its.until_fetched(2)).metadata.name == "2"
+            assert its.paths == {"/2": 1}
 
 
 async def test_all_tokens_are_fetched_with_the_mode_all(world: MetadataWorld) -> None:
