@@ -11,8 +11,8 @@ import msgspec
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command, start_command
-from warpseal.api.status.document import ChainSummary, ValidatorStatus
-from warpseal.cli.status import _chain_cells, _printable, _validator_cells
+from warpseal.api.status.document import ChainSummary, RouteUsage, ValidatorStatus
+from warpseal.cli.status import _chain_cells, _printable, _usage_cells, _validator_cells
 from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
@@ -150,6 +150,11 @@ def test_chains_show_their_rate_and_why_they_are_behind() -> None:
     assert list(_chain_cells(indexed)) == ["index p-chain", "7", "9", "", "", waits]
     traced = ChainSummary("index", "2q9e", "7", "7", 0, evm_chain_id=43_114, internal_height="6")
     assert list(_chain_cells(traced))[-1] == "internal creations up to 6"
+
+
+def test_usage_shows_the_calls_of_each_route() -> None:
+    row = RouteUsage("/ext/bc/P", 3, 1, 0, 30, {"platform.getTx": 2, "other": 1})
+    assert list(_usage_cells(row)) == ["/ext/bc/P", "3", "1", "0", "30", "platform.getTx 2, other 1"]
 
 
 def test_a_missing_validator_has_its_reason_since_when_and_the_next_try() -> None:

@@ -10,9 +10,11 @@ from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.indexed_daemon import run_recorded_daemon
 from warpseal import bls
-from warpseal.daemon.status import share_limits
+from warpseal.api.status.document import RouteUsage
+from warpseal.daemon.status import route_usage, share_limits
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.usage.recorder import MethodUsage
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
@@ -167,3 +169,12 @@ def test_small_subnets_are_listed_whole_and_large_ones_share_the_rest() -> None:
     assert share_limits([9_000, 10, 8_000], 5_000) == [2_495, 10, 2_495]
     assert share_limits([9_000], 5_000) == [5_000]
     assert share_limits([], 5_000) == []
+
+
+def test_usage_names_the_busiest_routes_and_methods_first() -> None:
+    since_start = {("/ext/info", f"info.method{number}"): MethodUsage(number, credits=number) for number in range(1, 9)}
+    since_start["/ext/bc/P", "platform.getTx"] = MethodUsage(100, invalid=10, failed=20, credits=1_000)
+    platform, info = route_usage(since_start)
+    assert platform == RouteUsage("/ext/bc/P", 100, 10, 20, 1_000, {"platform.getTx": 100})
+    assert (info.path, info.requests, info.credits) == ("/ext/info", 36, 36)
+    assert list(info.methods.values()) == [8, 7, 6, 5, 4]

@@ -91,6 +91,12 @@ async def test_usage_is_what_sixteen_clients_did_in_every_group(tmp_path: Path) 
         assert expected.total > CLIENTS * ACTIONS
         await assert_usage(daemon.session, daemon.api_url, expected)
 
+        async def is_shown() -> bool:
+            rows = (await daemon.get("/status.json")).body["usage"]
+            return {row["path"]: row["requests"] for row in rows} == expected.requests["requestPath"]
+
+        await until(is_shown)
+
 
 async def test_two_daemons_on_one_postgresql_database_add_up(tmp_path: Path, postgres_url: str) -> None:
     async with run_daemons(tmp_path, ("first", "second"), metrics_db_url=postgres_url) as daemons:

@@ -21,6 +21,7 @@ from warpseal.api.status.document import (
     STATUS_PATH,
     AggregationStatus,
     ChainSummary,
+    RouteUsage,
     StatusDocument,
     SubnetStatus,
     ValidatorStatus,
@@ -216,12 +217,18 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         (("AGGREGATION", "OUTCOME", "TOTAL", "SIGNED", "REASON"), map(_aggregation_cells, latest)),
         (("NODE", "STATE", "HEIGHT", "ADDRESS"), _node_rows(document)),
         (("CHAIN", "HEIGHT", "NODE HEIGHT", "BLOCKS/S", "ETA", "NOTE"), map(_chain_cells, document.chains)),
+        (("ROUTE", "CALLS", "INVALID", "FAILED", "CREDITS", "METHODS"), map(_usage_cells, document.usage)),
     )
     for head, rows in sections:
         listed = list(rows)
         if listed:
             print()
             _print_table(head, listed)
+
+
+def _usage_cells(row: RouteUsage) -> Sequence[str]:
+    methods = ", ".join(f"{method} {count}" for method, count in row.methods.items())
+    return row.path, f"{row.requests}", f"{row.invalid}", f"{row.failed}", f"{row.credits}", methods
 
 
 def _node_rows(document: StatusDocument) -> Iterator[Sequence[str]]:

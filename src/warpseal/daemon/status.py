@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,14 +14,17 @@ from typing import TYPE_CHECKING, Final
 from warpseal.api.settings import NETWORK_NAMES
 from warpseal.api.status.document import (
     INACTIVE,
+    MAX_METHODS,
     MAX_MISSING,
     MAX_MISSING_UNPINNED,
+    MAX_ROUTES,
     MAX_VALIDATORS,
     NOT_TRACKED,
     AggregationStatus,
     ChainSummary,
     MissingStatus,
     NodeStatus,
+    RouteUsage,
     StatusDocument,
     SubnetStatus,
     ValidatorStatus,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from warpseal.indexer.status import IndexStatus
     from warpseal.metrics.samples import IndexSample
     from warpseal.node.p_chain import CurrentValidation
+    from warpseal.usage.recorder import MethodUsage
     from warpseal.validators.subnet_tracker import SubnetReadiness
 
 _ROWS_PER_TURN: Final = 100
@@ -142,6 +147,7 @@ class DaemonStatus:
             aggregations=[_aggregation(record) for record in reversed(recent)],
             nodes=list(self._nodes(with_addresses=with_addresses)),
             chains=list(self._chains(sources)),
+            usage=[] if self._node_api.usage is None else route_usage(self._node_api.usage.since_start),
             validators=validators,
             omitted_validators=count - len(validators),
         )
@@ -351,6 +357,27 @@ def _evm_chain(chain: ForwardedChain) -> ChainSummary:
         nodes=len(pool.nodes),
         errors={str(position): reason for position, reason in sorted(faults.items())} or None,
     )
+
+
+def route_usage(since_start: Mapping[tuple[str, str], MethodUsage]) -> list[RouteUsage]:
+    """Return the usage of the busiest routes. since_start: by path and method."""
+    routes: defaultdict[str, dict[str, MethodUsage]] = defaultdict(dict)
+    for (path, method), usage in since_start.items():
+        routes[path][method] = usage
+    rows = []
+    for path, methods in routes.items():
+        busiest = sorted(methods, key=lambda method: methods[method].requests, reverse=True)
+        rows.append(
+            RouteUsage(
+                path=path,
+                requests=sum(usage.requests for usage in methods.values()),
+                invalid=sum(usage.invalid for usage in methods.values()),
+                failed=sum(usage.failed for usage in methods.values()),
+                credits=sum(usage.credits for usage in methods.values()),
+                methods={method: methods[method].requests for method in busiest[:MAX_METHODS]},
+            )
+        )
+    return sorted(rows, key=lambda row: row.requests, reverse=True)[:MAX_ROUTES]
 
 
 def _text(height: int | None) -> str | None:

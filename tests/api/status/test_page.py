@@ -18,6 +18,7 @@ from warpseal.api.status.document import (
     ChainSummary,
     MissingStatus,
     NodeStatus,
+    RouteUsage,
     StatusDocument,
     SubnetStatus,
     ValidatorStatus,
@@ -190,6 +191,7 @@ async def test_every_text_is_escaped() -> None:
         ],
         nodes=[hostile(NodeStatus, position=0, is_up=False), hostile(NodeStatus, position=1, is_up=True)],
         chains=[hostile(ChainSummary, errors={HOSTILE: HOSTILE})],
+        usage=[RouteUsage(HOSTILE, 1, 0, 1, 10, {HOSTILE: 1})],
         validators=[hostile(ValidatorStatus, node_ids=[HOSTILE], weight="1", balance="1")],
     )
     html, _ = await load(document)

@@ -17,6 +17,10 @@ MAX_VALIDATORS: Final = 5_000
 """Rows of validators in one document, over all subnets, the heaviest of each subnet first."""
 MAX_MISSING: Final = 50
 """Missing validators that one subnet names."""
+MAX_ROUTES: Final = 50
+"""Forwarded routes in one document, the busiest first."""
+MAX_METHODS: Final = 5
+"""Methods that one route names, the busiest first."""
 MAX_MISSING_UNPINNED: Final = 5
 """Missing validators of a subnet that only requests name, of which there may be hundreds."""
 
@@ -155,11 +159,22 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
         return notes
 
 
+class RouteUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Calls of a forwarded route since the start, by outcome as in endpoint 16. methods: calls of the busiest ones."""
+
+    path: str
+    requests: int
+    invalid: int
+    failed: int
+    credits: int
+    methods: Mapping[str, int]
+
+
 class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The state of the daemon at `time`. ready, faults, degraded: as in `/ready`.
 
     bls_backend, network_id, node_id, proposed_height: left out while the daemon starts. validators: heaviest first in
-    each subnet; omitted_validators: those beyond MAX_VALIDATORS. aggregations: latest first.
+    each subnet; omitted_validators: those beyond MAX_VALIDATORS. aggregations: latest first. usage: if it is recorded.
     """
 
     version: str
@@ -177,6 +192,7 @@ class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     aggregations: list[AggregationStatus] = []
     nodes: list[NodeStatus] = []
     chains: list[ChainSummary] = []
+    usage: list[RouteUsage] = []
     validators: list[ValidatorStatus] = []
     omitted_validators: int = 0
 

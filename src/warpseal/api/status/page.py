@@ -20,6 +20,7 @@ from warpseal.api.status.document import (
     AggregationStatus,
     ChainSummary,
     NodeStatus,
+    RouteUsage,
     StatusDocument,
     SubnetStatus,
     ValidatorStatus,
@@ -90,6 +91,7 @@ def render_sections(document: StatusDocument) -> Mapping[str, str]:
         ("aggregations", _aggregations),
         ("nodes", _nodes),
         ("chains", _chains),
+        ("usage", _usage),
         ("omitted", _omitted),
     )
     return {name: "".join(render(document)) for name, render in tables}
@@ -115,7 +117,7 @@ def _page(
     yield f'<div id="state">{sections["state"]}</div></header><main>'
     for name, head in (("subnets", "Subnets"), ("aggregations", "Recent aggregations")):
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
-    for name, head in (("nodes", "Upstream nodes"), ("chains", "Chains")):
+    for name, head in (("nodes", "Upstream nodes"), ("chains", "Chains"), ("usage", "Usage since the start")):
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
     yield '<section id="validators"><h2>Validators <span id="count" class="soft"></span></h2>'
     yield '<div id="tools" class="tools" hidden><input id="search" type="search" placeholder="Search"'
@@ -269,6 +271,21 @@ def _chain_cells(row: ChainSummary) -> Iterator[str]:
     notes += [f"a node lags {row.lag_blocks} blocks behind"] if row.nodes is not None and row.lag_blocks else []
     notes += [f"node {escape(place)}: {escape(error)}" for place, error in (row.errors or {}).items()]
     yield ", ".join(notes)
+
+
+def _usage(document: StatusDocument) -> Iterator[str]:
+    heads = ("Route", "Calls", "Successful", "Invalid", "Failed", "Credits", "Busiest methods")
+    yield from _table(heads, map(_usage_cells, document.usage), "No forwarded call was recorded.")
+
+
+def _usage_cells(row: RouteUsage) -> Iterator[str]:
+    yield f"<code>{escape(row.path)}</code>"
+    yield f"{row.requests:,}"
+    yield _percent(row.requests - row.invalid - row.failed, row.requests)
+    yield f"{row.invalid:,}"
+    yield f'<span class="bad">{row.failed:,}</span>' if row.failed else "0"
+    yield f"{row.credits:,}"
+    yield ", ".join(f"{escape(method)} {count:,}" for method, count in row.methods.items())
 
 
 def _omitted(document: StatusDocument) -> Iterator[str]:
