@@ -18,6 +18,7 @@ NAMES = (
     "gateway",
     "cache_memory",
     "usage_metering",
+    "usage_query",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
 )
 

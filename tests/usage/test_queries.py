@@ -13,13 +13,20 @@ from tests.usage.test_database import database
 from tests.usage.test_rollup import NOW, flush
 from tests.usage.traffic import Call, as_plain, make_calls, totals_of
 from warpseal.errors import UsageQueryTooLong
-from warpseal.usage.calls import OTHER
+from warpseal.usage.calls import OTHER, UsageTotals
 from warpseal.usage.countries import continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
 from warpseal.usage.queries import MAX_GROUPS, UsageQuery, group_by_continent, read_usage
+from warpseal.usage.response_times import median_ms
 from warpseal.usage.rollup import UsageRollup
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sum_table import LABELS, Dimension, as_labels
+
+
+def as_sums(totals: UsageTotals) -> tuple[float, ...]:
+    """Return the sums that a query shows."""
+    *counters, times = as_plain(totals)
+    return (*counters, median_ms(times))
 
 
 def label_of(call: Call, dimension: Dimension) -> str:
@@ -51,7 +58,7 @@ def expected(query: UsageQuery, calls: Sequence[Call]) -> list[Any]:
             groups.setdefault(group(call) if group(call) in busiest else OTHER, []).append(call)
         ordered = sorted(groups.items(), key=lambda item: (item[0] == OTHER, -len(item[1]), item[0] or ""))
         if groups:
-            buckets.append((start, [(value, as_plain(totals_of(same))) for value, same in ordered]))
+            buckets.append((start, [(value, as_sums(totals_of(same))) for value, same in ordered]))
     return buckets
 
 
@@ -86,7 +93,7 @@ async def test_each_query_equals_the_sum_of_its_calls(any_metrics_url: str) -> N
             await flush(metrics, part)
         for query in QUERIES:
             found = await metrics.read(partial(read_usage, query=query, limit_s=10.0))
-            plain = [(start, [(value, as_plain(totals)) for value, totals in groups]) for start, groups in found]
+            plain = [(start, [(value, tuple(sums)) for value, sums in groups]) for start, groups in found]
             assert plain == expected(query, calls), query
         with pytest.raises(UsageQueryTooLong, match="less time"):
             await metrics.read(partial(read_usage, query=QUERIES[0], limit_s=-1.0))

@@ -1,12 +1,14 @@
 """Tables of sums by labels, in columns: how minute rows and buckets are stored, added to and read.
 
 A table is MessagePack, compressed by Zstandard. A label is a number into the list of its column's values; counters are
-64-bit little-endian numbers; times are a MessagePack map of counts by bucket of the sketch for each row, so that a row
-is decoded only if it is needed.
+64-bit little-endian numbers; times are, for each row, the buckets of its sketch with their counts, 16 and 32 bits. A
+count that is larger follows in parts. Long sketches are compressed row by row, because few rows of a table are needed
+together.
 """
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from collections import Counter
@@ -53,8 +55,9 @@ _LEVEL: Final = 3
 _MAX_BYTES: Final = 1024**3
 _COUNTERS: Final = 5
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode_times: Final = msgspec.msgpack.Decoder(dict[int, int]).decode
-_NO_TIMES: Final = _encode({})
+_PAIR: Final = struct.Struct("<hI")
+_MAX_COUNT: Final = 2**32 - 1
+_MAX_PLAIN_BYTES: Final = 512
 
 
 class _Stored(msgspec.Struct, array_like=True, gc=False):
@@ -129,7 +132,7 @@ class SumTable:
                 failed.append(totals.failed)
                 credits.append(totals.credits)
                 wasted.append(totals.credits_wasted)
-                self.times.append(_encode(totals.times))
+                self.times.append(_encode_times(totals.times))
             else:
                 requests[position] += totals.requests
                 invalid[position] += totals.invalid
@@ -139,7 +142,7 @@ class SumTable:
                 if totals.times:
                     times = _decode_times(self.times[position])
                     add_times(times, totals.times)
-                    self.times[position] = _encode(times)
+                    self.times[position] = _encode_times(times)
             throttle.step()
 
     def totals(self, position: int) -> UsageTotals:
@@ -158,7 +161,7 @@ class SumTable:
         totals.failed += failed[position]
         totals.credits += credits[position]
         totals.credits_wasted += wasted[position]
-        if self.times[position] != _NO_TIMES:
+        if self.times[position]:
             add_times(totals.times, _decode_times(self.times[position]))
 
     def labels(self) -> Iterator[Labels]:
@@ -186,6 +189,40 @@ def add_times(times: dict[int, int], added: Mapping[int, int]) -> None:
     get = times.get
     for bucket, count in added.items():
         times[bucket] = get(bucket, 0) + count
+
+
+def _encode_times(times: Mapping[int, int]) -> bytes:
+    if max(times.values(), default=0) <= _MAX_COUNT:
+        raw = b"".join(map(_PAIR.pack, times.keys(), times.values()))
+    else:
+        raw = b"".join(
+            _PAIR.pack(bucket, min(count - start, _MAX_COUNT))
+            for bucket, count in times.items()
+            for start in range(0, count, _MAX_COUNT)
+        )
+    if len(raw) <= _MAX_PLAIN_BYTES:
+        return raw
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(raw)
+
+
+def time_pairs(times: Iterable[bytes]) -> list[bytes]:
+    """Return the times of rows as pairs of a bucket and its count."""
+    # A decompressor must not be shared by threads.
+    decompress = zstandard.ZstdDecompressor().decompress
+    # No plain row begins like a frame, since no bucket has such a number.
+    header = zstandard.FRAME_HEADER
+    return [decompress(raw, max_output_size=_MAX_BYTES) if raw.startswith(header) else raw for raw in times]
+
+
+def _decode_times(raw: bytes) -> dict[int, int]:
+    (pairs,) = time_pairs([raw])
+    times = dict(_PAIR.iter_unpack(pairs))
+    if len(times) * _PAIR.size == len(pairs):
+        return times
+    summed: dict[int, int] = {}
+    for bucket, count in _PAIR.iter_unpack(pairs):
+        summed[bucket] = summed.get(bucket, 0) + count
+    return summed
 
 
 def as_labels(labels: UsageLabels) -> Labels:

@@ -24,7 +24,6 @@ from warpseal.history.resources import UNSET
 from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
 from warpseal.usage.queries import UsageBucket, UsageGroup, UsageQuery, group_by_continent
-from warpseal.usage.response_times import median_ms
 from warpseal.usage.rollup import oldest_kept
 from warpseal.usage.settings import UsageReaders, UsageSettings
 from warpseal.usage.sum_table import Dimension
@@ -165,17 +164,17 @@ def _metric(bucket: UsageBucket, level: Level, grouping: UsageGrouping, now: int
 
 
 def _value(group: UsageGroup, grouping: UsageGrouping, elapsed_s: int) -> UsageValue:
-    totals = group.totals
+    sums = group.sums
     return UsageValue(
         grouped_by=grouping,
         group_value=UNSET if group.value is None else group.value,
-        total_requests=totals.requests,
-        requests_per_second=round(totals.requests / elapsed_s, _RATE_DIGITS),
-        success_rate_percent=success_rate_percent(totals.requests, totals.invalid + totals.failed),
-        median_response_time_msecs=round(median_ms(totals.times), _TIME_DIGITS),
-        invalid_requests=totals.invalid,
-        api_credits_used=totals.credits,
-        api_credits_wasted=totals.credits_wasted,
+        total_requests=sums.requests,
+        requests_per_second=round(sums.requests / elapsed_s, _RATE_DIGITS),
+        success_rate_percent=success_rate_percent(sums.requests, sums.invalid + sums.failed),
+        median_response_time_msecs=round(sums.median_ms, _TIME_DIGITS),
+        invalid_requests=sums.invalid,
+        api_credits_used=sums.credits,
+        api_credits_wasted=sums.credits_wasted,
     )
 
 

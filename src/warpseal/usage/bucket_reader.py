@@ -1,0 +1,214 @@
+"""Reads the buckets of a query of usage, with numpy: sums and sketches of thousands of rows at once.
+
+Counts are added as floats, which are exact up to 2^53. Imported by the first query: numpy costs time and memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select
+
+from warpseal.errors import UsageQueryTooLong
+from warpseal.usage.calls import OTHER
+from warpseal.usage.periods import bucket_end, bucket_start
+from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
+from warpseal.usage.response_times import MAX_MS, MIN_MS, bucket_of, time_of
+from warpseal.usage.schema import BUCKETS, MINUTES, UNMERGED
+from warpseal.usage.sum_table import LABELS, Dimension, SumTable, time_pairs
+from warpseal.usage.throttle import Throttle
+
+# Rows whose tables stay in memory for the second pass over a range.
+_MAX_KEPT_ROWS: Final = 500_000
+_PAUSES: Final = (0.002, 0.0001)
+_FIRST_KEY: Final = bucket_of(MIN_MS)
+_KEYS: Final = bucket_of(MAX_MS) - _FIRST_KEY + 1
+_PAIR: Final = np.dtype([("bucket", "<i2"), ("count", "<u4")])
+
+_Numbers = NDArray[np.int64]
+_Counts = NDArray[Any]
+
+
+class _Piece(NamedTuple):
+    """Rows of a bucket that the filters accept. groups: of each row, numbers. total: see _BucketReader."""
+
+    table: SumTable
+    positions: _Numbers
+    groups: _Numbers
+    total: SumTable | None
+
+
+class BucketReader:
+    """Reads the buckets of one query. Minute rows that are not merged are added to their buckets.
+
+    If the query has groups and no filters, the sums of the rest beside the busiest groups are the total without them.
+    """
+
+    def __init__(self, connection: Connection, query: UsageQuery, limit_s: float) -> None:
+        self._connection = connection
+        self._query = query
+        self._limit_s = limit_s
+        self._give_up_at = time.monotonic() + limit_s
+        self._throttle = Throttle(*_PAUSES)
+        self._kept: dict[int, list[_Piece]] = {}
+        self._kept_rows = 0
+        self._unmerged: dict[int, list[bytes]] = {}
+        self._has_totals = query.group_by is not None and not query.filters
+        # Numbers of groups in the order in which they are found.
+        self._groups: dict[str, int] = {}
+
+    def read(self) -> list[UsageBucket]:
+        """Return the buckets that have calls, newest first. Raises UsageQueryTooLong."""
+        starts = self._starts()
+        slots, names = self._slots(starts)
+        found = (UsageBucket(start, self._bucket(start, slots, names)) for start in starts)
+        return [bucket for bucket in found if bucket.groups]
+
+    def _starts(self) -> list[int]:
+        """Return the buckets with rows, newest first, and keep the unmerged rows."""
+        query = self._query
+        of_level = (BUCKETS.c.level == int(query.level), BUCKETS.c.dimension == int(Dimension.NONE))
+        of_range = (BUCKETS.c.start >= query.since, BUCKETS.c.start < query.until)
+        starts = set(self._connection.execute(select(BUCKETS.c.start).where(*of_level, *of_range)).scalars())
+        end = bucket_end(query.level, bucket_start(query.level, query.until - 1))
+        rows = select(MINUTES.c.minute, MINUTES.c.sums).where(
+            UNMERGED, MINUTES.c.minute >= query.since, MINUTES.c.minute < end
+        )
+        for minute, sums in self._connection.execute(rows):
+            start = bucket_start(query.level, minute)
+            starts.add(start)
+            self._unmerged.setdefault(start, []).append(bytes(sums))
+        return sorted(starts, reverse=True)
+
+    def _slots(self, starts: Sequence[int]) -> tuple[_Numbers, list[str | None]]:
+        """Return the slot of each group, and the groups of the slots: the busiest of the range, then the rest."""
+        if self._query.group_by is None:
+            return np.zeros(1, np.int64), [None]
+        requests = np.zeros(0)
+        for start in starts:
+            for piece in self._pieces(start):
+                counts = _column(piece.table, 0)[piece.positions]
+                requests = np.pad(requests, (0, len(self._groups) - len(requests)))
+                requests += np.bincount(piece.groups, counts, len(requests))
+        by_requests = sorted(self._groups, key=lambda group: (-requests[self._groups[group]], group))
+        busiest = [group for group in by_requests if group != OTHER][:MAX_GROUPS]
+        # Later passes may find no other groups: all tables are of one snapshot.
+        slots = np.full(max(1, len(self._groups)), len(busiest), np.int64)
+        slots[[self._groups[group] for group in busiest]] = np.arange(len(busiest))
+        return slots, [*busiest, OTHER]
+
+    def _pieces(self, start: int) -> list[_Piece]:
+        """Return the tables of a bucket. Raises UsageQueryTooLong."""
+        self._throttle.step()
+        if time.monotonic() > self._give_up_at:
+            raise UsageQueryTooLong(self._limit_s)
+        kept = self._kept.get(start)
+        if kept is not None:
+            return kept
+        pieces = [*self._merged_pieces(start), *self._unmerged_pieces(start)]
+        rows = sum(len(piece.table) for piece in pieces)
+        if self._kept_rows + rows <= _MAX_KEPT_ROWS:
+            self._kept_rows += rows
+            self._kept[start] = pieces
+        return pieces
+
+    def _merged_pieces(self, start: int) -> Iterator[_Piece]:
+        dimension = self._query.stored_dimension
+        wanted = (dimension, Dimension.NONE) if self._has_totals else (dimension,)
+        query = select(BUCKETS.c.dimension, BUCKETS.c.sums).where(
+            BUCKETS.c.level == int(self._query.level),
+            BUCKETS.c.start == start,
+            BUCKETS.c.dimension.in_(list(map(int, wanted))),
+        )
+        tables = {Dimension(number): SumTable.decode(bytes(sums)) for number, sums in self._connection.execute(query)}
+        if dimension in tables:
+            total = tables.get(Dimension.NONE) if self._has_totals else None
+            yield self._piece(tables[dimension], None if dimension is Dimension.ALL else 0, total)
+
+    def _unmerged_pieces(self, start: int) -> Iterator[_Piece]:
+        for raw in self._unmerged.get(start, ()):
+            yield self._piece(SumTable.decode(raw))
+
+    def _piece(self, table: SumTable, only_column: int | None = None, total: SumTable | None = None) -> _Piece:
+        """Return the accepted rows of a table. only_column: of a table with one label."""
+
+        def label(dimension: Dimension) -> tuple[list[str], NDArray[np.uint32]]:
+            values, column = table.columns[LABELS.index(dimension) if only_column is None else only_column]
+            return values, np.frombuffer(column, np.uint32)
+
+        is_accepted = np.ones(len(table), np.bool_)
+        for dimension, accepted in self._query.filters.items():
+            values, column = label(dimension)
+            is_accepted &= np.array([value in accepted for value in values], np.bool_)[column]
+        positions = np.flatnonzero(is_accepted)
+        if self._query.group_by is None:
+            return _Piece(table, positions, np.zeros(len(positions), np.int64), total)
+        values, column = label(self._query.group_by)
+        names = map(self._query.group_of, values)
+        numbers = np.array([self._groups.setdefault(name, len(self._groups)) for name in names], np.int64)
+        return _Piece(table, positions, numbers[column[positions]], total)
+
+    def _bucket(self, start: int, slots: _Numbers, names: Sequence[str | None]) -> list[UsageGroup]:
+        counters, sketches = np.zeros((len(names), 5)), np.zeros((len(names), _KEYS))
+        for piece in self._pieces(start):
+            rows, slot_of_row = piece.positions, slots[piece.groups]
+            if piece.total is not None:
+                is_busy = slot_of_row < len(names) - 1
+                rows, slot_of_row = rows[is_busy], slot_of_row[is_busy]
+            added = _add_counters(piece.table, rows, slot_of_row, len(names))
+            times = _add_times(piece.table, rows, slot_of_row, len(names))
+            if piece.total is not None:
+                only, first = np.zeros(len(piece.total), np.int64), np.arange(len(piece.total))
+                added[-1] = _add_counters(piece.total, first, only, 1)[0] - added[:-1].sum(0)
+                times[-1] = _add_times(piece.total, first, only, 1)[0] - times[:-1].sum(0)
+            counters += added
+            sketches += times
+        medians = _medians(sketches)
+        order = sorted(range(len(names)), key=lambda slot: (names[slot] == OTHER, -counters[slot, 0], names[slot]))
+        return [UsageGroup(names[slot], _sums(counters[slot], medians[slot])) for slot in order if counters[slot, 0]]
+
+
+def _column(table: SumTable, counter: int) -> NDArray[np.uint64]:
+    return np.frombuffer(table.counters[counter], np.uint64)
+
+
+def _add_counters(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> _Counts:
+    """Return the counters of so many slots."""
+    columns = [np.bincount(slots, _column(table, number)[rows], count) for number in range(5)]
+    return np.stack(columns, axis=1)
+
+
+def _add_times(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> _Counts:
+    """Return the counts of sketches of so many slots."""
+    raw = time_pairs(map(table.times.__getitem__, rows.tolist()))
+    pairs = np.frombuffer(b"".join(raw), _PAIR)
+    added = np.zeros((count, _KEYS))
+    if len(pairs):
+        lengths = np.fromiter(map(len, raw), np.int64, len(raw)) // _PAIR.itemsize
+        # Few of the buckets are in use.
+        first, last = int(pairs["bucket"].min()), int(pairs["bucket"].max())
+        width = last - first + 1
+        places = np.repeat(slots * width - first, lengths) + pairs["bucket"]
+        counts = np.bincount(places, pairs["count"], count * width).reshape(count, width)
+        added[:, first - _FIRST_KEY : last - _FIRST_KEY + 1] = counts
+    return added
+
+
+def _sums(counters: _Counts, median_ms: float) -> UsageSums:
+    requests, invalid, failed, credits, wasted = map(int, counters)
+    return UsageSums(requests, invalid, failed, credits, wasted, median_ms)
+
+
+def _medians(sketches: _Counts) -> list[float]:
+    """Return the median of each sketch, the lower one of an even number; 0 without any."""
+    used = np.flatnonzero(sketches.any(axis=0))
+    if not len(used):
+        return [0.0] * len(sketches)
+    summed = sketches[:, used].cumsum(axis=1)
+    totals = summed[:, -1]
+    middles = used[(summed >= ((totals + 1) // 2)[:, None]).argmax(axis=1)]
+    return [time_of(_FIRST_KEY + int(key)) if total else 0.0 for key, total in zip(middles, totals, strict=True)]
