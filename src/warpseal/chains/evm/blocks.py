@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 ADDRESS_BYTES: Final = 20
 HASH_BYTES: Final = 32
-_MAX_DIGITS: Final = 64
+_MAX_QUANTITY: Final = len("0x") + 64
 
 
 class MalformedBlock(ValueError):
@@ -41,6 +41,12 @@ class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
     transactions: tuple[str, ...]
     base_fee_per_gas: str | None = None
     block_gas_cost: str | None = None
+
+
+class _TransactionHashes(Struct, frozen=True, gc=False):
+    """The part of a block that says which receipts it has."""
+
+    transactions: tuple[str, ...]
 
 
 class ReceiptLog(Struct, frozen=True, gc=False, rename="camel"):
@@ -70,6 +76,7 @@ class EvmReceipt(Struct, frozen=True, gc=False, rename="camel"):
 
 
 _BLOCK: Final[msgspec.json.Decoder[EvmHeader | None]] = msgspec.json.Decoder(EvmHeader | None)
+_TRANSACTIONS: Final[msgspec.json.Decoder[_TransactionHashes | None]] = msgspec.json.Decoder(_TransactionHashes | None)
 _RECEIPTS: Final[msgspec.json.Decoder[tuple[EvmReceipt, ...] | None]] = msgspec.json.Decoder(
     tuple[EvmReceipt, ...] | None
 )
@@ -82,6 +89,12 @@ def decode_block(raw_result: bytes) -> EvmHeader | None:
     Raises MalformedBlock.
     """
     return decode_json(_BLOCK.decode, raw_result)
+
+
+def decode_transactions(raw_result: bytes) -> tuple[str, ...] | None:
+    """Return only the hashes of the transactions of such a result; None for null. Raises MalformedBlock."""
+    block = decode_json(_TRANSACTIONS.decode, raw_result)
+    return None if block is None else block.transactions
 
 
 def decode_receipts(raw_result: bytes) -> tuple[EvmReceipt, ...] | None:
@@ -107,12 +120,11 @@ def decode_json(decode: Callable[[bytes], T], raw: bytes) -> T:
 def parse_quantity(text: str, bits: int = 64) -> int:
     """Return the number of at most `bits` bits that a node writes in hex with 0x. Raises MalformedBlock."""
     try:
-        value = int(text, 16) if text[:2] == "0x" and len(text) <= 2 + _MAX_DIGITS else -1
+        if text[:2] == "0x" and len(text) <= _MAX_QUANTITY and not (value := int(text, 16)) >> bits:
+            return value
     except ValueError:
-        value = -1
-    if value < 0 or value >> bits:
-        raise MalformedBlock(f"not a quantity of {bits} bits: {text[:80]!r}")
-    return value
+        pass
+    raise MalformedBlock(f"not a quantity of {bits} bits: {text[:80]!r}")
 
 
 def parse_bytes(text: str, length: int | None = None) -> bytes:
@@ -121,7 +133,8 @@ def parse_bytes(text: str, length: int | None = None) -> bytes:
         raw = bytes.fromhex(text[2:])
     except ValueError:
         raise MalformedBlock(f"not hex: {text[:80]!r}") from None
+    size = len(raw)
     # The lengths differ if there is white space in the text.
-    if text[:2] != "0x" or len(text) != 2 + 2 * len(raw) or (length is not None and len(raw) != length):
+    if text[:2] != "0x" or len(text) != 2 + 2 * size or (size != length and length is not None):
         raise MalformedBlock(f"not {'any' if length is None else length} bytes in hex: {text[:80]!r}")
     return raw

@@ -74,11 +74,13 @@ def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False) -> B
             if not topics:
                 continue
             topic = topics[0]
+            # Most logs of a chain are transfers of ERC-20, which have three topics.
+            if not has_erc20 and topic == _TRANSFER and len(topics) == _ERC20_TOPICS:
+                continue
             read = _READERS.get(topic) or _READERS.get(topic.lower())
             if read is None:
                 continue
-            # Most logs of a chain are transfers of ERC-20, which have three topics.
-            if read is _read_transfer and len(topics) == 3:
+            if read is _read_transfer and len(topics) == _ERC20_TOPICS:
                 if not has_erc20:
                     continue
                 read = _read_erc20_transfer
@@ -203,8 +205,10 @@ def _topic(signature: str) -> str:
     return "0x" + keccak(signature.encode()).hex()
 
 
+_TRANSFER: Final = _topic("Transfer(address,address,uint256)")
+_ERC20_TOPICS: Final = 3
 _READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
-    _topic("Transfer(address,address,uint256)"): _read_transfer,
+    _TRANSFER: _read_transfer,
     _topic("ConsecutiveTransfer(uint256,uint256,address,address)"): _read_consecutive_transfer,
     _topic("TransferSingle(address,address,address,uint256,uint256)"): _read_transfer_single,
     _topic("TransferBatch(address,address,address,uint256[],uint256[])"): _read_transfer_batch,

@@ -462,8 +462,9 @@ def _mark_changes(connection: Connection, blocks: Sequence[EvmBlockFacts]) -> No
     updates = [(update, block.time) for block in blocks for update in block.updates]
     upgraded: dict[bytes, int] = {}
     for block in blocks:
-        upgraded.update(dict.fromkeys(block.upgraded, block.number))
-        updates += [(update, block.time) for update in documents.all_updates(block.upgraded)]
+        if block.upgraded:
+            upgraded.update(dict.fromkeys(block.upgraded, block.number))
+            updates += [(update, block.time) for update in documents.all_updates(block.upgraded)]
     if upgraded:
         contracts.mark_upgraded(connection, upgraded)
     if updates:
