@@ -28,6 +28,8 @@ MAX_PAUSE_S: Final = 60.0
 _BUSY: Final = frozenset({429, 502, 503, 504})
 _ASKS_TO_WAIT: Final = frozenset({429, 503})
 _OK: Final = 200
+_STATUSES: Final = range(_OK, 600)
+_MAX_TYPE_CHARACTERS: Final = 256
 
 
 class EvmErrorKind(StrEnum):
@@ -168,7 +170,9 @@ class EvmNode:
                 content = await read_body(response, max_bytes or self._settings.max_answer_bytes)
                 if content is None:
                     raise EvmNodeError(EvmErrorKind.TOO_LARGE)
-                return EvmNodeReply(response.status, content, response.headers.get("Content-Type", JSON)[:256])
+                if response.status not in _STATUSES:
+                    raise EvmNodeError(EvmErrorKind.LOST)
+                return EvmNodeReply(response.status, content, _content_type(response))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
             raise EvmNodeError(EvmErrorKind.UNREACHABLE) from None
         except TimeoutError:
@@ -180,3 +184,9 @@ class EvmNode:
         wait_s = parse_retry_after(text, time.time(), MAX_PAUSE_S)
         if wait_s is not None:
             self._pause.record_request(asyncio.get_running_loop().time(), wait_s)
+
+
+def _content_type(response: aiohttp.ClientResponse) -> str:
+    """Return the type of a body; JSON if it is missing, or no text that a header of ours can carry."""
+    given = response.headers.get("Content-Type", JSON)[:_MAX_TYPE_CHARACTERS]
+    return given if given.isascii() and given.isprintable() else JSON

@@ -145,3 +145,14 @@ def test_any_object_with_a_method_is_a_request_regardless_of_following_bytes(
 @given(JSON | st.binary(max_size=60))
 def test_no_input_crashes_the_gorilla_parser(given: Any) -> None:
     assert code_of(given if isinstance(given, bytes) else json.dumps(given).encode()) in (0, -32700)
+
+
+@given(st.sampled_from(["2.0", "1.0", ""]), st.text(), JSON, JSON)
+def test_a_request_is_the_same_with_and_without_unusual_fields_and_when_it_is_sent_on(
+    version: str, method: str, params: Any, request_id: Any
+) -> None:
+    fields = {"jsonrpc": version, "method": method, "params": params, "id": request_id}
+    request = parse(json.dumps(fields).encode())
+    assert parse(json.dumps({**fields, "unknown": 0}).encode()) == request
+    sent = parse(request.encode())
+    assert (sent.method, sent.params, sent.id) == (request.method, request.params, request.id)
