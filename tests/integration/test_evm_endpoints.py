@@ -105,7 +105,7 @@ async def test_a_metrics_database_that_never_answers_holds_up_nothing(tmp_path: 
         folder.mkdir(parents=True)
         with h.open_writer(folder) as writer:
             h.write_history(writer)
-        url = f"postgresql://nobody@127.0.0.1:{server.sockets[0].getsockname()[1]}/nothing"
+        url = f"postgresql://user@127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
         config = build_config(network, tmp_path, {"evm-chains": [entry(node, index=True)], "metrics-db-url": url})
         async with open_metrics_database(config, folder) as database:
             # It is yielded before its first connection has failed.

@@ -136,7 +136,9 @@ def _describe(operation: Operation) -> dict[str, Any]:
     answer = {**describe_answer(200, describe_json(schema)), "headers": _HEADERS}
     unchanged = {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."}
     described["responses"] = {"200": {**answer, "description": "Success."}, "304": unchanged, **described["responses"]}
-    return {**described, "x-compute-units": operation.units}
+    # Without an entry, the keys of the whole document would apply.
+    security: dict[str, Any] = {"security": []} if operation.tag == METRICS_API else {}
+    return {**described, **security, "x-compute-units": operation.units}
 
 
 def _signing_paths() -> Paths:
