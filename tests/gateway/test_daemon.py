@@ -116,6 +116,23 @@ def test_the_settings_are_parsed(tmp_path: Path) -> None:
     assert config.records_usage
 
 
+async def test_limits_count_the_clients_behind_a_trusted_proxy(tmp_path: Path) -> None:
+    node = GatewayNode()
+    proxied = {"trusted_proxies": ["127.0.0.1", "10.0.0.0/8"], "rate_limit_per_minute": 2}
+    async with serve_nodes(node), gateway_daemon(tmp_path, node.url, **proxied) as daemon:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "platform.getHeight"}
+
+        async def statuses(chain: str, country: str) -> list[int]:
+            headers = {"X-Forwarded-For": chain, "CF-IPCountry": country}
+            return [(await daemon.post("/ext/bc/P", body, headers)).status for _ in range(3)]
+
+        assert await statuses("198.51.100.1", "FR") == [200, 200, 429]
+        assert await statuses("198.51.100.1, 203.0.113.2, 10.0.0.3", "DE") == [200, 200, 429]
+        forged = {"X-Forwarded-For": "127.0.0.1, 203.0.113.2"}
+        assert (await daemon.post("/ext/bc/P", body, forged)).status == 429
+        assert (await daemon.post("/ext/bc/P", body)).status == 200, "the proxy itself is on this machine"
+
+
 async def test_doctor_names_what_the_nodes_of_the_gateway_lack(tmp_path: Path) -> None:
     whole, behind, other = GatewayNode(), GatewayNode(tips={"P": 3}), GatewayNode(network_id=1)
     behind.answers["avm.getHeight"] = None

@@ -66,7 +66,7 @@ class Setting:
     is_node: bool = False
     is_secret: bool = False
     is_required: bool = False
-    display: Callable[[Any], str | Sequence[str]] | None = None
+    display: Callable[[Any], str | Sequence[str] | Mapping[str, Any]] | None = None
 
 
 def setting(

@@ -62,8 +62,3 @@ def credit_overrides(value: Any, path: str) -> CreditOverrides:
     if wrong is not None:
         raise fault(f"{path}.{wrong}", 'expected the name of a method, such as "eth_getLogs" or "platform.*"')
     return tuple(json_object(decoded, path, dict.fromkeys(names, integer(0, MAX_CREDITS)), required=set()).items())
-
-
-def display_credits(overrides: CreditOverrides) -> list[str]:
-    """Return overrides as `config check` shows them."""
-    return [f"{method}: {credits}" for method, credits in overrides]

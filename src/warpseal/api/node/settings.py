@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from warpseal.runtime.settings import Group, boolean, choice, list_of, optional_path, secret, setting, text
-from warpseal.usage.credits import CreditOverrides, credit_overrides, display_credits
+from warpseal.usage.credits import CreditOverrides, credit_overrides
 
 
 class RpcUnit(StrEnum):
@@ -75,5 +75,5 @@ class NodeApiSettings:
         "credits of RPC methods that differ from the defaults; a trailing * stands for any ending",
         "JSON",
         group=Group.LIMITS,
-        display=display_credits,
+        display=dict,
     )
