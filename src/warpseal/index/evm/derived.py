@@ -42,7 +42,7 @@ class DerivedRows:
         self._ownership = Ownership(cached, capacity)
         self._transfers = RecentRows(RECENT_ADDRESS_TRANSFERS, OLDER_ADDRESS_TRANSFERS, capacity)
         self._directory = RecentRows(RECENT_ADDRESS_PARTITIONS, OLDER_ADDRESS_PARTITIONS, capacity)
-        self.holders = Holders(capacity)
+        self.holders = Holders(cached, capacity)
         self._erc1155 = 0
         # The addresses with transfers in the newest partition.
         self._partition = -1

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.evm.keys import nft_asset, pack, position_of, rank_of, unpack
-from warpseal.index.evm.recent_rows import RecentRows
+from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
 from warpseal.index.evm.schema import (
     NFT_TOTALS,
     OLDER_HOLDERS,
@@ -76,15 +76,18 @@ NO_NFT_CHANGES: Final = NftChanges({}, {})
 
 
 class Holders:
-    """The rows of holders. capacity: the number of rows in each of the small tables."""
+    """The rows of holders.
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    cached: how many states and addresses are in memory. capacity: the number of rows in each of the small tables.
+    """
+
+    def __init__(self, cached: int, capacity: int) -> None:
+        self._cached = cached
         self._holders = RecentRows(RECENT_HOLDERS, OLDER_HOLDERS, capacity, gone="is_held = 0")
         self._ranks = RecentRows(RECENT_RANKS, OLDER_RANKS, capacity, gone="is_held = 0")
         # Where the addresses of holders are in the order of addresses.
         self._positions: dict[int, int] = {}
-        # States that were read for the batch that is being written.
+        # States that changed last, and those that were read for the batch that is being written.
         self._found: dict[Pair, HolderState] = {}
         self._partition = 0
         self._partition_rows = 0
@@ -148,7 +151,10 @@ class Holders:
         if after or nfts.tokens:
             bulk.upsert(connection, PAST_PARTITIONS, [(self._partition, height, time)])
         self._drop_partitions(connection, time)
-        self._found.clear()
+        for pair, state in after.items():
+            self._found.pop(pair, None)
+            self._found[pair] = _NOTHING if state is None else state
+        forget_oldest(self._found, self._cached)
 
     def begin_at(self, connection: Connection, height: int) -> None:
         """Mark that no state before the one after `height` can be shown: rows are derived again."""
@@ -221,8 +227,7 @@ class Holders:
 
     def _load_positions(self, connection: Connection, holders: set[int]) -> Mapping[int, int]:
         known = self._positions
-        if len(known) > self._capacity:
-            known.clear()
+        forget_oldest(known, self._cached)
         missing = sorted(holders - known.keys())
         for start in range(0, len(missing), _BATCH_KEYS):
             for key, prefix in bulk.run(connection, _PREFIXES, missing[start : start + _BATCH_KEYS]):
