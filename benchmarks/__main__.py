@@ -19,6 +19,7 @@ NAMES = (
     "cache_memory",
     "usage_metering",
     "usage_query",
+    "usage_merge",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
 )
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
 from tests.cli.test_store import create_filled_store, in_use
 from tests.store.signed import read_messages, write_rows
@@ -22,6 +26,9 @@ from warpseal.peers.identity import issue_certificate
 from warpseal.store.migrate import HEAD
 from warpseal.store.schema import UPGRADES
 from warpseal.store.url import StoreUrl
+from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.schema import ROLLUP
+from warpseal.usage.settings import UsageSettings
 from warpseal.version import __version__
 
 NETWORK = "12345"
@@ -122,6 +129,34 @@ def test_a_backup_beside_a_process_that_uses_the_store_replaces_an_earlier_one(
     assert main(("backup", str(backup), "--data-dir", str(data), "--network", NETWORK)) == 1
     assert "nothing to back up" in capsys.readouterr().err
     assert backup.read_bytes() == b"an earlier one"
+
+
+async def fill_metrics(file: Path) -> None:
+    """Make a metrics database with one row."""
+    async with MetricsDatabase(StoreUrl.for_file(file), UsageSettings()) as metrics:
+        await metrics.write(lambda connection: connection.execute(insert(ROLLUP).values(merges=7)))
+
+
+@pytest.mark.parametrize("place", [f"data/{NETWORK}/metrics.db", "elsewhere/usage.db"])
+def test_the_metrics_database_is_backed_up_and_restored(
+    tmp_path: Path, data: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(fill_metrics(tmp_path / place))
+    config = tmp_path / "config.json"
+    config.write_text(
+        "{}" if place.startswith("data") else json.dumps({"metrics-db-url": f"sqlite:///{tmp_path}/{place}"})
+    )
+    file = tmp_path / "backup.tar"
+    arguments = (str(file), "--data-dir", str(data), "--config", str(config), "--network", NETWORK)
+    assert main(("backup", *arguments)) == 0
+    assert "the identity and the store with its API keys and the metrics database" in capsys.readouterr().out
+    assert names(file) == ["backup.json", "store.db", "metrics.db", "identity.pem"]
+    shutil.rmtree(data)
+    shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
+    (tmp_path / "elsewhere").mkdir()
+    assert main(("restore", *arguments)) == 0
+    with closing(sqlite3.connect(tmp_path / place)) as restored:
+        assert restored.execute("SELECT merges FROM rollup").fetchall() == [(7,)]
 
 
 def test_certificate_and_key_from_outside_of_the_folder_are_restored_where_the_settings_say(

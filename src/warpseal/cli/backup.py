@@ -20,11 +20,12 @@ from warpseal.errors import StartupError
 from warpseal.peers.identity import IDENTITY_NAME
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreKind
+from warpseal.usage.database import METRICS_NAME
 
 _ABOUT_BACKUP: Final = """\
-Write the identity (TLS certificate and key) and the store of a daemon, with its API keys, to a file that only its owner
-may read. The daemon may run meanwhile. Of a store in PostgreSQL only the identity is written. The index is not in a
-backup: it is built again from the nodes.
+Write the identity (TLS certificate and key), the store of a daemon, with its API keys, and its metrics database to a
+file that only its owner may read. The daemon may run meanwhile. Databases in PostgreSQL are not written. The index is
+not in a backup: it is built again from the nodes.
 """
 _ABOUT_RESTORE: Final = """\
 Restore a file of `warpseal backup` into a data folder that has nothing of its network. No daemon may use the folder.
@@ -95,6 +96,9 @@ def _places(location: DataLocation, folder: Path) -> dict[str, Path]:
         places[STORE_NAME] = folder / STORE_NAME
     elif store.path is not None:
         places[STORE_NAME] = store.path
+    metrics = location.metrics_url(folder)
+    if metrics is not None and metrics.path is not None:
+        places[METRICS_NAME] = metrics.path
     return places
 
 
@@ -103,6 +107,8 @@ def _require_places(manifest: Manifest, places: dict[str, Path]) -> None:
     missing = manifest.files.keys() - places.keys()
     if STORE_NAME in missing:
         raise StartupError("the backup has a SQLite store, and store-url names none: restore it without store-url")
+    if METRICS_NAME in missing:
+        raise StartupError("the backup has a SQLite metrics database, and metrics-db-url names none")
     if missing:
         raise StartupError(
             "the backup has a certificate and a key from outside of the data folder: say where they go with "
@@ -122,8 +128,9 @@ def _without_store(location: DataLocation) -> str:
 
 def _describe(manifest: Manifest) -> str:
     store = "the store with its API keys" if STORE_NAME in manifest.files else ""
-    identity = "the identity" if manifest.files.keys() - {STORE_NAME} else ""
-    return f"{' and '.join(filter(None, (identity, store)))} of network {manifest.network_id}"
+    metrics = "the metrics database" if METRICS_NAME in manifest.files else ""
+    identity = "the identity" if manifest.files.keys() - {STORE_NAME, METRICS_NAME} else ""
+    return f"{' and '.join(filter(None, (identity, store, metrics)))} of network {manifest.network_id}"
 
 
 BACKUP: Final = Command(_add_backup_arguments, _backup)

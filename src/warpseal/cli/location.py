@@ -17,8 +17,11 @@ from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
 from warpseal.peers.identity import IDENTITY_NAME
+from warpseal.store.settings import StoreSettings
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreUrl
+from warpseal.usage.database import metrics_database_url
+from warpseal.usage.settings import UsageSettings
 
 _WHERE: Final = """\
 The store is the one that a daemon with the same --config, --store-url or --data-dir uses, or with the same
@@ -62,6 +65,11 @@ class DataLocation:
         except NodeUnavailable as error:
             print(f"warpseal: the network id is not known ({error}); --network ID names it", file=sys.stderr)
             return None
+
+    def metrics_url(self, folder: Path | None) -> StoreUrl | None:
+        """Return the URL of the metrics database. folder: of the network."""
+        usage = UsageSettings(url=self.find("metrics-db-url") or "")
+        return metrics_database_url(usage, StoreSettings(url=self.find("store-url") or ""), folder)
 
     @property
     def store(self) -> StoreUrl:

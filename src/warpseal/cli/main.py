@@ -44,6 +44,7 @@ COMMANDS = {
     ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
     ("peers",): ("status.PEERS", "list the validators and their connections, as the running daemon sees them"),
     ("health",): ("status.HEALTH", "ask the running daemon whether it is alive"),
+    ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),
     ("doctor",): ("doctor", "check nodes, validators, weight and clock, with advice"),
     ("simnet",): ("simnet", "run a simulated network of validators and nodes on loopback"),
     ("demo",): ("demo", "demonstrate the aggregation on a simulated network"),

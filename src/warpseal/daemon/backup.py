@@ -1,4 +1,4 @@
-"""A backup of a daemon's data: one tar file with its identity and its SQLite store, written beside a running daemon.
+"""A backup of a daemon's data: one tar file with its identity, store and metrics database, written beside the daemon.
 
 The first member lists the others with sizes and hashes, so that a damaged archive is refused before anything is
 restored. An archive is read as hostile input: only plain members with known names count, which is stricter than
@@ -29,15 +29,20 @@ from warpseal.peers.identity import IDENTITY_NAME
 from warpseal.store.access import open_read_only
 from warpseal.store.copies import check_pages, copy_store
 from warpseal.store.locks import LOCK_SUFFIX, locked_file
-from warpseal.store.migrate import check_known, read_version
+from warpseal.store.migrate import MIGRATIONS as STORE_MIGRATIONS
+from warpseal.store.migrate import Migrations, check_known, read_version
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreUrl
+from warpseal.usage.database import METRICS_NAME
+from warpseal.usage.database import MIGRATIONS as METRICS_MIGRATIONS
 from warpseal.version import __version__
 
 CERTIFICATE_NAME: Final = "tls-cert.pem"
 KEY_NAME: Final = "tls-key.pem"
-NAMES: Final = (STORE_NAME, IDENTITY_NAME, KEY_NAME, CERTIFICATE_NAME)
+NAMES: Final = (STORE_NAME, METRICS_NAME, IDENTITY_NAME, KEY_NAME, CERTIFICATE_NAME)
 """The files that an archive may have, in their order."""
+
+_MIGRATIONS: Final = {STORE_NAME: STORE_MIGRATIONS, METRICS_NAME: METRICS_MIGRATIONS}
 
 _FORMAT: Final = "warpseal-backup"
 _VERSION: Final = 1
@@ -93,9 +98,10 @@ def write_backup(target: Path, network_id: int, sources: Mapping[str, Path]) -> 
 def _write_archive(target: Path, folder: Path, network_id: int, files: Mapping[str, Path]) -> Manifest:
     schema_version: str | None = None
     copies = dict(files)
+    for name in _MIGRATIONS.keys() & files.keys():
+        copies[name] = folder / name
+        copy_store(files[name], copies[name])
     if STORE_NAME in files:
-        copies[STORE_NAME] = folder / STORE_NAME
-        copy_store(files[STORE_NAME], copies[STORE_NAME])
         with open_read_only(StoreUrl.for_file(copies[STORE_NAME])) as connection:
             schema_version = read_version(connection)
     listed: dict[str, BackupFile] = {}
@@ -172,7 +178,7 @@ class BackupArchive:
                 raise BadBackup(self._path, f"it has {name[:80]!r}, which no backup has")
             if name in entries:
                 raise BadBackup(self._path, f"it has {name!r} twice")
-            if member.size < 0 or (name != STORE_NAME and member.size > _MAX_SMALL_BYTES):
+            if member.size < 0 or (name not in _MIGRATIONS and member.size > _MAX_SMALL_BYTES):
                 raise BadBackup(self._path, f"its {name!r} is of {member.size} bytes, more than {_MAX_SMALL_BYTES}")
             if offset + member.size > total:
                 raise BadBackup(self._path, f"it is truncated: its {name!r} should be of {member.size} bytes")
@@ -276,8 +282,8 @@ def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
         try:
             for name, path in unfinished.items():
                 archive.extract(name, path)
-            if STORE_NAME in targets:
-                _check_store(unfinished[STORE_NAME], targets[STORE_NAME])
+            for name in _MIGRATIONS.keys() & targets.keys():
+                _check_database(unfinished[name], targets[name], _MIGRATIONS[name])
             for name, path in unfinished.items():
                 path.replace(targets[name])
             for parent in {path.parent for path in targets.values()}:
@@ -288,8 +294,8 @@ def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
             raise
 
 
-def _check_store(path: Path, target: Path) -> None:
-    """Refuse a store that a daemon of this version could not open. Raises StartupError."""
+def _check_database(path: Path, target: Path, migrations: Migrations) -> None:
+    """Refuse a database that a daemon of this version could not open. Raises StartupError."""
     check_pages(path, str(target))
     with open_read_only(StoreUrl.for_file(path)) as connection:
-        check_known(connection, str(target))
+        check_known(connection, str(target), migrations)

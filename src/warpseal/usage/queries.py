@@ -25,6 +25,8 @@ from warpseal.usage.sum_table import Dimension
 MAX_GROUPS: Final = 50
 """Values of a grouped query besides `other`."""
 
+_PERCENT_DIGITS: Final = 4
+
 
 @dataclass(frozen=True, slots=True)
 class UsageSource:
@@ -71,6 +73,14 @@ class UsageSums(NamedTuple):
     credits: int
     credits_wasted: int
     median_ms: float
+
+    @property
+    def success_rate_percent(self) -> float:
+        """Share of successful requests with 4 decimals; it is 100 only if all of them are."""
+        successful = self.requests - self.invalid - self.failed
+        if successful == self.requests:
+            return 100.0
+        return min(round(100 * successful / self.requests, _PERCENT_DIGITS), 100 - 10**-_PERCENT_DIGITS)
 
 
 class UsageGroup(NamedTuple):

@@ -16,11 +16,11 @@ from tests.api.data.test_access import KEY, secrets_with
 from tests.usage.test_database import database
 from tests.usage.test_rollup import NOW, flush
 from tests.usage.traffic import Call, make_calls
-from warpseal.api.data.usage_endpoint import UsageAccess, success_rate_percent
+from warpseal.api.data.usage_endpoint import UsageAccess
 from warpseal.history.aliases import ChainAliases
 from warpseal.usage.calls import UsageLabels
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_start
-from warpseal.usage.queries import UsageSource
+from warpseal.usage.queries import UsageSource, UsageSums
 from warpseal.usage.rollup import UsageRollup
 from warpseal.usage.settings import UsageReaders, UsageSettings
 from warpseal.warp.ids import ChainID, id_text
@@ -207,6 +207,5 @@ async def test_readers_can_be_restricted(
 
 
 def test_the_success_rate_is_100_only_if_all_requests_succeeded() -> None:
-    assert success_rate_percent(10**9, 1) == 99.9999
-    assert success_rate_percent(10**9, 0) == 100.0
-    assert success_rate_percent(3, 3) == 0.0
+    rates = [UsageSums(10**9, 1, 0, 0, 0, 0.0), UsageSums(10**9, 0, 0, 0, 0, 0.0), UsageSums(3, 1, 2, 0, 0, 0.0)]
+    assert [sums.success_rate_percent for sums in rates] == [99.9999, 100.0, 0.0]

@@ -32,7 +32,6 @@ MAX_BUCKETS: Final = 2_160
 MAX_GROUPED_BUCKETS: Final = 1_000
 _MAINNET_ID: Final = 1
 _RATE_DIGITS: Final = 6
-_PERCENT_DIGITS: Final = 4
 _TIME_DIGITS: Final = 3
 _LEVELS: Final = {
     TimeInterval.HOURLY: Level.HOUR,
@@ -170,17 +169,9 @@ def _value(group: UsageGroup, grouping: UsageGrouping, elapsed_s: int) -> UsageV
         group_value=UNSET if group.value is None else group.value,
         total_requests=sums.requests,
         requests_per_second=round(sums.requests / elapsed_s, _RATE_DIGITS),
-        success_rate_percent=success_rate_percent(sums.requests, sums.invalid + sums.failed),
+        success_rate_percent=sums.success_rate_percent,
         median_response_time_msecs=round(sums.median_ms, _TIME_DIGITS),
         invalid_requests=sums.invalid,
         api_credits_used=sums.credits,
         api_credits_wasted=sums.credits_wasted,
     )
-
-
-def success_rate_percent(requests: int, unsuccessful: int) -> float:
-    """Return the share of successful requests with 4 decimals; it is 100 only if all of them are."""
-    if not unsuccessful:
-        return 100.0
-    percent = round(100 * (requests - unsuccessful) / requests, _PERCENT_DIGITS)
-    return min(percent, 100 - 10**-_PERCENT_DIGITS)
