@@ -69,6 +69,19 @@ async def test_malformed_messages_keep_the_connection_open(message: str) -> None
                 assert {error["error"]["code"] for error in errors} <= {-32700, -32600}
 
 
+async def test_ids_and_params_that_cannot_be_decoded_keep_the_connection_open() -> None:
+    async with open_endpoint(Node()) as endpoint, endpoint.socket() as client:
+        for message in (
+            b'{"jsonrpc":"2.0","id":"\xff","method":"eth_chainId"}',
+            b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":["\xff"]}',
+        ):
+            await client.send_bytes(message)
+            assert (await client.receive_json(timeout=TIMEOUT_S))["result"] == "0x7a69"
+        await client.send_str('{"jsonrpc":"2.0","id":1e999,"method":"eth_chainId"}')
+        await client.receive(timeout=TIMEOUT_S)
+        assert (await say(client, call("last", "eth_chainId")))["result"] == "0x7a69"
+
+
 async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012() -> None:
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:

@@ -237,6 +237,34 @@ async def test_large_replies_are_searched_for_errors_as_small_ones_are() -> None
         }
 
 
+class HostileNode(Node):
+    """Answers with bytes that are no JSON-RPC."""
+
+    async def serve_http(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        if b"eth_gasPrice" not in body:
+            return await super().serve_http(request)
+        return web.Response(body=b'[{"id":"\xff","error":{"code":-32601,"message":"\xff"}}]', content_type="text/html")
+
+
+async def test_ids_and_replies_that_cannot_be_decoded_count_all_the_same() -> None:
+    async with metered(HostileNode()) as served:
+        calls = [b'{"jsonrpc":"2.0","id":%s,"method":"eth_gasPrice"}' % call_id for call_id in (b'"\xff"', b"1e999")]
+        for body in (b"[" + b",".join(calls) + b"]", *calls):
+            assert (await post(served, body)).status == 200
+        assert await served.recorded(4) == {("eth_gasPrice", 200, SUCCESSFUL): 4}
+
+
+async def test_calls_that_the_stop_of_the_daemon_cuts_short_fail_with_503() -> None:
+    node = Node(answers={"eth_call": HANGS})
+    async with aiohttp.ClientSession() as session:
+        async with metered(node, api=replace(SETTINGS, grace_period_s=0.1)) as served:
+            calling = asyncio.create_task(session.post(served.endpoint.url + RPC, json=call(1, "eth_call")))
+            await until(lambda: node.count("eth_call"))
+        assert (await calling).status == 503
+    assert served.outcomes() == {("eth_call", 503, FAILED): 1}
+
+
 async def test_batch_results_beyond_the_limit_fail() -> None:
     async with metered(Node(answers={"eth_call": "0x" + "0" * 9_000_000})) as served:
         await post(served, [call(number, "eth_call") for number in range(4)])

@@ -112,6 +112,12 @@ def test_bytes_that_are_no_replies_have_no_errors_and_raise_none(body: bytes) ->
     assert found is None or isinstance(found.code, int)
 
 
+def test_text_that_is_not_utf_8_is_no_reply_and_raises_nothing() -> None:
+    assert error_of(b'{"id":"\xff","error":{"code":-32601}}') is None
+    assert error_of(b'{"id":1,"error":{"code":-32601,"message":"\xff"}}') == CallError(0)
+    assert errors_of(b'[{"id":"\xff","error":{"code":-32601}}]', [b'"\xff"']) == [None]
+
+
 def test_a_reply_without_the_word_error_is_not_decoded_and_a_large_one_is_searched_at_its_start() -> None:
     large = b'{"jsonrpc":"2.0","id":1,"result":["' + b"0" * 100_000 + b'",{"error":1}]}'
     assert may_have_error(large)

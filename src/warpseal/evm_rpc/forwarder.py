@@ -33,6 +33,7 @@ from warpseal.evm_rpc.pool import EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
 from warpseal.node.jsonrpc import (
+    MALFORMED,
     METHOD_NOT_FOUND,
     REQUEST_TIMED_OUT,
     RESPONSE_TOO_LARGE,
@@ -303,7 +304,7 @@ class FilterRegistry:
         """Note that a node has made the filter whose id is this result."""
         try:
             filter_id = msgspec.json.decode(result, type=str)
-        except msgspec.MsgspecError:
+        except MALFORMED:
             return
         if len(filter_id) <= _MAX_FILTER_ID_CHARACTERS:
             self._nodes[filter_id.lower()] = node
@@ -314,7 +315,7 @@ class FilterRegistry:
             return None
         try:
             arguments = msgspec.json.decode(params)
-        except msgspec.MsgspecError:
+        except MALFORMED:
             return None
         filter_id = arguments[0] if isinstance(arguments, list) and arguments else None
         return self._nodes.get(filter_id.lower()) if isinstance(filter_id, str) else None

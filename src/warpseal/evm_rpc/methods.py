@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import RpcCall
+from warpseal.node.jsonrpc import MALFORMED, RpcCall
 
 
 class MethodClass(StrEnum):
@@ -118,7 +118,7 @@ def head_in(result: msgspec.Raw | bytes) -> int | None:
     """Return the height in the result of a call that reveals a head; None if there is none."""
     try:
         block = _HEAD_RESULT.decode(result)
-    except msgspec.MsgspecError:
+    except MALFORMED:
         return None
     if isinstance(block, _NamesBlock):
         block = block.number if block.number is not None else block.block_number

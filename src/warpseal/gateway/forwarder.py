@@ -15,7 +15,7 @@ from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeRe
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.gateway.methods import HEIGHT_METHODS, READS
 from warpseal.gateway.pool import PrimaryPool, number_in
-from warpseal.node.jsonrpc import RpcError, decode_result
+from warpseal.node.jsonrpc import MALFORMED, RpcError, decode_result
 
 _NOT_FOUND: Final = 404
 _ERRORS: Final = {
@@ -61,7 +61,7 @@ class GatewayForwarder:
         if result is not None:
             try:
                 height = number_in(msgspec.json.decode(result), "height")
-            except (msgspec.MsgspecError, RecursionError):
+            except MALFORMED:
                 return
             if height is not None:
                 self.pool.note_head(node, height)

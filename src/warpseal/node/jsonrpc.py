@@ -85,7 +85,8 @@ class _Received(msgspec.Struct):
 
 _SINGLE: Final = msgspec.json.Decoder(_Received)
 _BATCH: Final = msgspec.json.Decoder(list[_Received])
-_MALFORMED: Final = (msgspec.MsgspecError, RecursionError)
+MALFORMED: Final = (msgspec.MsgspecError, RecursionError, ValueError)
+"""Errors of decoding bytes of another shape; ValueError: text that is not UTF-8."""
 
 
 def encode_calls(calls: Iterable[RpcCall], *, is_batch: bool) -> bytes:
@@ -111,7 +112,7 @@ def decode_responses(body: bytes, numbers: Sequence[int]) -> dict[int, RpcRespon
             by_number = {entry.id: entry for entry in _BATCH.decode(body) if type(entry.id) is int}
             return {number: _response(by_number.get(number)) for number in numbers}
         response = _response(_SINGLE.decode(body))
-    except _MALFORMED:
+    except MALFORMED:
         response = UNREADABLE
     if len(numbers) > 1 and response.error is None:
         response = UNREADABLE
@@ -122,9 +123,25 @@ def decode_result(body: bytes) -> msgspec.Raw | None:
     """Return the result in the body of a single response; None if there is none."""
     try:
         result = _SINGLE.decode(body).result
-    except _MALFORMED:
+    except MALFORMED:
         return None
     return None if isinstance(result, msgspec.UnsetType) else result
+
+
+def decode_id(call_id: msgspec.Raw | None) -> object:
+    """Return an id as a key, equal however it is written; its bytes if they cannot be read, None without an id."""
+    if call_id is None:
+        return None
+    try:
+        decoded = msgspec.json.decode(call_id)
+    except MALFORMED:  # A number out of range, text that is not UTF-8.
+        return bytes(call_id)
+    return id_key(decoded)
+
+
+def id_key(call_id: object) -> object:
+    """Return the key of a decoded id; None for what is no id."""
+    return call_id if isinstance(call_id, str | int | float) else None
 
 
 def encode_response(call_id: msgspec.Raw | None, response: RpcResponse) -> bytes:

@@ -83,7 +83,8 @@ class _Reply(msgspec.Struct):
 _SINGLE: Final = msgspec.json.Decoder(_Reply)
 _BATCH: Final = msgspec.json.Decoder(list[_Reply])
 _ERROR_OBJECT: Final = msgspec.json.Decoder(_ErrorObject | None)
-_MALFORMED: Final = (msgspec.MsgspecError, RecursionError)
+# ValueError: of text that is not UTF-8.
+_MALFORMED: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
 def may_have_error(body: bytes) -> bool:
@@ -116,14 +117,9 @@ def errors_of(body: bytes, ids: Sequence[object]) -> list[CallError | None]:
         return [decode_error(reply.error) for reply in replies]
     by_id = defaultdict[object, deque[msgspec.Raw]](deque)
     for reply in replies:
-        by_id[id_key(reply.id)].append(reply.error)
-    found = (by_id.get(id_key(call_id)) for call_id in ids)
+        by_id[reply.id if isinstance(reply.id, str | int | float) else None].append(reply.error)
+    found = map(by_id.get, ids)
     return [decode_error(errors.popleft()) if errors else None for errors in found]
-
-
-def id_key(call_id: object) -> object:
-    """Return the key of an id, equal however a node writes it; None for what is no id."""
-    return call_id if isinstance(call_id, str | int | float) else None
 
 
 def decode_error(error: msgspec.Raw) -> CallError | None:

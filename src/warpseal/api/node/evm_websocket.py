@@ -139,7 +139,9 @@ class _ProxySession:
                 self._has_client_left = message.get("code") != _SERVER_STOPS
                 return
             given = message.get("text")
-            await self._handle(given.encode() if given is not None else message.get("bytes") or b"")
+            if given is None:  # As Go's decoder does, text that is not UTF-8 gets replacement characters.
+                given = (message.get("bytes") or b"").decode(errors="replace")
+            await self._handle(given.encode())
             await asyncio.sleep(0)  # Neither receive nor handle need suspend while there are messages.
         await asyncio.sleep(_DRAIN_S)
 

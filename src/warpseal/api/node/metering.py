@@ -27,7 +27,7 @@ from warpseal.api.server import SHUTDOWN_EVENT
 from warpseal.api.trusted_proxies import client_of, is_behind_proxy
 from warpseal.errors import ShuttingDown, WarpsealError
 from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED
-from warpseal.node.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse
+from warpseal.node.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse, decode_id
 from warpseal.usage.calls import CLIENT_LEFT, NO_METHOD, CallOutcome, UsageLabels
 from warpseal.usage.classify import (
     LIMITED,
@@ -160,7 +160,7 @@ class MeteredRequest:
             return None
         if not self.is_batch:
             return (error_of(body),)
-        ids = [msgspec.json.decode(call.id) if call.id is not None else None for call in self.calls]
+        ids = [decode_id(call.id) for call in self.calls]
         return errors_of(body, ids)
 
     def _record(self, errors: Sequence[CallError | None] | None) -> None:

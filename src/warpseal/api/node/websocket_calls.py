@@ -14,7 +14,7 @@ import msgspec
 
 from warpseal.evm_rpc.methods import MethodClass, class_of
 from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.node.jsonrpc import NULL, RpcCall
+from warpseal.node.jsonrpc import NULL, RpcCall, decode_id, id_key
 
 SUBSCRIBE: Final = "_subscribe"
 _UNSUBSCRIBE: Final = "_unsubscribe"
@@ -83,7 +83,7 @@ class WebSocketCalls:
                 continue
             is_subscribe = call.method.endswith(SUBSCRIBE)
             ended = _subscription_id(call) if call.method.endswith(_UNSUBSCRIBE) else None
-            in_flight = self._calls.setdefault(_key(msgspec.json.decode(call.id)), [])
+            in_flight = self._calls.setdefault(decode_id(call.id), [])
             in_flight.append(_InFlight(call.method, at, method_class, is_subscribe, ended))
             self._in_flight += 1
             self._subscribing += is_subscribe
@@ -109,7 +109,7 @@ class WebSocketCalls:
         return [call.method for call in lost]
 
     def _note_reply(self, reply: _Reply) -> None:
-        key = _key(reply.id)
+        key = id_key(reply.id)
         same_id = self._calls.get(key)
         if not same_id:
             return
@@ -125,11 +125,6 @@ class WebSocketCalls:
             self._active.add(bytes(reply.result))
         elif call.ends_subscription is not None and bytes(reply.result) == _TRUE:
             self._active.discard(call.ends_subscription)
-
-
-def _key(call_id: Any) -> object:
-    """Return the key of an id, equal however a node writes it. true and false are no ids."""
-    return call_id if isinstance(call_id, str | int | float) else None
 
 
 def _subscription_id(call: RpcCall) -> bytes:
