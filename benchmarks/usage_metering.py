@@ -16,10 +16,10 @@ from benchmarks.network import NetworkPlan, simulated_network
 from benchmarks.process import running
 from benchmarks.report import Aim, Figure, Report, quantile
 
-TURNS = 16
+TURNS = 40
 QUICK_TURNS = 2
-TURN_S = 0.5
-QUICK_TURN_S = 0.2
+TURN_S = 0.25
+QUICK_TURN_S = 0.1
 CALL_AIM = Aim(1.05)
 BATCH_AIM = Aim(1.1)
 KINDS = (
@@ -29,7 +29,7 @@ KINDS = (
 )
 NOTES = (
     "node, load and simulated network share one core; both daemons have the other, and only one of them has requests",
-    "bursts of half a second: each turn has one of each daemon, in alternating order; the ratio is the median of turns",
+    "bursts of a quarter of a second, one of each daemon a turn, in alternating order; the ratio is the median turn",
     "the metered daemon flushes its usage into SQLite every five seconds",
 )
 
