@@ -113,7 +113,7 @@ async def test_missing_resources_have_the_specifications_error_body(tmp_path: Pa
     for reply in missing:
         assert reply.status == 404, reply.body
         assert (reply.body["error"], reply.body["statusCode"]) == ("Not Found", 404)
-        assert isinstance(reply.body["message"], str)
+    assert [type(reply.body["message"]) for reply in missing] == [str, list, str, str, str, str]
     assert missing[-1].body["detail"] == {"served": ["fuji"]}
     assert (wrong.status, wrong.body["statusCode"], wrong.headers["allow"]) == (400, 400, "GET, HEAD")
     assert echoed.body["chainInfo"] == {"chainName": "p-chain", "network": "fuji"}

@@ -5,7 +5,7 @@ Source of truth: the specification's Limits section.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,9 @@ from warpseal.api.data.request_context import RequestContext
 from warpseal.errors import ConflictingSpellings, ExpiredPageToken, InvalidPageToken, StoreDown
 from warpseal.history.queries import Position
 from warpseal.history.resources import UNSET, UnsetType
-from warpseal.usage.page_tokens import PageTokenStore
+
+if TYPE_CHECKING:
+    from warpseal.usage.page_tokens import PageTokenStore
 
 
 async def metrics_query(context: RequestContext, subject: bytes) -> PageQuery:

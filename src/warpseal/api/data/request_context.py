@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.json import Encoder
 from msgspec.structs import replace
@@ -30,7 +30,9 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.history.queries import Position
 from warpseal.history.resources import UNSET, Resource, UnsetType
 from warpseal.history.text import NetworkText
-from warpseal.usage.page_tokens import PageTokenStore
+
+if TYPE_CHECKING:
+    from warpseal.usage.page_tokens import PageTokenStore
 
 HEADER: Final = "x-warpseal-index"
 # A published SDK names itself in its user agent; in a browser, which does not allow that, avacloud-sdk in this header.
@@ -118,6 +120,9 @@ class ContextFactory:
         """Return the context. Raises the reason if the services are not ready in time."""
         services = await self._gate.wait()
         if self._shared is None:
+            # Imported late: the ports listen before the libraries of databases are loaded.
+            from warpseal.usage.page_tokens import PageTokenStore
+
             text = NetworkText(services.network_id, services.chains)
             metrics_tokens = None if services.metrics is None else PageTokenStore(services.metrics, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.history.aliases import ChainAliases
 from warpseal.history.chains import PrimaryChain, PrimaryChains
 from warpseal.history.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
 from warpseal.store.api_key import ApiKey
-from warpseal.usage.database import MetricsDatabase
-from warpseal.usage.queries import UsageSource
+
+if TYPE_CHECKING:
+    # The ports listen before the libraries of databases are loaded.
+    from warpseal.usage.database import MetricsDatabase
+    from warpseal.usage.queries import UsageSource
 
 
 class KeyStore(Protocol):

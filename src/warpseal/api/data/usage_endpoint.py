@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,10 +23,11 @@ from warpseal.history.aliases import ChainAliases
 from warpseal.history.resources import UNSET
 from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
-from warpseal.usage.queries import UsageBucket, UsageGroup, UsageQuery, group_by_continent
-from warpseal.usage.rollup import oldest_kept
 from warpseal.usage.settings import UsageReaders, UsageSettings
 from warpseal.usage.sum_table import Dimension
+
+if TYPE_CHECKING:
+    from warpseal.usage.queries import UsageBucket, UsageGroup
 
 MAX_BUCKETS: Final = 2_160
 MAX_GROUPED_BUCKETS: Final = 1_000
@@ -80,6 +81,9 @@ class UsageAccess:
 
 async def get_usage(context: RequestContext) -> Response:
     """Return the usage of a range. Raises NetworkNotServed, UsageNotEnabled, InvalidRequest, StoreDown."""
+    # Imported late, as in `_range`: the ports listen before the libraries of databases are loaded.
+    from warpseal.usage.queries import UsageQuery, group_by_continent
+
     given: dict[str, Any] = context.parameters()
     context.api_settings.require_network(str(given["network"]), context.services.network_id)
     usage = context.services.usage
@@ -102,6 +106,8 @@ def _range(
     given: Mapping[str, Any], level: Level, now: int, settings: UsageSettings, *, is_grouped: bool
 ) -> tuple[int, int]:
     """Return the start of the first bucket that overlaps the range, and the end of the range. Raises InvalidRequest."""
+    from warpseal.usage.rollup import oldest_kept
+
     until = _day(given["endTimestamp"]) if "endTimestamp" in given else now
     since = _day(given["startTimestamp"]) if "startTimestamp" in given else until - _DEFAULT_DAYS[level] * DAY_S
     if since > until:
