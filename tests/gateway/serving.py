@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -178,8 +177,3 @@ async def direct(node: GatewayNode, path: str, body: bytes) -> tuple[int, str, b
         session.post(node.url + path, data=body, headers={"content-type": "application/json"}) as response,
     ):
         return response.status, response.headers["content-type"], await response.read()
-
-
-async def gather_calls(served: ServedGateway, path: str, method: str, count: int) -> list[Any]:
-    """Return the outcomes of concurrent calls."""
-    return list(await asyncio.gather(*(served.call(path, method) for _ in range(count))))
