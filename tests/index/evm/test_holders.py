@@ -220,7 +220,7 @@ def rows_of(url: str) -> dict[str, list[Any]]:
         collections: dict[int, int] = dict(connection.exec_driver_sql(text).fetchall())
         texts = {
             "balances": "SELECT asset, holder, block, balance, previous IS NULL FROM balances",
-            "holders": "SELECT asset, holder, balance, maximum, CASE WHEN asset > 0 THEN changed END FROM holders",
+            "holders": "SELECT asset, holder, rank, maximum, CASE WHEN asset > 0 THEN changed END FROM holders",
             "ranks": "SELECT asset, holder, rank, position, maximum FROM ranks",
             "totals": "SELECT -collection, 0, holders, tokens FROM nft_totals",
         }

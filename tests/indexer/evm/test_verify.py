@@ -150,9 +150,9 @@ DAMAGES = {
     "a stored balance": f"UPDATE balances SET balance = x'01' WHERE {LAST_BALANCE}",
     "a lost balance": f"DELETE FROM balances WHERE {LAST_BALANCE}",
     "a link of balances": f"UPDATE balances SET previous = 1 WHERE {LAST_BALANCE}",
-    "an ERC-20 holder": f"UPDATE recent_holders SET maximum = x'7fffffffffffffffff' WHERE {A_COIN_HOLDER}",
+    "an ERC-20 holder": f"UPDATE recent_holders SET maximum = x'f600000000000000000000' WHERE {A_COIN_HOLDER}",
     "a lost ERC-20 holder": f"DELETE FROM recent_holders WHERE {A_COIN_HOLDER}",
-    "an NFT holder": f"UPDATE recent_holders SET balance = x'07' WHERE {AN_NFT_HOLDER}",
+    "an NFT holder": f"UPDATE recent_holders SET rank = x'fef8' WHERE {AN_NFT_HOLDER}",
     "a lost NFT holder": f"DELETE FROM recent_holders WHERE {AN_NFT_HOLDER}",
     "a place of a holder": f"UPDATE recent_ranks SET position = position + 1 WHERE {A_RANK}",
     "a rank": f"UPDATE recent_ranks SET rank = x'fd' WHERE {A_RANK}",
@@ -323,7 +323,7 @@ async def test_a_balance_that_is_wrong_because_the_index_is_is_a_fault(tmp_path:
     _change(
         file,
         "UPDATE balances SET balance = x'1e' WHERE block = 3 AND balance = x'23'",
-        "UPDATE recent_holders SET balance = x'1e' WHERE balance = x'23'",
+        "UPDATE recent_holders SET rank = x'fee1' WHERE rank = x'fedc'",
         "UPDATE recent_ranks SET rank = x'fee1' WHERE rank = x'fedc'",
     )
     (finding,) = (await verify_balances(tmp_path, chain, NftState(chain))).values()

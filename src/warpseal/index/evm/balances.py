@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.index import bulk
 from warpseal.index.evm.holders import BalanceRow, Holders, Pair
-from warpseal.index.evm.keys import pack, unpack
+from warpseal.index.evm.keys import balance_of, pack, unpack
 from warpseal.index.evm.ownership import MAX_BALANCE
 from warpseal.index.evm.schema import BALANCE_PARTITIONS, BALANCES, INCONSISTENT_ASSETS
 
@@ -24,10 +24,14 @@ _PARTITION_OF: Final = "SELECT max(number) FROM balance_partitions WHERE first <
 
 
 class Balances:
-    """Writes the balances of blocks. holders: of the same database, they have the balances so far."""
+    """Writes the balances of blocks. holders: of the same database, they have the balances so far.
 
-    def __init__(self, holders: Holders) -> None:
+    capacity: of the small tables; a partition has twice as many rows, so that the newest one stays in memory.
+    """
+
+    def __init__(self, holders: Holders, capacity: int) -> None:
         self._holders = holders
+        self._partition_rows = min(_PARTITION_ROWS, 2 * capacity)
         self._partition = -1
         self._first = 0
         self._rows = 0
@@ -61,7 +65,7 @@ class Balances:
         if not pairs:
             return []
         states = self._holders.find(connection, pairs)
-        balances = {pair: state.balance for pair, state in states.items()}
+        balances = {pair: balance_of(state.rank) for pair, state in states.items()}
         changed = {pair: state.changed for pair, state in states.items()}
         rows: list[BalanceRow] = []
         stored: list[tuple[int, int, int, int, bytes, int | None]] = []
@@ -69,7 +73,7 @@ class Balances:
         for number, moved in moves:
             before = _move(balances, moved, inconsistent)
             after = [(pair, balances[pair]) for pair, balance in before.items() if balances[pair] != balance]
-            if after and (self._partition < 0 or self._rows >= _PARTITION_ROWS):
+            if after and (self._partition < 0 or self._rows >= self._partition_rows):
                 self._partition += 1
                 self._first, self._rows = number, 0
                 bulk.insert(connection, BALANCE_PARTITIONS, [(self._partition, number)])

@@ -27,7 +27,7 @@ _BALANCES: Final = (
     " ORDER BY b.asset, b.holder, b.block"
 )
 _HOLDERS: Final = (
-    "SELECT h.asset, h.holder, h.balance, h.maximum, h.changed, i.prefix FROM holders h"
+    "SELECT h.asset, h.holder, h.rank, h.maximum, h.changed, i.prefix FROM holders h"
     " LEFT JOIN ids i ON i.key = h.holder ORDER BY h.asset, h.holder"
 )
 _RANKS: Final = "SELECT asset, holder, rank, maximum, changed, position FROM ranks ORDER BY asset, holder"
@@ -167,9 +167,9 @@ def sample_balances(connection: Connection, count: int, random: Random) -> list[
 def current_balance(connection: Connection, sampled: SampledBalance) -> SampledBalance:
     """Return a sampled balance as it is now."""
     asset, holder = _keys_of(connection, sampled)
-    rows = bulk.fetch(connection, "SELECT balance FROM holders WHERE asset = ? AND holder = ?", asset, holder)
+    rows = bulk.fetch(connection, "SELECT rank FROM holders WHERE asset = ? AND holder = ?", asset, holder)
     marked = bulk.fetch(connection, "SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
-    return replace(sampled, balance=unpack(bytes(rows[0][0])) if rows else 0, is_inconsistent=bool(marked))
+    return replace(sampled, balance=balance_of(bytes(rows[0][0])) if rows else 0, is_inconsistent=bool(marked))
 
 
 def changes_of_balance(connection: Connection, sampled: SampledBalance, limit: int) -> dict[int, int]:
@@ -199,8 +199,8 @@ def _id_of(connection: Connection, key: int) -> bytes:
 
 
 def _state(row: Sequence[Any]) -> tuple[int, int, int]:
-    balance = unpack(bytes(row[2]))
-    return balance, balance if row[3] is None else unpack(bytes(row[3])), row[4]
+    balance = balance_of(bytes(row[2]))
+    return balance, balance if row[3] is None else balance_of(bytes(row[3])), row[4]
 
 
 def _plain(field: Any) -> Any:

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
-from warpseal.index.evm.keys import nft_asset, pack, position_of, rank_of, unpack
-from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
+from warpseal.index.evm.keys import balance_of, nft_asset, position_of, rank_of
+from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.schema import (
     NFT_TOTALS,
     OLDER_HOLDERS,
@@ -42,11 +42,11 @@ DROPPED: Final = -1
 _PARTITION_ROWS: Final = 1 << 16
 _BATCH_KEYS: Final = 2_000
 _RECENT: Final = (
-    "SELECT h.asset, h.holder, h.balance, h.maximum, h.changed, h.is_held FROM {pairs}"
+    "SELECT h.asset, h.holder, h.rank, h.maximum, h.changed, h.is_held FROM {pairs}"
     " JOIN recent_holders h ON h.asset = p.a AND h.holder = p.b"
 )
 _OLDER: Final = (
-    "SELECT h.asset, h.holder, h.balance, h.maximum, h.changed FROM {pairs}"
+    "SELECT h.asset, h.holder, h.rank, h.maximum, h.changed FROM {pairs}"
     " JOIN older_holders h ON h.asset = p.a AND h.holder = p.b"
 )
 _TOTALS: Final = "SELECT collection, changed, holders, tokens FROM nft_totals WHERE collection IN {keys}"
@@ -54,14 +54,11 @@ _PREFIXES: Final = "SELECT key, prefix FROM ids WHERE key IN {keys}"
 
 
 class HolderState(NamedTuple):
-    """A balance or number of NFTs; its maximum after any block; the last block that changed it."""
+    """A row of a holder, see schema.py."""
 
-    balance: int
-    maximum: int
+    rank: bytes
+    maximum: bytes | None
     changed: int
-
-
-_NOTHING: Final = HolderState(0, 0, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +73,18 @@ NO_NFT_CHANGES: Final = NftChanges({}, {})
 
 
 class Holders:
-    """The rows of holders.
+    """The rows of holders. capacity: the number of rows in each of the small tables."""
 
-    cached: how many states and addresses are in memory. capacity: the number of rows in each of the small tables.
-    """
-
-    def __init__(self, cached: int, capacity: int) -> None:
-        self._cached = cached
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self._holders = RecentRows(RECENT_HOLDERS, OLDER_HOLDERS, capacity, gone="is_held = 0")
         self._ranks = RecentRows(RECENT_RANKS, OLDER_RANKS, capacity, gone="is_held = 0")
         # Where the addresses of holders are in the order of addresses.
         self._positions: dict[int, int] = {}
-        # States that changed last, and those that were read for the batch that is being written.
-        self._found: dict[Pair, HolderState] = {}
+        # States that were read for the batch that is being written.
+        self._found: dict[Pair, HolderState | None] = {}
         self._partition = 0
+        self._most_rows = min(_PARTITION_ROWS, capacity)
         self._partition_rows = 0
 
     def open(self, connection: Connection) -> None:
@@ -108,15 +103,18 @@ class Holders:
         wanted = pairs - self._found.keys()
         found: dict[Pair, HolderState] = {}
         recent = set()
-        for asset, holder, balance, maximum, changed, is_held in bulk.fetch_by_pairs(connection, _RECENT, wanted):
+        for asset, holder, *row, is_held in bulk.fetch_by_pairs(connection, _RECENT, wanted):
             recent.add((asset, holder))
             if is_held:
-                found[asset, holder] = _state(balance, maximum, changed)
-        for asset, holder, balance, maximum, changed in bulk.fetch_by_pairs(connection, _OLDER, wanted - recent):
-            found[asset, holder] = _state(balance, maximum, changed)
-        self._found.update(found)
-        self._found.update(dict.fromkeys(wanted - found.keys(), _NOTHING))
-        return {pair: state for pair in pairs if (state := self._found[pair]) is not _NOTHING}
+                found[asset, holder] = HolderState(*row)
+        for asset, holder, *row in bulk.fetch_by_pairs(connection, _OLDER, wanted - recent):
+            found[asset, holder] = HolderState(*row)
+        known = self._found
+        known.update(found)
+        known.update(dict.fromkeys(wanted - found.keys()))
+        if len(known) == len(pairs):
+            return {pair: state for pair, state in known.items() if state is not None}
+        return {pair: state for pair in pairs if (state := known[pair]) is not None}
 
     def add(
         self,
@@ -130,31 +128,30 @@ class Holders:
 
         balances: of ERC-20 tokens, sorted by asset, holder and block.
         """
-        changed: dict[Pair, HolderState] = {}
-        for pair, rows in groupby(balances, key=itemgetter(0, 1)):
-            listed = [row[2:] for row in rows]
-            block, balance = listed[-1]
-            changed[pair] = HolderState(balance, max(amount for _, amount in listed), block)
         counts = {(nft_asset(pair[0]), pair[1]): change for pair, change in nfts.held.items() if change}
-        known = self.find(connection, changed.keys() | counts.keys())
-        after: dict[Pair, HolderState | None] = {
-            pair: state._replace(maximum=max(state.maximum, known.get(pair, _NOTHING).maximum))
-            for pair, state in changed.items()
-        }
+        grouped = {pair: list(rows) for pair, rows in groupby(balances, key=itemgetter(0, 1))}
+        known = self.find(connection, grouped.keys() | counts.keys())
+        after: dict[Pair, HolderState | None] = {}
+        for pair, rows in grouped.items():
+            _, _, block, balance = rows[-1]
+            rank = rank_of(balance)
+            # The larger the balance, the lower the rank.
+            highest = rank if len(rows) == 1 else rank_of(max([row[3] for row in rows]))
+            if (state := known.get(pair)) is not None:
+                highest = min(highest, state.rank if state.maximum is None else state.maximum)
+            after[pair] = HolderState(rank, None if highest == rank else highest, block)
         holder_changes: Counter[int] = Counter()
         for pair, change in counts.items():
-            count = known.get(pair, _NOTHING).balance + change
-            after[pair] = HolderState(count, count, height) if count > 0 else None
-            holder_changes[-pair[0]] += (count > 0) - (pair in known)
+            state = known.get(pair)
+            count = change if state is None else balance_of(state.rank) + change
+            after[pair] = HolderState(rank_of(count), None, height) if count > 0 else None
+            holder_changes[-pair[0]] += (count > 0) - (state is not None)
         self._put(connection, after, known, height)
         self._add_totals(connection, holder_changes, nfts.tokens, height)
         if after or nfts.tokens:
             bulk.upsert(connection, PAST_PARTITIONS, [(self._partition, height, time)])
         self._drop_partitions(connection, time)
-        for pair, state in after.items():
-            self._found.pop(pair, None)
-            self._found[pair] = _NOTHING if state is None else state
-        forget_oldest(self._found, self._cached)
+        self._found.clear()
 
     def begin_at(self, connection: Connection, height: int) -> None:
         """Mark that no state before the one after `height` can be shown: rows are derived again."""
@@ -168,7 +165,7 @@ class Holders:
         height: int,
     ) -> None:
         """Replace states. after: None for none."""
-        if self._partition_rows >= _PARTITION_ROWS:
+        if self._partition_rows >= self._most_rows:
             self._partition += 1
             self._partition_rows = 0
         positions = self._load_positions(connection, {holder for _, holder in after})
@@ -179,16 +176,15 @@ class Holders:
             position = positions[holder]
             previous = before.get((asset, holder))
             if previous is not None:
-                rank, maximum = _ranks_of(previous)
-                ranks[asset, rank, position, holder] = (previous.changed, maximum, 0)
-                past.append((self._partition, asset, rank, position, holder, previous.changed, height, maximum))
+                rank, maximum, changed = previous
+                ranks[asset, rank, position, holder] = (changed, maximum, 0)
+                past.append((self._partition, asset, rank, position, holder, changed, height, maximum))
             if state is None:
                 holders.append((asset, holder, b"", None, height, 0))
             else:
-                raw_maximum = None if state.maximum == state.balance else pack(state.maximum)
-                holders.append((asset, holder, pack(state.balance), raw_maximum, state.changed, 1))
-                rank, maximum = _ranks_of(state)
-                ranks[asset, rank, position, holder] = (state.changed, maximum, 1)
+                rank, maximum, changed = state
+                holders.append((asset, holder, rank, maximum, changed, 1))
+                ranks[asset, rank, position, holder] = (changed, maximum, 1)
         self._holders.put(connection, holders)
         self._ranks.put(connection, sorted((*key, *row) for key, row in ranks.items()))
         bulk.insert(connection, PAST_RANKS, sorted(past, key=itemgetter(1, 2, 3, 4)))
@@ -227,19 +223,10 @@ class Holders:
 
     def _load_positions(self, connection: Connection, holders: set[int]) -> Mapping[int, int]:
         known = self._positions
-        forget_oldest(known, self._cached)
+        if len(known) > self._capacity:
+            known.clear()
         missing = sorted(holders - known.keys())
         for start in range(0, len(missing), _BATCH_KEYS):
             for key, prefix in bulk.run(connection, _PREFIXES, missing[start : start + _BATCH_KEYS]):
                 known[key] = position_of(prefix)
         return known
-
-
-def _state(balance: bytes, maximum: bytes | None, changed: int) -> HolderState:
-    number = unpack(balance)
-    return HolderState(number, number if maximum is None else unpack(maximum), changed)
-
-
-def _ranks_of(state: HolderState) -> tuple[bytes, bytes | None]:
-    rank = rank_of(state.balance)
-    return rank, None if state.maximum == state.balance else rank_of(state.maximum)

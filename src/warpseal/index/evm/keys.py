@@ -29,7 +29,8 @@ SQL_COLLECTION: Final = f"({{}} >> {COLLECTION_BITS})"
 """The number of the contract of that token."""
 _SHORT_LIMIT: Final = 1 << 63
 _DAY_S: Final = 86_400
-_INVERTED: Final = bytes(range(256))[::-1]
+_RANK_HEADS: Final = [bytes([255 - length]) for length in range(33)]
+_RANK_MASKS: Final = [(1 << 8 * length) - 1 for length in range(33)]
 
 
 def block_key(number: int, place: int = 0) -> int:
@@ -91,13 +92,13 @@ def nft_asset(collection: int) -> int:
 
 def rank_of(balance: int) -> bytes:
     """Return bytes whose order is that of falling balances: the length and the number, every bit inverted."""
-    raw = pack(balance)
-    return (bytes([len(raw)]) + raw).translate(_INVERTED)
+    length = (balance.bit_length() + 7) // 8
+    return _RANK_HEADS[length] + (balance ^ _RANK_MASKS[length]).to_bytes(length, "big")
 
 
 def balance_of(rank: bytes) -> int:
     """Return the balance of which `rank_of` returned the bytes."""
-    return int.from_bytes(rank[1:].translate(_INVERTED), "big")
+    return int.from_bytes(rank[1:], "big") ^ _RANK_MASKS[255 - rank[0]]
 
 
 def position_of(prefix: int) -> int:

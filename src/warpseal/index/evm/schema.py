@@ -224,22 +224,22 @@ def _ranked_column(name: str) -> Column[Any]:
 
 
 def _holder_rows(name: str, keys: Iterable[str], *others: str) -> Table:
-    """Return a table of holders. Of the other columns, `balance` and `maximum` are bytes."""
+    """Return a table of holders. Of the other columns, `rank` and `maximum` are bytes."""
     columns = (
-        bytes_column(other, nullable=other == "maximum") if other in ("balance", "maximum") else number_column(other)
+        bytes_column(other, nullable=other == "maximum") if other in ("rank", "maximum") else number_column(other)
         for other in others
     )
     return Table(name, DERIVED, *map(_ranked_column, keys), *columns, sqlite_with_rowid=False)
 
 
-# Balances of ERC-20 tokens, 0 as well, and numbers of NFTs, by asset (see keys.py) and holder. maximum: of the balance
-# after any block, None if it is the balance. changed: the last block that changed it; of NFTs the last block that was
-# written together with that one. In two tables as well, with the view `holders`; is_held: 0 if the older row is gone.
+# Balances of ERC-20 tokens, 0 as well, and numbers of NFTs, by asset (see keys.py) and holder. rank: keys.rank_of the
+# balance; maximum: that of the largest balance after any block, None if it is the balance. changed: the last block that
+# changed it; of NFTs the last block that was written together with that one. In two tables as well, with the view
+# `holders`; is_held: 0 if the older row is gone.
 _HOLDER: Final = ("asset", "holder")
-RECENT_HOLDERS: Final = _holder_rows("recent_holders", _HOLDER, "balance", "maximum", "changed", "is_held")
-OLDER_HOLDERS: Final = _holder_rows("older_holders", _HOLDER, "balance", "maximum", "changed")
-# The same rows in the order of pages, with the view `ranks`. rank: keys.rank_of the balance; position: of the address,
-# see keys.position_of; maximum: a rank as well.
+RECENT_HOLDERS: Final = _holder_rows("recent_holders", _HOLDER, "rank", "maximum", "changed", "is_held")
+OLDER_HOLDERS: Final = _holder_rows("older_holders", _HOLDER, "rank", "maximum", "changed")
+# The same rows in the order of pages, with the view `ranks`. position: of the address, see keys.position_of.
 _RANKED: Final = ("asset", "rank", "position", "holder")
 RECENT_RANKS: Final = _holder_rows("recent_ranks", _RANKED, "changed", "maximum", "is_held")
 OLDER_RANKS: Final = _holder_rows("older_ranks", _RANKED, "changed", "maximum")
@@ -275,8 +275,8 @@ DERIVED_VIEWS: Final = {
         " (SELECT 1 FROM recent_address_partitions r WHERE r.address = o.address AND r.partition = o.partition)"
     ),
     "holders": (
-        "SELECT asset, holder, balance, maximum, changed FROM recent_holders WHERE is_held = 1"
-        " UNION ALL SELECT o.asset, o.holder, o.balance, o.maximum, o.changed FROM older_holders o"
+        "SELECT asset, holder, rank, maximum, changed FROM recent_holders WHERE is_held = 1"
+        " UNION ALL SELECT o.asset, o.holder, o.rank, o.maximum, o.changed FROM older_holders o"
         " WHERE NOT EXISTS (SELECT 1 FROM recent_holders r WHERE r.asset = o.asset AND r.holder = o.holder)"
     ),
     "ranks": (

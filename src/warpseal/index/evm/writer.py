@@ -80,7 +80,7 @@ class EvmIndexWriter:
         capacity = min(settings.recent_outputs, settings.cache_bytes // _BYTES_OF_CACHE)
         self._tokens = TokenTable(settings.known_addresses, capacity)
         self._derived = DerivedRows(settings.known_addresses, capacity)
-        self._balances = Balances(self._derived.holders)
+        self._balances = Balances(self._derived.holders, capacity)
         self._interfaces: dict[bytes, bool] = {}
         self._call_queue = contracts.CallQueue()
         self._fetch_queue = documents.FetchQueue()
