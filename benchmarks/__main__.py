@@ -21,6 +21,7 @@ NAMES = (
     "usage_query",
     "usage_merge",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
+    "evm_index_holders",
 )
 
 

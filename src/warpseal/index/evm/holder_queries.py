@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from warpseal.history.evm import ErcType, Holder, HolderQuery
 from warpseal.history.queries import PageRequest, Position, TimeRange
@@ -49,14 +49,8 @@ _CONTRACT: Final = "SELECT due_from IS NOT NULL, erc_type, name, symbol FROM con
 _BALANCE_ROWS: Final = (16, 1_000)
 
 
-class _Row(NamedTuple):
-    """A row of `ranks`, newest or former."""
-
-    rank: bytes
-    position: int
-    holder: int
-    changed: int
-    maximum: bytes | None
+_Row = tuple[bytes, int, int, int, bytes | None]
+"""Rank, position, holder, changed and maximum of a row, newest or former; a page may examine 20,000."""
 
 
 class _PageExhausted(Exception):
@@ -147,18 +141,17 @@ class _HolderRows:
         rows = session.rows(_NEWEST, asset, *key, limit)
         if len(rows) == limit:
             ends.append(_key(rows[-1]))
-        found = [_Row(*row) for row in rows if row[3] <= block]
+        found: list[_Row] = [row for row in rows if row[3] <= block]
         for partition in self._partitions:
             rows = session.rows(_FORMER, partition, asset, *key, block, block, limit)
             if len(rows) == limit:
                 ends.append(_key(rows[-1]))
-            found += [_Row(*row) for row in rows]
+            found += rows
+        end = min(ends) if ends else None
         if self._partitions:
             found.sort()
-        if not ends:
-            return found, None
-        end = min(ends)
-        return [row for row in found if _key(row) <= end], end
+            found = [row for row in found if end is None or _key(row) <= end]
+        return found, end
 
     def totals(self, collection: int) -> tuple[int, int]:
         """Return the numbers of holders and of held tokens."""
@@ -190,18 +183,19 @@ class _Window:
 
         back_from: later balances are examined already. Raises _PageExhausted.
         """
-        is_above = row.rank < self._limit
-        if not is_above and (row.maximum is None or row.maximum >= self._limit):
+        rank, _, holder, changed, maximum = row
+        is_above = rank < self._limit
+        if not is_above and (maximum is None or maximum >= self._limit):
             return False
-        if row.changed < self._low:
+        if changed < self._low:
             return is_above
-        if row.changed <= self._high and (is_above or self._low == 0):
+        if changed <= self._high and (is_above or self._low == 0):
             return True
-        begin = row.changed if back_from is None else back_from
+        begin = changed if back_from is None else back_from
         if self._histories == MAX_HISTORIES:
             raise _PageExhausted(begin)
         self._histories += 1
-        return self._was_above(row.holder, begin)
+        return self._was_above(holder, begin)
 
     def _was_above(self, holder: int, begin: int) -> bool:
         """Examine the balances of a holder from one of its changes back to the last one before the window."""
@@ -299,8 +293,8 @@ def _has_state(session: ReadSession, state: ChainState, block: int) -> bool:
 
 
 def _holders(session: ReadSession, rows: Sequence[_Row]) -> tuple[Holder, ...]:
-    session.load_ids(row.holder for row in rows)
-    return tuple([Holder(session.id_of(row.holder), balance_of(row.rank)) for row in rows])
+    session.load_ids(row[2] for row in rows)
+    return tuple([Holder(session.id_of(holder), balance_of(rank)) for rank, _, holder, *_ in rows])
 
 
 def _key(row: Sequence[Any]) -> Position:
