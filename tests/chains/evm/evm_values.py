@@ -38,16 +38,16 @@ def decoded(header: bytes, receipts: bytes) -> tuple[EvmHeader, tuple[EvmReceipt
     return block, listed
 
 
-def facts_of(*txs: Tx) -> EvmBlockFacts:
+def facts_of(*txs: Tx, has_erc20: bool = False) -> EvmBlockFacts:
     """Return the facts of a made-up block with these transactions."""
     made = MadeUpChain()
     made.add(txs)
-    return block_facts(*decoded(made.chain.headers[1], made.chain.receipts[1]), BlockRules())
+    return block_facts(*decoded(made.chain.headers[1], made.chain.receipts[1]), BlockRules(has_erc20=has_erc20))
 
 
-def facts_of_logs(*logs: Log) -> EvmBlockFacts:
+def facts_of_logs(*logs: Log, has_erc20: bool = False) -> EvmBlockFacts:
     """Return the facts of a made-up block with one transaction that has these logs."""
-    return facts_of(Tx(account(1), account(2), logs))
+    return facts_of(Tx(account(1), account(2), logs), has_erc20=has_erc20)
 
 
 def account(number: int) -> bytes:

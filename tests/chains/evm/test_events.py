@@ -25,7 +25,7 @@ from tests.indexer.evm_chains import (
 )
 from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.events import MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK
-from warpseal.chains.evm.facts import EvmBlockFacts, MetadataUpdate, NftTransfer, TokenStandard
+from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts, MetadataUpdate, NftTransfer, TokenStandard
 
 CONSECUTIVE = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")
 METADATA_UPDATE = keccak(b"MetadataUpdate(uint256)")
@@ -70,6 +70,39 @@ def test_a_transfer_with_four_topics_is_of_erc721() -> None:
 def test_a_transfer_with_three_topics_is_of_erc20_and_is_skipped() -> None:
     facts = facts_of_logs(erc20_transfer(NFT, SENDER, RECIPIENT, 5), Log(NFT, (TRANSFER, *PARTIES)))
     assert (facts.transfers, facts.unknown_logs, facts.tx_hashes) == ((), 0, {})
+
+
+def test_erc20_transfers_are_read_in_their_order_if_the_chain_is_indexed_with_holders() -> None:
+    logs = [
+        erc20_transfer(NFT, bytes(20), SENDER, LARGEST),
+        erc721_transfer(NFT, SENDER, RECIPIENT, 4),
+        # They change nothing.
+        erc20_transfer(NFT, SENDER, RECIPIENT, 0),
+        erc20_transfer(NFT, SENDER, SENDER, 9),
+        erc20_transfer(OTHER_NFT, SENDER, RECIPIENT, 5),
+    ]
+    facts = facts_of_logs(*logs, has_erc20=True)
+    assert facts.erc20_transfers == (
+        Erc20Transfer(NFT, bytes(20), SENDER, LARGEST),
+        Erc20Transfer(OTHER_NFT, SENDER, RECIPIENT, 5),
+    )
+    assert (len(facts.transfers), facts.unknown_logs) == (1, 0)
+    assert facts_of_logs(*logs).erc20_transfers == ()
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log(NFT, (TRANSFER, *PARTIES)),
+        Log(NFT, (TRANSFER, *PARTIES), word(5) + word(6)),
+        Log(NFT, (TRANSFER, *PARTIES), b"\x05"),
+        Log(NFT, (TRANSFER, word(SENDER), b"\x01" * 32), word(5)),
+    ],
+)
+def test_an_erc20_transfer_of_another_shape_is_counted(log: Log) -> None:
+    facts = facts_of_logs(log, has_erc20=True)
+    assert (facts.erc20_transfers, facts.unknown_logs) == ((), 1)
+    assert facts_of_logs(log).unknown_logs == 0
 
 
 def test_a_transfer_without_indexed_arguments_is_a_candidate() -> None:

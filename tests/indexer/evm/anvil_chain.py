@@ -38,9 +38,12 @@ class AnvilChain:
             raise CallReverted(response["error"]["message"])
         return response["result"]
 
-    async def send(self, to: bytes, signature: str, *arguments: Any, gas: str = _GAS) -> str:
-        """Call a contract in the next block; return the hash of the transaction."""
-        return await self._send({"to": _hex(to), "data": _hex(encode_call(signature, *arguments)), "gas": gas})
+    async def send(
+        self, to: bytes, signature: str, *arguments: Any, gas: str = _GAS, sender: bytes | None = None
+    ) -> str:
+        """Call a contract in the next block; return the hash of the transaction. sender: None for the first account."""
+        tx = {"to": _hex(to), "data": _hex(encode_call(signature, *arguments)), "gas": gas}
+        return await self._send(tx if sender is None else {**tx, "from": _hex(sender)})
 
     async def deploy(self, contract: str, types: str = "", *arguments: Any) -> bytes:
         """Create a contract in a block of its own; return its address. types: of the constructor, with commas."""

@@ -326,6 +326,27 @@ async def test_a_chain_with_another_from_is_indexed_again_and_its_status_says_so
             await index.until_status(chain, lambda status: not status.waiting)
 
 
+async def test_holders_that_are_turned_on_rebuild_the_index_and_its_status_says_so(tmp_path: Path) -> None:
+    chain = transfer_blocks(30, has_roots=False)
+    node = EvmReplayNode(chain)
+    balances = "SELECT count(*) > 0 FROM balances"
+    async with serving_evm(node):
+        async with indexing(tmp_path, [entry(chain, node)]) as index:
+            await index.until_at(chain, chain.tip)
+            assert rows(tmp_path, chain, balances) == [(0,)]
+        with_holders = EvmIndexing(traces=TraceMode.OFF, has_holders=True)
+        node.tip_receipts = 20
+        async with indexing(tmp_path, [entry(chain, node, index=with_holders)]) as index:
+            notice = "the index is being rebuilt: `holders` has changed to true"
+            await index.until_status(chain, lambda status: notice in status.waiting)
+            node.tip_receipts = None
+            await index.until_at(chain, chain.tip)
+            await index.until_status(chain, lambda status: not status.waiting)
+            assert rows(tmp_path, chain, balances) == [(1,)]
+        async with indexing(tmp_path, [entry(chain, node)]) as index:
+            await until(lambda: rows(tmp_path, chain, balances) == [(0,)])
+
+
 async def test_a_file_that_is_deleted_is_made_again_and_readers_follow(tmp_path: Path) -> None:
     chain = transfer_blocks(30, has_roots=False)
     node = EvmReplayNode(chain)

@@ -19,8 +19,8 @@ from tests.api.data.evm_fixtures import ask, evm_setup
 from tests.eventually import until
 from tests.indexer.evm.anvil_chain import AnvilChain, CallReverted, open_anvil_chain
 from tests.indexer.evm.indexing import INDEX, indexing
-from warpseal.history.evm import CollectibleQuery, DeployedContract, ErcType
-from warpseal.history.queries import PageRequest
+from warpseal.history.evm import CollectibleQuery, DeployedContract, ErcType, HolderQuery
+from warpseal.history.queries import PageRequest, TimeRange
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
@@ -62,6 +62,14 @@ class Indexed:
         page = await self.index.collectibles(CollectibleQuery(owner, contract), ALL)
         return {int(item.token_id): int(str(item.balance)) for item in page.items}
 
+    async def holders(
+        self, contract: bytes, threshold: int = 0, since: int | None = None, until: int | None = None
+    ) -> dict[bytes, int]:
+        """Return the balances of the holders of an ERC-20 contract."""
+        page = await self.index.holders_above(HolderQuery(contract, threshold, TimeRange(since, until)), ALL)
+        assert page is not None
+        return {holder.address: holder.balance for holder in page.items}
+
     async def created_by(self, creator: bytes) -> dict[bytes, DeployedContract]:
         """Return the contracts that an address created, as sender or as contract."""
         page = await self.index.deployments(creator, ALL)
@@ -101,7 +109,7 @@ async def indexed(
     index: EvmIndexing | None = None,
 ) -> AsyncIterator[Indexed]:
     """Index the chain up to its head, with all traces."""
-    entry = EvmChain(BLOCKCHAIN, (NodeEndpoint(chain.url),), index=index or EvmIndexing())
+    entry = EvmChain(BLOCKCHAIN, (NodeEndpoint(chain.url),), index=index or EvmIndexing(has_holders=True))
     async with (
         indexing(folder, [entry], store=settings, build_tasks=tasks) as running,
         EvmIndex(evm_index_url(settings, folder, BLOCKCHAIN), settings) as reader,
@@ -209,6 +217,40 @@ async def test_coins_and_transfers_without_erc165_are_no_nfts(tmp_path: Path, ch
         assert (await index.index.tokens(one_topic, ALL)).items == ()
         called = await index.until_called(sender, [coin, one_topic])
         assert [called[contract].erc_type for contract in (coin, one_topic)] == [ErcType.ERC20, ErcType.UNKNOWN]
+
+
+async def test_every_holder_of_a_coin_has_the_balance_that_the_contract_says(tmp_path: Path, chain: AnvilChain) -> None:
+    sender, people, random = chain.accounts[0], chain.accounts[1:8], Random(4)
+    coin, late = await chain.deploy("Coin"), await chain.deploy("OneTopicCoin")
+    begin = await block_of(chain)
+    for person in people:
+        await chain.send(coin, "transfer(address,uint256)", person, 1_000)
+    await chain.mine()
+    middle = await block_of(chain)
+    async with indexed(tmp_path, chain) as index:
+        for _ in range(3):
+            for _ in range(6):
+                for _ in range(random.randrange(4)):
+                    # One to oneself, or of more than there is, changes nothing.
+                    arguments = (random.choice([sender, *people]), random.choice((0, 1, 700, 10**9)))
+                    await chain.send(coin, "transfer(address,uint256)", *arguments, sender=random.choice(people))
+                await chain.mine()
+            await until_indexed(index, chain)
+            holders = await index.holders(coin)
+            assert holders.keys() == {sender, *people}
+            for holder, balance in holders.items():
+                assert balance == await chain.call(coin, "balanceOf(address)", "uint256", holder)
+            assert sum(holders.values()) == 1_000_000
+        assert await index.holders(coin, 900, middle, middle) == holders
+        assert (await index.holders(coin, 900, begin, begin)).keys() == {sender}
+        assert await index.holders(late) == {}
+
+
+async def block_of(chain: AnvilChain) -> int:
+    """Return the time of the last block, and make the next one later."""
+    block = await chain.rpc("eth_getBlockByNumber", "latest", False)
+    await chain.rpc("evm_setNextBlockTimestamp", int(block["timestamp"], 16) + 10)
+    return int(block["timestamp"], 16)
 
 
 async def test_contracts_have_the_kind_name_and_symbol_that_they_say(tmp_path: Path, chain: AnvilChain) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.evm.keys import balance_of, nft_asset, position_of, rank_of
-from warpseal.index.evm.recent_rows import RecentRows
+from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
 from warpseal.index.evm.schema import (
     NFT_TOTALS,
     OLDER_HOLDERS,
@@ -73,16 +73,16 @@ NO_NFT_CHANGES: Final = NftChanges({}, {})
 
 
 class Holders:
-    """The rows of holders. capacity: the number of rows in each of the small tables."""
+    """The rows of holders. cached: how many are in memory. capacity: the number of rows in each of the small tables."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    def __init__(self, cached: int, capacity: int) -> None:
+        self._cached = cached
         self._holders = RecentRows(RECENT_HOLDERS, OLDER_HOLDERS, capacity, gone="is_held = 0")
         self._ranks = RecentRows(RECENT_RANKS, OLDER_RANKS, capacity, gone="is_held = 0")
         # Where the addresses of holders are in the order of addresses.
         self._positions: dict[int, int] = {}
-        # States that were read for the batch that is being written.
-        self._found: dict[Pair, HolderState | None] = {}
+        # The states that changed last, and those that the batch needs; None for none.
+        self._known: dict[Pair, HolderState | None] = {}
         self._partition = 0
         self._most_rows = min(_PARTITION_ROWS, capacity)
         self._partition_rows = 0
@@ -92,7 +92,7 @@ class Holders:
         self._holders.open()
         self._ranks.open()
         self._positions.clear()
-        self._found.clear()
+        self._known.clear()
         ((partition,),) = bulk.fetch(connection, "SELECT max(number) FROM past_partitions")
         self._partition = max(0, partition or 0)
         text = "SELECT count(*) FROM past_ranks WHERE partition = ?"
@@ -100,20 +100,16 @@ class Holders:
 
     def find(self, connection: Connection, pairs: set[Pair]) -> Mapping[Pair, HolderState]:
         """Return the states of those pairs that have one."""
-        wanted = pairs - self._found.keys()
-        found: dict[Pair, HolderState] = {}
+        known = self._known
+        wanted = {pair for pair in pairs if pair not in known}
+        known.update(dict.fromkeys(wanted))
         recent = set()
         for asset, holder, *row, is_held in bulk.fetch_by_pairs(connection, _RECENT, wanted):
             recent.add((asset, holder))
             if is_held:
-                found[asset, holder] = HolderState(*row)
+                known[asset, holder] = HolderState(*row)
         for asset, holder, *row in bulk.fetch_by_pairs(connection, _OLDER, wanted - recent):
-            found[asset, holder] = HolderState(*row)
-        known = self._found
-        known.update(found)
-        known.update(dict.fromkeys(wanted - found.keys()))
-        if len(known) == len(pairs):
-            return {pair: state for pair, state in known.items() if state is not None}
+            known[asset, holder] = HolderState(*row)
         return {pair: state for pair in pairs if (state := known[pair]) is not None}
 
     def add(
@@ -151,7 +147,10 @@ class Holders:
         if after or nfts.tokens:
             bulk.upsert(connection, PAST_PARTITIONS, [(self._partition, height, time)])
         self._drop_partitions(connection, time)
-        self._found.clear()
+        for pair, state in after.items():
+            self._known.pop(pair, None)
+            self._known[pair] = state
+        forget_oldest(self._known, self._cached)
 
     def begin_at(self, connection: Connection, height: int) -> None:
         """Mark that no state before the one after `height` can be shown: rows are derived again."""
@@ -223,8 +222,7 @@ class Holders:
 
     def _load_positions(self, connection: Connection, holders: set[int]) -> Mapping[int, int]:
         known = self._positions
-        if len(known) > self._capacity:
-            known.clear()
+        forget_oldest(known, self._cached)
         missing = sorted(holders - known.keys())
         for start in range(0, len(missing), _BATCH_KEYS):
             for key, prefix in bulk.run(connection, _PREFIXES, missing[start : start + _BATCH_KEYS]):
