@@ -21,6 +21,7 @@ from tests.eventually import until
 from tests.evm_rpc.evm import CHAIN, HALTS, HANGS, Node, Refusal, open_proxy, serve_node
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
 from tests.evm_rpc.test_endpoint import PATH, Admission, ServedChain, serve_chain, ws_of
+from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.middleware import log_fields
 from warpseal.usage.calls import CallOutcome, UsageLabels, UsageTotals
 from warpseal.usage.recorder import MethodUsage, UsageBounds, UsageRecorder
@@ -389,6 +390,12 @@ async def test_refused_handshakes_count_once() -> None:
             async with served.endpoint.socket():
                 pass
         assert await served.recorded(1) == {("none", 401, FAILED): 1}
+    async with metered(Node(), data=DataApiSettings(http_allowed_origins=("https://good.example",))) as served:
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            async with served.endpoint.socket(origin="https://bad.example"):
+                pass
+        assert await served.recorded(1) == {("none", 403, FAILED): 1}
+        assert sum(sums.credits for sums in served.take().values()) == 0
     async with metered(Node(), ws=("ws://127.0.0.1:1/ws",)) as served, served.endpoint.socket() as client:
         await client.receive(timeout=10)
         assert client.close_code == 1013

@@ -29,7 +29,7 @@ from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.jsonrpc_geth import count_entries
-from warpseal.api.node.metering import RouteMeter
+from warpseal.api.node.metering import RouteMeter, SocketMeter
 from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.api.request_body import DiscardUnread
@@ -90,6 +90,7 @@ class NodeInterfaces:
         self._credits = MethodCredits(node.method_credits)
         self._aliases: dict[ChainID, str] = {}
         self._evm_meters: dict[ChainID, dict[str, RouteMeter]] = {}
+        self._socket_meters: dict[ASGIApp, RouteMeter | None] = {}
         self._settings = settings
         self._data = data
         self._node = node
@@ -112,6 +113,8 @@ class NodeInterfaces:
         """
         shared = {route: CorsMiddleware(app, self._data) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
+        sockets = {route: app for route, app in routes.items() if isinstance(app, EvmWebSocketEndpoint)}
+        self._socket_meters |= {shared[route]: app.meter for route, app in sockets.items()}
 
     def add_health(self, registry: HealthRegistry) -> None:
         """Mount the health endpoint, unless it is disabled."""
@@ -190,6 +193,8 @@ class NodeInterfaces:
             denial = text_response(403, _WRONG_HOST)
         elif b"origin" in given and not self._origins.allow(given[b"origin"].decode("latin-1")):
             denial = text_response(403, "origin not allowed")
+            if found is not None:
+                SocketMeter(self._socket_meters.get(found.app), scope).record_refused_handshake(denial.status_code)
         elif found is None or _ROUTE_HEADER in given:
             denial = not_found_response()
         else:
