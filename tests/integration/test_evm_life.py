@@ -1,4 +1,4 @@
-"""A daemon and its index process from the first block of an EVM chain on: pages, new blocks and reindexing."""
+"""A daemon and its index process from the first block of an EVM chain on: pages, new blocks, reindexing, metrics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from eth_abi.abi import encode
 from tests.api.data import evm_history as h
 from tests.clients.recorded_network import daemon_of
 from tests.eventually import until
+from tests.indexer.evm_chains import GENESIS_TIME, MadeUpChain, Tx, erc20_transfer, erc721_transfer
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import Daemon
@@ -86,9 +87,48 @@ async def test_a_chain_is_indexed_and_served_and_its_metadata_reindexed(tmp_path
             assert [line for line in command.stderr if " WARNING " in line or " ERROR " in line] == []
 
 
-async def until_indexed(daemon: Daemon, height: int) -> None:
+async def test_metrics_of_a_chain_follow_its_index_while_pages_keep_their_block(tmp_path: Path) -> None:
+    made = MadeUpChain(seed=31, evm_chain_id=31_337)
+    coin, nft, alice, bob, carol = map(made.address, ("coin", "nft", "alice", "bob", "carol"))
+    mints = [erc20_transfer(coin, h.ZERO, owner, amount) for owner, amount in ((alice, 10**24), (bob, 50))]
+    mints += [erc721_transfer(nft, h.ZERO, alice, token) for token in (1, 2)]
+    made.add([Tx(alice, coin, tuple(mints))], seconds=50_000)
+    spent = (erc20_transfer(coin, alice, carol, 10**24), erc721_transfer(nft, alice, bob, 2))
+    made.add([Tx(alice, coin, spent), Tx(bob, carol)], seconds=50_000)
+    made.add([Tx(bob, carol)], seconds=50_000)
+    node, base = EvmReplayNode(made.chain, tip=1), f"/v2/chains/{made.chain.evm_chain_id}/contracts"
+    balances, holders = f"{base}/{h.text(coin)}/balances", f"{base}/{h.text(nft)}/nfts:listHolders"
+    day = (GENESIS_TIME + 50_000) // 86_400 * 86_400
+    async with serving(ReplayNode()) as primary, serving_evm(node):
+        chain_id = id_text(made.chain.blockchain_id)
+        chains = [{"blockchain-id": chain_id, "rpc": [node.url], "index": {"holders": True, "metadata": "off"}}]
+        file = write_config_file(tmp_path, primary, index_chains=[], evm_chains=chains)
+        async with start_command("serve", "--config", file) as command, daemon_of(command) as daemon:
+            await until_indexed(daemon, 1, made.chain.evm_chain_id)
+            first = (await daemon.get(f"{balances}?threshold=10&pageSize=1")).body
+            node.tip = None
+            await until_indexed(daemon, made.chain.tip, made.chain.evm_chain_id)
+            second = (await daemon.get(f"{balances}?pageToken={first['nextPageToken']}&pageSize=5")).body
+            ever = (await daemon.get(f"{balances}?threshold=10")).body
+            lately = (await daemon.get(f"{balances}?threshold=10&startTimestamp={GENESIS_TIME + 150_000}")).body
+            of_nft = (await daemon.get(holders)).body
+            tps = (await daemon.get(f"/v1/avg_tps/{chain_id}?to={day + 86_400}")).body
+            assert [line for line in command.stderr if " WARNING " in line or " ERROR " in line] == []
+    answers = (first, second, ever, lately)
+    pages = [[(entry["address"], entry["sortKey"]) for entry in answer["addresses"]] for answer in answers]
+    assert pages[0] + pages[1] == [(h.text(alice), 10**24), (h.text(bob), 50)]
+    assert "nextPageToken" not in second
+    assert pages[2] == [(h.text(carol), 10**24), (h.text(bob), 50), (h.text(alice), 0)]
+    assert pages[3] == [(h.text(carol), 10**24), (h.text(bob), 50)]
+    assert {entry["address"]: entry["sortKey"] for entry in of_nft["addresses"]} == {h.text(alice): 1, h.text(bob): 1}
+    assert (of_nft["totalHolders"], of_nft["totalTokens"]) == (2, 2)
+    # Block 1 is alone on its day; blocks 2 and 3 are on the next one.
+    assert tps["results"] == [{"timestamp": day + 86_400, "value": 3 / 100_000}, {"timestamp": day, "value": 0.0}]
+
+
+async def until_indexed(daemon: Daemon, height: int, chain_id: int = h.CHAIN.evm_chain_id) -> None:
     async def is_indexed() -> bool:
-        answer = await daemon.get(h.PATH)
+        answer = await daemon.get(f"/v1/chains/{chain_id}")
         return f"height={height}" in answer.headers.get("x-warpseal-index", "").split(";")
 
     await until(is_indexed)
