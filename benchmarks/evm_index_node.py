@@ -32,6 +32,7 @@ KINDS: Final[Mapping[str, Callable[[int, int], ServedChain]]] = {
     "dense": dense_blocks,
     "average": partial(dense_blocks, txs=17, logs=3),
     "nfts": nft_blocks,
+    "erc20": partial(dense_blocks, txs=50, logs=1),
 }
 _HOSTS: Final = 8
 _INTERFACES: Final = (bytes.fromhex("80ac58cd"), bytes.fromhex("d9b67a26"), bytes.fromhex("01ffc9a7"))

@@ -30,13 +30,14 @@ MAX_BALANCES: Final = 20_000
 # Rows that are read at a time, if those of a page are not enough.
 _MORE_ROWS: Final = 2_000
 _BEGIN: Final = (b"", -(2**63), -1)
+_END: Final = (b"\xff\xff", 0, 0)
 _AFTER: Final = "asset = ? AND (rank, position, holder) > (?, ?, ?)"
 _NEWEST: Final = (
     f"SELECT rank, position, holder, changed, maximum FROM ranks WHERE {_AFTER} ORDER BY rank, position, holder LIMIT ?"
 )
 _FORMER: Final = (
     f"SELECT rank, position, holder, changed, maximum FROM past_ranks WHERE partition = ? AND {_AFTER}"
-    " AND changed <= ? AND until > ? ORDER BY rank, position, holder LIMIT ?"
+    " AND (rank, position, holder) <= (?, ?, ?) AND changed <= ? AND until > ? ORDER BY rank, position, holder LIMIT ?"
 )
 _BALANCES: Final = (
     "SELECT block, balance, previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? AND block <= ?"
@@ -137,17 +138,14 @@ class _HolderRows:
         Each statement reads at most `limit` rows.
         """
         session, asset, block = self._session, self._asset, self._block
-        ends = []
         rows = session.rows(_NEWEST, asset, *key, limit)
-        if len(rows) == limit:
-            ends.append(_key(rows[-1]))
+        end = _key(rows[-1]) if len(rows) == limit else None
         found: list[_Row] = [row for row in rows if row[3] <= block]
         for partition in self._partitions:
-            rows = session.rows(_FORMER, partition, asset, *key, block, block, limit)
+            rows = session.rows(_FORMER, partition, asset, *key, *(end or _END), block, block, limit)
             if len(rows) == limit:
-                ends.append(_key(rows[-1]))
+                end = _key(rows[-1])
             found += rows
-        end = min(ends) if ends else None
         if self._partitions:
             found.sort()
             found = [row for row in found if end is None or _key(row) <= end]
