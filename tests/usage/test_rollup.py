@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection, event, func, select
 
+from tests.eventually import until
 from tests.usage.test_database import database
 from tests.usage.traffic import Call, FakeRecorder, as_plain, make_calls, totals_of
 from warpseal.store.errors import StoreDown
@@ -279,3 +281,18 @@ async def test_a_table_is_the_same_after_it_was_stored() -> None:
     again = SumTable.decode(table.encode())
     assert list(again.labels()) == [as_labels(labels)]
     assert as_plain(again.totals(0)) == (6, 2, 2, 2**41, 14, {-100: 2, 700: 2**34})
+
+
+async def test_a_damaged_row_stops_no_daemon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = UsageSettings(merge_interval_s=0.001)
+    async with database(f"sqlite:///{tmp_path}/metrics.db", settings) as metrics:
+        await flush(metrics, make_calls(random.Random(8), 5, NOW - 60, NOW))
+        await metrics.write(lambda connection: connection.execute(MINUTES.update().values(sums=b"damaged")))
+        rollup = asyncio.create_task(UsageRollup(metrics, settings).run())
+        await until(lambda: "usage cannot be merged" in caplog.text)
+        await asyncio.sleep(0.02)
+        assert caplog.text.count("usage cannot be merged") == 1
+        assert not rollup.done()
+        rollup.cancel()
+        with suppress(asyncio.CancelledError):
+            await rollup

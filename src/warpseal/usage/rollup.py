@@ -75,6 +75,7 @@ class UsageRollup:
         self._now = now
         self._monotonic = monotonic
         self._leadership = database.leadership("usage")
+        self._failure = ""
         self._clock_offset_s = now() - monotonic()
         # The clock of a machine that was just started may be wrong.
         self._prune_at = monotonic() + settings.prune_interval_s
@@ -133,8 +134,10 @@ class UsageRollup:
                 if self.may_prune():
                     await self.prune()
                     self._prune_at = self._monotonic() + self._settings.prune_interval_s
-            except StoreDown:
-                pass  # It is logged already.
+            except StoreDown as error:
+                if self._database.is_up and error.reason != self._failure:
+                    log.error("usage cannot be merged", extra={"reason": error.reason})
+                self._failure = error.reason
             except MergedElsewhere:
                 log.debug("usage was merged by another daemon")
             await asyncio.sleep(self._settings.merge_interval_s)

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 import zstandard
 
+from warpseal.errors import StoreDown
 from warpseal.usage.calls import UsageLabels, UsageTotals
 from warpseal.usage.throttle import Throttle
 
@@ -93,14 +94,16 @@ class SumTable:
 
     @classmethod
     def decode(cls, raw: bytes) -> SumTable:
-        """Return a stored table."""
-        # A decompressor must not be shared by threads.
-        unpacked = zstandard.ZstdDecompressor().decompress(raw, max_output_size=_MAX_BYTES)
-        stored = _decode_stored(unpacked)
+        """Return a stored table. Raises StoreDown if it is damaged."""
         table = cls(0)
-        indices = [_array("I", column) for column in stored.indices]
-        table.columns = list(zip(stored.values, indices, strict=True))
-        table.counters = tuple(_array("Q", column) for column in stored.counters)
+        try:
+            # A decompressor must not be shared by threads.
+            stored = _decode_stored(zstandard.ZstdDecompressor().decompress(raw, max_output_size=_MAX_BYTES))
+            indices = [_array("I", column) for column in stored.indices]
+            table.columns = list(zip(stored.values, indices, strict=True))
+            table.counters = tuple(_array("Q", column) for column in stored.counters)
+        except (zstandard.ZstdError, msgspec.MsgspecError, ValueError) as error:
+            raise StoreDown(f"stored usage is damaged: {error}") from None
         table.times = stored.times
         return table
 
