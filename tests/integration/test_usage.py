@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.integration.daemon import Daemon, build_config, run_daemon, write_con
 from tests.integration.process import start_command
 from tests.integration.usage_clients import GROUPS, MAX_BATCH, Expected, UsageClient, run_clients
 from tests.recorded.recording import RECORDING
+from tests.store.postgres import PostgresServer
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.recorded import recorded_network
 
@@ -44,12 +45,16 @@ def keys_of(network: SimulatedNetwork, node: Anvil, **keys: Any) -> dict[str, An
 
 
 @asynccontextmanager
-async def run_daemons(folder: Path, names: tuple[str, ...], **keys: Any) -> AsyncIterator[list[Daemon]]:
-    """Run daemons in front of the nodes of the recorded network and of a real EVM node."""
+async def run_daemons(
+    folder: Path, names: tuple[str, ...], usage: Mapping[str, Any] | None = None, **keys: Any
+) -> AsyncIterator[list[Daemon]]:
+    """Run daemons in front of the nodes of the recorded network and of a real EVM node. usage: settings without keys."""
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(anvil())
         network = await stack.enter_async_context(recorded_network(RECORDING))
-        configs = [build_config(network, folder / name, keys_of(network, node, **keys)) for name in names]
+        configs = [
+            build_config(network, folder / name, keys_of(network, node, **keys), usage=usage or {}) for name in names
+        ]
         yield [await stack.enter_async_context(run_daemon(config)) for config in configs]
 
 
@@ -107,6 +112,29 @@ async def test_two_daemons_on_one_postgresql_database_add_up(tmp_path: Path, pos
             await assert_usage(daemon.session, daemon.api_url, expected)
 
 
+@pytest.mark.parametrize("outage", ["stopped", "paused"])
+async def test_calls_go_on_while_the_metrics_database_is_down_and_count_once_it_returns(
+    tmp_path: Path, postgres_server: PostgresServer, postgres_url: str, outage: str
+) -> None:
+    async with run_daemons(tmp_path, ("only",), {"call_timeout_s": 1.0}, metrics_db_url=postgres_url) as (daemon,):
+
+        async def usage_is_down() -> bool:
+            reply = await daemon.get(USAGE_PATH)
+            return (reply.status, reply.body.get("code")) == (503, "store_down")
+
+        before = await run_clients(clients_of(daemon.session, 2), lambda: daemon.api_url, ACTIONS)
+        await until_total(daemon.session, daemon.api_url, before.total)
+        with getattr(postgres_server, outage)():
+            await until(usage_is_down)
+            during = await run_clients(clients_of(daemon.session, 4, seed=20), lambda: daemon.api_url, ACTIONS)
+            ready = await daemon.ready()
+            assert (ready.status, ready.body["usage"]["up"]) == (200, False)
+            assert "usage is kept in memory" in " ".join(ready.body["degraded"])
+        before.add_all(during)
+        await until_total(daemon.session, daemon.api_url, before.total)
+        await assert_usage(daemon.session, daemon.api_url, before)
+
+
 @pytest.mark.parametrize("is_killed", [True, False], ids=["kill -9", "SIGTERM"])
 async def test_a_daemon_that_ends_loses_only_what_it_had_not_written(tmp_path: Path, *, is_killed: bool) -> None:
     least = most = 0
@@ -143,7 +171,9 @@ async def until_total(session: aiohttp.ClientSession, url: str, total: int) -> N
     """Wait until so many requests are written."""
 
     async def are_written() -> bool:
-        return await total_at(session, url) >= total
+        async with session.get(url + USAGE_PATH) as reply:
+            # The database may not have come back yet.
+            return reply.status != 503 and sum_of(await reply.json()) >= total
 
     await until(are_written)
 
@@ -152,5 +182,8 @@ async def total_at(session: aiohttp.ClientSession, url: str) -> int:
     """Return the number of recorded requests."""
     async with session.get(url + USAGE_PATH) as reply:
         assert reply.status == 200, await reply.text()
-        body = await reply.json()
-    return sum(value["totalRequests"] for bucket in body["metrics"] for value in bucket["values"])
+        return sum_of(await reply.json())
+
+
+def sum_of(usage: dict[str, Any]) -> int:
+    return sum(value["totalRequests"] for bucket in usage["metrics"] for value in bucket["values"])

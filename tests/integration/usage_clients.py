@@ -60,6 +60,13 @@ class Expected:
     def total(self) -> int:
         return self.requests["requestPath"].total()
 
+    def add_all(self, other: Expected) -> None:
+        """Add the usage of other clients."""
+        for group in GROUPS:
+            self.requests[group] += other.requests[group]
+            self.invalid[group].update(other.invalid[group])
+        self.credits += other.credits
+
     def add(self, labels: dict[str, str], outcome: str, method: str = "", calls: int = 1) -> None:
         """Add calls with these labels."""
         for group in GROUPS:
@@ -161,8 +168,5 @@ async def run_clients(clients: Sequence[UsageClient], url: Callable[[], str], ac
             tasks.create_task(client.run(url, actions))
     total = Expected()
     for client in clients:
-        for group in GROUPS:
-            total.requests[group] += client.expected.requests[group]
-            total.invalid[group].update(client.expected.invalid[group])
-        total.credits += client.expected.credits
+        total.add_all(client.expected)
     return total

@@ -65,6 +65,7 @@ class UsageSettings:
         "usage-enabled",
         boolean,
         "recording of the usage of forwarded RPC routes, also without gateway-nodes",
+        "BOOL",
         group=Group.STORE,
     )
     flush_s: float = setting(
