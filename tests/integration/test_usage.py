@@ -48,7 +48,10 @@ def keys_of(network: SimulatedNetwork, node: Anvil, **keys: Any) -> dict[str, An
 async def run_daemons(
     folder: Path, names: tuple[str, ...], usage: Mapping[str, Any] | None = None, **keys: Any
 ) -> AsyncIterator[list[Daemon]]:
-    """Run daemons in front of the nodes of the recorded network and of a real EVM node. usage: settings without keys."""
+    """Run daemons in front of the nodes of the recorded network and of a real EVM node.
+
+    usage: settings of usage without keys.
+    """
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(anvil())
         network = await stack.enter_async_context(recorded_network(RECORDING))
