@@ -38,7 +38,7 @@ from warpseal.warp.ids import id_text
 
 CHAINS = PrimaryChains(X_CHAIN, C_CHAIN)
 NETWORK_ID = 88888
-FORWARDING = EvmRpcSettings(connect_timeout_s=0.5, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2)
+FORWARDING = EvmRpcSettings(connect_timeout_s=0.5, call_timeout_s=10.0, poll_s=0.05, retry_after_s=3.0)
 P, X, AVAX, INFO = "/ext/bc/P", "/ext/bc/X", "/ext/bc/C/avax", "/ext/info"
 TX_ID = "2oYMBNV4eNHyqk2fjjV5nVQLDbtmNJzq5s3qs3Lo6ftnC6FByM"
 
@@ -71,6 +71,11 @@ class GatewayNode(ReplayNode):
     status: int = 200
     seen: list[tuple[str, bytes]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
+
+    @property
+    def forwarded(self) -> list[str]:
+        """The paths of the calls of clients; those of the pool have their fields in another order."""
+        return [path for path, body in self.seen if body.startswith(b'{"jsonrpc":"2.0","method"')]
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.read()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import aiohttp
+import pytest
 
 from tests.api.node.fixtures import C_CHAIN
 from tests.cli.test_index import config_file
@@ -45,6 +49,13 @@ async def call(daemon: Daemon, path: str, method: str, params: Any = None) -> An
 async def status(daemon: Daemon, path: str) -> int:
     async with daemon.session.post(daemon.api_url + path, json={}) as response:
         return response.status
+
+
+async def socket_status(daemon: Daemon, path: str) -> int:
+    """Return the status with which a WebSocket is refused."""
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+        await daemon.session.ws_connect(daemon.api_url + path)
+    return refusal.value.status
 
 
 async def test_routes_have_all_names_of_their_chains_from_the_start(tmp_path: Path) -> None:
@@ -98,7 +109,8 @@ async def test_early_requests_wait_and_end_with_the_reason_if_no_node_answers(tm
         keys = {**PORTS, "index-chains": [], "gateway-nodes": node.url, "request-timeout-seconds": 1}
         upstream.url = f"http://127.0.0.1:{proxy.port}"
         async with run_daemon(load(config_file(tmp_path, upstream, **keys), {}, {}).config) as daemon:
-            assert await status(daemon, "/ext/bc/P") == 502
+            early = status(daemon, "/ext/bc/P"), socket_status(daemon, "/ext/bc/C/ws")
+            assert list(await asyncio.gather(*early)) == [502, 502]
             assert await status(daemon, "/ext/admin") == 404
             proxy.is_cut = False
             await daemon.until_open()
