@@ -29,12 +29,13 @@ from warpseal.chains.evm.nft_document import NftFields
 from warpseal.history.evm import ErcType, MetadataStatus
 from warpseal.history.text import account_text
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.evm.database import evm_index_url, writing_evm_index
+from warpseal.index.evm.database import evm_index_url, reading_evm_index, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDocument, TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.node.endpoint import EvmIndexing
+from warpseal.store.locks import has_writer
 from warpseal.warp.ids import ChainID, id_text
 
 SETTINGS: Final = IndexSettings()
@@ -169,6 +170,17 @@ def open_writer(
         yield writer
     finally:
         writer.close()
+
+
+def has_indexer(folder: Path, settings: IndexSettings) -> bool:
+    """Return whether a process holds the index of the chain open for writing."""
+    url = evm_index_url(settings, folder, CHAIN.blockchain_id)
+    engine = reading_evm_index(url, settings)
+    try:
+        with engine.connect() as connection:
+            return has_writer(connection, url.path)
+    finally:
+        engine.dispose()
 
 
 def write_blocks(writer: EvmIndexWriter, chain: ServedChain = CHAIN, first: int = 0) -> None:

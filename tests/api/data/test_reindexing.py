@@ -99,10 +99,13 @@ async def test_nothing_is_accepted_from_the_moment_in_which_the_indexer_ends(
     settings = IndexSettings(request.getfixturevalue("postgres_url")) if on_server else h.SETTINGS
     with h.open_writer(tmp_path, settings=settings) as writer:
         h.write_history(writer)
+    # A server ends the session of a closed connection a moment later.
+    await until(lambda: not h.has_indexer(tmp_path, settings))
     async with h.indexed_setup(tmp_path, settings=settings) as setup:
         down = await ask(setup, REINDEX, "POST")
         with h.open_writer(tmp_path, settings=settings) as writer:
             up = await ask(setup, REINDEX, "POST")
+        await until(lambda: not h.has_indexer(tmp_path, settings))
         again = await ask(setup, f"{TOKENS}/2:reindex", "POST")
     assert (down.status, down.body["code"]) == (503, "reindex_unavailable")
     assert (up.status, again.status) == (201, 503)
