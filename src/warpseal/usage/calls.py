@@ -61,4 +61,6 @@ class UsageTotals:
         self.failed += other.failed
         self.credits += other.credits
         self.credits_wasted += other.credits_wasted
-        self.times.update(other.times)
+        times = self.times
+        for bucket, calls in other.times.items():  # Counter.update takes twice as long for so few.
+            times[bucket] = times.get(bucket, 0) + calls
