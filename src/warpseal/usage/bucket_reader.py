@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
 from warpseal.errors import UsageQueryTooLong
 from warpseal.usage.calls import OTHER
@@ -28,6 +28,11 @@ _PAUSES: Final = (0.002, 0.0001)
 _FIRST_KEY: Final = bucket_of(MIN_MS)
 _KEYS: Final = bucket_of(MAX_MS) - _FIRST_KEY + 1
 _PAIR: Final = np.dtype([("bucket", "<i2"), ("count", "<u4")])
+
+# Run for each bucket: as an expression it would be compiled each time.
+_TABLES: Final = text(
+    "SELECT dimension, sums FROM buckets WHERE level = :level AND start = :start AND dimension IN (:first, :second)"
+)
 
 _Numbers = NDArray[np.int64]
 _Counts = NDArray[Any]
@@ -118,13 +123,10 @@ class BucketReader:
 
     def _merged_pieces(self, start: int) -> Iterator[_Piece]:
         dimension = self._query.stored_dimension
-        wanted = (dimension, Dimension.NONE) if self._has_totals else (dimension,)
-        query = select(BUCKETS.c.dimension, BUCKETS.c.sums).where(
-            BUCKETS.c.level == int(self._query.level),
-            BUCKETS.c.start == start,
-            BUCKETS.c.dimension.in_(list(map(int, wanted))),
-        )
-        tables = {Dimension(number): SumTable.decode(bytes(sums)) for number, sums in self._connection.execute(query)}
+        also = Dimension.NONE if self._has_totals else dimension
+        values = {"level": int(self._query.level), "start": start, "first": int(dimension), "second": int(also)}
+        rows = self._connection.execute(_TABLES, values)
+        tables = {Dimension(number): SumTable.decode(bytes(sums)) for number, sums in rows}
         if dimension in tables:
             total = tables.get(Dimension.NONE) if self._has_totals else None
             yield self._piece(tables[dimension], None if dimension is Dimension.ALL else 0, total)
@@ -159,48 +161,49 @@ class BucketReader:
             if piece.total is not None:
                 is_busy = slot_of_row < len(names) - 1
                 rows, slot_of_row = rows[is_busy], slot_of_row[is_busy]
-            added = _add_counters(piece.table, rows, slot_of_row, len(names))
-            times = _add_times(piece.table, rows, slot_of_row, len(names))
-            if piece.total is not None:
-                only, first = np.zeros(len(piece.total), np.int64), np.arange(len(piece.total))
-                added[-1] = _add_counters(piece.total, first, only, 1)[0] - added[:-1].sum(0)
-                times[-1] = _add_times(piece.total, first, only, 1)[0] - times[:-1].sum(0)
+            added = _sum_counters(piece.table, rows, slot_of_row, len(names))
+            used, times = _sum_times(piece.table, rows, slot_of_row, len(names))
             counters += added
-            sketches += times
-        medians = _medians(sketches)
-        order = sorted(range(len(names)), key=lambda slot: (names[slot] == OTHER, -counters[slot, 0], names[slot]))
-        return [UsageGroup(names[slot], _sums(counters[slot], medians[slot])) for slot in order if counters[slot, 0]]
+            sketches[:, used] += times
+            if piece.total is not None:
+                first, only = np.arange(len(piece.total)), np.zeros(len(piece.total), np.int64)
+                counters[-1] += _sum_counters(piece.total, first, only, 1)[0] - added.sum(0)
+                sketches[-1, used] -= times.sum(0)
+                used, times = _sum_times(piece.total, first, only, 1)
+                sketches[-1, used] += times[0]
+        sums = counters.astype(np.int64).tolist()
+        groups = [
+            UsageGroup(name, UsageSums(requests, invalid, failed, credits, wasted, median_ms))
+            for name, (requests, invalid, failed, credits, wasted), median_ms in zip(
+                names, sums, _medians(sketches), strict=True
+            )
+            if requests
+        ]
+        return sorted(groups, key=lambda group: (group.value == OTHER, -group.sums.requests, group.value))
 
 
 def _column(table: SumTable, counter: int) -> NDArray[np.uint64]:
     return np.frombuffer(table.counters[counter], np.uint64)
 
 
-def _add_counters(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> _Counts:
+def _sum_counters(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> _Counts:
     """Return the counters of so many slots."""
     columns = [np.bincount(slots, _column(table, number)[rows], count) for number in range(5)]
     return np.stack(columns, axis=1)
 
 
-def _add_times(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> _Counts:
-    """Return the counts of sketches of so many slots."""
+def _sum_times(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> tuple[slice, _Counts]:
+    """Return the counts of sketches of so many slots, for the part of the buckets that is in use."""
     raw = time_pairs(map(table.times.__getitem__, rows.tolist()))
     pairs = np.frombuffer(b"".join(raw), _PAIR)
-    added = np.zeros((count, _KEYS))
-    if len(pairs):
-        lengths = np.fromiter(map(len, raw), np.int64, len(raw)) // _PAIR.itemsize
-        # Few of the buckets are in use.
-        first, last = int(pairs["bucket"].min()), int(pairs["bucket"].max())
-        width = last - first + 1
-        places = np.repeat(slots * width - first, lengths) + pairs["bucket"]
-        counts = np.bincount(places, pairs["count"], count * width).reshape(count, width)
-        added[:, first - _FIRST_KEY : last - _FIRST_KEY + 1] = counts
-    return added
-
-
-def _sums(counters: _Counts, median_ms: float) -> UsageSums:
-    requests, invalid, failed, credits, wasted = map(int, counters)
-    return UsageSums(requests, invalid, failed, credits, wasted, median_ms)
+    if not len(pairs):
+        return slice(0, 0), np.zeros((count, 0))
+    lengths = np.fromiter(map(len, raw), np.int64, len(raw)) // _PAIR.itemsize
+    first, last = int(pairs["bucket"].min()), int(pairs["bucket"].max())
+    width = last - first + 1
+    places = np.repeat(slots * width - first, lengths) + pairs["bucket"]
+    counts = np.bincount(places, pairs["count"], count * width).reshape(count, width)
+    return slice(first - _FIRST_KEY, last - _FIRST_KEY + 1), counts
 
 
 def _medians(sketches: _Counts) -> list[float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from ddsketch.mapping import LogarithmicMapping
@@ -16,6 +17,7 @@ MIN_MS: Final = 0.001
 MAX_MS: Final = 1e9
 """Times are cut to these bounds, so that a sketch has at most 1,400 buckets."""
 
+_MAX_CACHED: Final = 1_400
 _MAPPING: Final = LogarithmicMapping(ACCURACY)
 _FIRST: Final[int] = _MAPPING.key(MIN_MS)
 _LAST: Final[int] = _MAPPING.key(MAX_MS)
@@ -28,6 +30,7 @@ def bucket_of(time_ms: float) -> int:
     return _FIRST + bisect_left(_UPPER_BOUNDS, time_ms)
 
 
+@lru_cache(_MAX_CACHED)
 def time_of(bucket: int) -> float:
     """Return the time that stands for a bucket, within 1 % of each time in it, milliseconds."""
     time_ms: float = _MAPPING.value(bucket)
