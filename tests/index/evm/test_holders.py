@@ -14,7 +14,7 @@ from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History,
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts
 from warpseal.history.evm import ErcType, Holder, HolderQuery
 from warpseal.history.queries import PageRequest, TimeRange
-from warpseal.index.evm import balances, holder_queries, holders
+from warpseal.index.evm import balances, holder_consistency, holder_queries, holders
 from warpseal.index.evm.consistency import find_inconsistencies
 from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
@@ -424,3 +424,24 @@ async def test_an_index_that_begins_later_has_no_erc20_holders(file_url: str) ->
     async with open_index(file_url) as index:
         assert await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5)) is None
         assert await index.nft_holders(address(1), PageRequest(5)) is not None
+
+
+def test_sampled_balances_are_those_of_the_model(url: str) -> None:
+    written, made, model = Written(url), Blocks(2).take(50), Model()
+    written.write(made)
+    for block in made:
+        model.add(block)
+    engine = open_engine(url)
+    with engine.connect() as connection, read_snapshot(connection):
+        sampled = holder_consistency.sample_balances(connection, 20, Random(1))
+        assert len(sampled) > 5
+        for balance in sampled:
+            pair = (balance.contract, balance.holder)
+            current = holder_consistency.current_balance(connection, balance)
+            assert (current.balance, current.is_inconsistent) == (model.at(pair, 49), pair[0] in model.inconsistent)
+            changes = holder_consistency.changes_of_balance(connection, balance, 100)
+            assert sum(changes.values()) == current.balance
+            assert list(changes) == sorted(changes, reverse=True)
+            newest = holder_consistency.changes_of_balance(connection, balance, 2)
+            assert list(newest.items()) == list(changes.items())[:2]
+    engine.dispose()

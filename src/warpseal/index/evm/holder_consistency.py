@@ -20,6 +20,8 @@ from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.keys import balance_of, position_of, rank_of, unpack
 
 _BATCH_ROWS: Final = 2_000
+# A balance is drawn from so many that follow a random place.
+_DRAWN_FROM: Final = 100
 _BALANCES: Final = (
     "SELECT b.asset, b.holder, b.block, b.balance, b.previous, b.partition, p.first,"
     " (SELECT n.first FROM balance_partitions n WHERE n.number = b.partition + 1)"
@@ -149,15 +151,15 @@ def _has_balances(connection: Connection, pair: tuple[int, int], rows: Sequence[
 
 
 def sample_balances(connection: Connection, count: int, random: Random) -> list[SampledBalance]:
-    """Draw at most `count` ERC-20 holders: each of a random token behind a random holder."""
-    text = "SELECT asset, holder FROM holders WHERE (asset, holder) > (?, ?) ORDER BY asset, holder LIMIT 1"
+    """Draw at most `count` ERC-20 balances, each from some that follow a random place."""
+    text = "SELECT asset, holder FROM holders WHERE (asset, holder) > (?, ?) ORDER BY asset, holder LIMIT ?"
     ((last,),) = bulk.fetch(connection, "SELECT max(asset) FROM holders WHERE asset > 0")
-    ((last_holder,),) = bulk.fetch(connection, "SELECT max(key) FROM ids")
+    ((last_id,),) = bulk.fetch(connection, "SELECT max(key) FROM ids")
     found = set[tuple[int, int]]()
     for _ in range(count if last is not None else 0):
-        asset = bulk.fetch(connection, text, random.randint(0, last - 1), last_holder)[0][0]
-        rows = bulk.fetch(connection, text, asset, random.randint(0, last_holder))
-        found.add(tuple(rows[0]) if rows and rows[0][0] == asset else tuple(bulk.fetch(connection, text, asset, 0)[0]))
+        place = (random.randint(0, last), random.randint(0, last_id))
+        rows = bulk.fetch(connection, text, *place, _DRAWN_FROM) or bulk.fetch(connection, text, 0, 0, _DRAWN_FROM)
+        found.add(tuple(random.choice(rows)))
     return [
         SampledBalance(_id_of(connection, asset), _id_of(connection, holder), 0, is_inconsistent=False)
         for asset, holder in sorted(found)
