@@ -95,6 +95,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.AdminTokenRequired(),
     errors.AdminTokenRefused(),
     errors.UsageNotEnabled(),
+    errors.UsageDamaged("unexpected end"),
     errors.UsageQueryTooLong(8.0),
     errors.RateLimited(6000, 60, 12.5),
     errors.StoreDown("the disk is full"),

@@ -838,6 +838,17 @@ class UsageNotEnabled(WarpsealError):
         )
 
 
+class UsageDamaged(StoreDown):
+    """A stored table of usage is damaged."""
+
+    code = "usage_damaged"
+    _text = "stored usage is damaged: {}"
+
+    def __reduce__(self) -> tuple[type[StoreDown], tuple[str]]:
+        """Pickle the reason."""
+        return UsageDamaged, (self.reason,)
+
+
 class UsageQueryTooLong(WarpsealError):
     """A query of usage was given up, because it takes too long."""
 

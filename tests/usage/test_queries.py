@@ -81,15 +81,15 @@ QUERIES = [
 
 
 async def test_each_query_equals_the_sum_of_its_calls(any_metrics_url: str) -> None:
-    calls = make_calls(random.Random(1), 1_500, NOW - 12 * DAY_S, NOW, agents=70)
-    merged, recent = calls[:1_200], calls[1_200:]
+    calls = make_calls(random.Random(1), 400, NOW - 12 * DAY_S, NOW, agents=70)
+    merged, recent = calls[:320], calls[320:]
     async with database(any_metrics_url) as metrics:
-        await flush(metrics, merged[:700])
+        await flush(metrics, merged[:200])
         rollup = UsageRollup(metrics, UsageSettings(), lambda: NOW)
         await rollup.merge_due(is_last=True)
-        await flush(metrics, merged[700:])
+        await flush(metrics, merged[200:])
         await rollup.merge_due(is_last=True)
-        for part in (recent[:100], recent[100:]):
+        for part in (recent[:30], recent[30:]):
             await flush(metrics, part)
         for query in QUERIES:
             found = await metrics.read(partial(read_usage, query=query, limit_s=10.0))

@@ -289,9 +289,9 @@ async def test_a_damaged_row_stops_no_daemon(tmp_path: Path, caplog: pytest.LogC
         await flush(metrics, make_calls(random.Random(8), 5, NOW - 60, NOW))
         await metrics.write(lambda connection: connection.execute(MINUTES.update().values(sums=b"damaged")))
         rollup = asyncio.create_task(UsageRollup(metrics, settings).run())
-        await until(lambda: "usage cannot be merged" in caplog.text)
+        await until(lambda: "stored usage is damaged" in caplog.text)
         await asyncio.sleep(0.02)
-        assert caplog.text.count("usage cannot be merged") == 1
+        assert caplog.text.count("stored usage is damaged") == 1
         assert not rollup.done()
         rollup.cancel()
         with suppress(asyncio.CancelledError):

@@ -127,6 +127,7 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.AdminTokenRequired: ErrorResponseRule(401, 401),
     errors.AdminTokenRefused: ErrorResponseRule(403, 403),
     errors.UsageNotEnabled: ErrorResponseRule(404, 404),
+    errors.UsageDamaged: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
     errors.UsageQueryTooLong: ErrorResponseRule(503, 503, retry_after_s=_RETRY_LATER_S),
     errors.RateLimited: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S, max_retry_after_s=_DAY_S),
     errors.StoreDown: ErrorResponseRule(503, 503, retry_after_s=_RETRY_SOON_S),

@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from warpseal.errors import StartupError
+from warpseal.errors import StartupError, UsageDamaged
 from warpseal.runtime.process import os_error_text
 from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
@@ -64,7 +64,7 @@ class MetricsDatabase:
 
     @property
     def is_up(self) -> bool:
-        """Whether the last write succeeded, or there was none."""
+        """Whether the last use succeeded, or there was none."""
         return self.reason is None
 
     async def __aenter__(self) -> Self:
@@ -86,7 +86,7 @@ class MetricsDatabase:
 
     async def read(self, query: Callable[[Connection], T], wait_s: float | None = None) -> T:
         """Return the result of `query`, run in a reading thread. Raises StoreDown."""
-        return await self._reader.read(query, self._wait_s if wait_s is None else wait_s)
+        return await self._use(self._reader, query, wait_s)
 
     async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
         """Return the result of `write`, run in a transaction of its own, one at a time. Raises StoreDown.
@@ -99,8 +99,17 @@ class MetricsDatabase:
             with connection.begin():
                 return write(connection)
 
+        return await self._use(self._writer, transaction, wait_s)
+
+    def leadership(self, name: str) -> Leadership:
+        """Return the election of a name among all daemons of this database."""
+        return Leadership() if self.url.kind is StoreKind.SQLITE else ServerLeadership(self.url, name)
+
+    async def _use(self, reader: StoreReader, use: Callable[[Connection], T], wait_s: float | None) -> T:
         try:
-            result = await self._writer.read(transaction, self._wait_s if wait_s is None else wait_s)
+            result = await reader.read(use, self._wait_s if wait_s is None else wait_s)
+        except UsageDamaged:
+            raise
         except StoreDown as error:
             if self.reason is None:
                 log.warning("metrics database is down, usage waits in memory", extra={"reason": error.reason})
@@ -110,10 +119,6 @@ class MetricsDatabase:
             log.info("metrics database is up again", extra={"url": self.url.redacted})
         self.reason = None
         return result
-
-    def leadership(self, name: str) -> Leadership:
-        """Return the election of a name among all daemons of this database."""
-        return Leadership() if self.url.kind is StoreKind.SQLITE else ServerLeadership(self.url, name)
 
     def _prepare(self) -> None:
         """Create and upgrade the database if the connections are new. Raises StoreDown."""

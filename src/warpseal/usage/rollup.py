@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from warpseal.errors import UsageDamaged
 from warpseal.store.access import read_snapshot
 from warpseal.store.errors import StoreDown
 from warpseal.usage.calls import UsageTotals
@@ -134,10 +135,12 @@ class UsageRollup:
                 if self.may_prune():
                     await self.prune()
                     self._prune_at = self._monotonic() + self._settings.prune_interval_s
-            except StoreDown as error:
-                if self._database.is_up and error.reason != self._failure:
-                    log.error("usage cannot be merged", extra={"reason": error.reason})
+            except UsageDamaged as error:
+                if error.reason != self._failure:
+                    log.error("stored usage is damaged, it is not merged", extra={"reason": error.reason})
                 self._failure = error.reason
+            except StoreDown:
+                pass  # It is logged already.
             except MergedElsewhere:
                 log.debug("usage was merged by another daemon")
             await asyncio.sleep(self._settings.merge_interval_s)

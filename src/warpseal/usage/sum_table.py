@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 import zstandard
 
-from warpseal.errors import StoreDown
+from warpseal.errors import UsageDamaged
 from warpseal.usage.calls import UsageLabels, UsageTotals
 from warpseal.usage.throttle import Throttle
 
@@ -94,7 +94,7 @@ class SumTable:
 
     @classmethod
     def decode(cls, raw: bytes) -> SumTable:
-        """Return a stored table. Raises StoreDown if it is damaged."""
+        """Return a stored table. Raises UsageDamaged."""
         table = cls(0)
         try:
             # A decompressor must not be shared by threads.
@@ -103,7 +103,7 @@ class SumTable:
             table.columns = list(zip(stored.values, indices, strict=True))
             table.counters = tuple(_array("Q", column) for column in stored.counters)
         except (zstandard.ZstdError, msgspec.MsgspecError, ValueError) as error:
-            raise StoreDown(f"stored usage is damaged: {error}") from None
+            raise UsageDamaged(str(error)) from None
         table.times = stored.times
         return table
 
