@@ -13,13 +13,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, func, insert, select
 
+from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.errors import StoreDown
 from warpseal.store.migrate import VERSIONS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema
 from warpseal.usage.database import MIGRATIONS, SCHEMA, MetricsDatabase, metrics_database_url
 from warpseal.usage.schema import METADATA, ROLLUP
-from warpseal.usage.settings import UsageSettings
+from warpseal.usage.settings import UsageSettings, metrics_url
 
 
 def database(url: str, settings: UsageSettings | None = None) -> MetricsDatabase:
@@ -57,6 +58,13 @@ def test_the_metrics_database_is_beside_the_store_unless_it_has_a_url(metrics: s
     url = metrics_database_url(UsageSettings(url=metrics), StoreSettings(url=store), Path("/data"))
     assert url is not None
     assert url.path == Path(expected)
+
+
+@pytest.mark.parametrize("url", ["off", "mysql://user@host/name"])
+def test_a_url_of_no_database_is_a_fault_that_names_the_forms(url: str) -> None:
+    with pytest.raises(InvalidSetting, match="metrics-db-url") as caught:
+        metrics_url(url, "metrics-db-url")
+    assert 'expected "sqlite:///PATH" or "postgresql://..."; usage-enabled turns' in str(caught.value)
 
 
 def test_a_server_gives_it_a_schema_of_its_own() -> None:

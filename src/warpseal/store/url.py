@@ -15,6 +15,7 @@ OFF: Final = "off"
 
 _SQLITE_PREFIX: Final = "sqlite:///"
 _POSTGRESQL_SCHEMES: Final = ("postgresql", "postgres")
+DATABASE_SCHEMES: Final = ("sqlite", *_POSTGRESQL_SCHEMES)
 _HIDDEN: Final = "***"
 
 

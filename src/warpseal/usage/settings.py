@@ -17,9 +17,10 @@ from warpseal.runtime.settings import (
     integer,
     seconds,
     setting,
+    text,
 )
 from warpseal.store.settings import store_url
-from warpseal.store.url import OFF, redacted_url
+from warpseal.store.url import DATABASE_SCHEMES, redacted_url
 
 FOREVER: Final = 0.0
 """The retention of rows that are never removed."""
@@ -36,8 +37,9 @@ class UsageReaders(StrEnum):
 
 def metrics_url(value: Any, path: str) -> str:
     """Accept the URL of the metrics database."""
-    if value == OFF:
-        raise fault(path, "expected a URL; usage-enabled turns the recording on and off")
+    if text(value, path).partition(":")[0] not in DATABASE_SCHEMES:
+        expected = 'expected "sqlite:///PATH" or "postgresql://..."'
+        raise fault(path, f"{expected}; usage-enabled turns the recording on and off")
     return store_url(value, path)
 
 

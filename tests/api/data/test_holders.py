@@ -164,6 +164,22 @@ async def test_contracts_of_other_kinds_have_no_holders(folder: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({}, "threshold: required"),
+        ({"threshold": "-1"}, "threshold: '-1' is not a decimal number of 0..2^256-1"),
+        ({"threshold": str(2**256)}, f"threshold: '{str(2**256)[:64]}'… is not a decimal number of 0..2^256-1"),
+        ({"threshold": "0", "startTimestamp": 5, "endTimestamp": 4}, "endTimestamp: 4 is before startTimestamp, 5"),
+        ({"threshold": "0", "pageSize": 5001}, "pageSize: '5001' is not an integer of 1..5000"),
+    ],
+)
+async def test_a_bad_request_names_the_parameter(folder: Path, params: dict[str, Any], reason: str) -> None:
+    async with metrics_setup(*file_urls(folder), CHAIN) as setup, client_of(setup) as client:
+        answer = await request(client, balances_path(TOKENS[0]), **params)
+    assert (answer.status, answer.body["message"]) == (400, [reason])
+
+
 async def first_pages(client: aiohttp.ClientSession) -> list[tuple[str, str, list[Any]]]:
     """Return the path, the token of the second page, and the entries from it on, of each kind of page."""
     found = []

@@ -143,6 +143,13 @@ async def test_the_range_is_of_whole_days(tmp_path: Path, params: dict[str, Any]
     assert starts == [TODAY + day * DAY_S for day in timestamps]
 
 
+async def test_all_hours_of_the_retention_fit_into_one_answer(tmp_path: Path) -> None:
+    hours = [NOW - NOW % HOUR_S, NOW - NOW % HOUR_S - 90 * DAY_S + HOUR_S]
+    async with recorded(tmp_path, [call(hour) for hour in hours]) as setup:
+        body = await get(setup, PATH, **FUJI, timeInterval="hourly", startTimestamp=0)
+    assert [metric["timestamp"] for metric in body["metrics"]] == hours
+
+
 async def test_weeks_begin_on_monday_and_months_on_their_first_day(tmp_path: Path) -> None:
     async with recorded(tmp_path, make_calls(random.Random(1), 10, NOW - 60, NOW)) as setup:
         # 2026-07-01 is a Wednesday: the week that begins in June overlaps the range.

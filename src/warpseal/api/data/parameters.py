@@ -85,10 +85,15 @@ def read_query(
     return values
 
 
+def _shown(text: str) -> str:
+    """Return a value for an error, cut to a bounded length."""
+    return repr(text) if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]!r}…"
+
+
 def _integer(low: int, high: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
         if not (text.isascii() and text.isdigit()) or len(text) > 20 or not low <= int(text) <= high:
-            raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is not an integer of {low}..{high}")
+            raise InvalidRequest(name, f"{_shown(text)} is not an integer of {low}..{high}")
         return int(text)
 
     return read
@@ -99,7 +104,7 @@ def _enum_member(kind: Iterable[StrEnum]) -> Read:
 
     def read(name: str, text: str) -> str:
         if text not in values:
-            raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is none of {', '.join(values)}")
+            raise InvalidRequest(name, f"{_shown(text)} is none of {', '.join(values)}")
         return text
 
     return read
@@ -136,7 +141,7 @@ read_node_id: Final = _read_id(parse_node_id)
 def read_account(name: str, text: str) -> bytes:
     """Return the 20 bytes of an account or contract, in any case. Raises InvalidRequest naming the parameter."""
     if _ACCOUNT_TEXT.fullmatch(text) is None:
-        reason = f"{text[:_MAX_SHOWN]!r}: an account is 0x and {_EVM_DIGITS} hexadecimal digits"
+        reason = f"{_shown(text)}: an account is 0x and {_EVM_DIGITS} hexadecimal digits"
         raise InvalidRequest(name, reason)
     return bytes.fromhex(text[2:])
 
@@ -145,7 +150,7 @@ def read_uint256(name: str, text: str) -> int:
     """Return a token id or an amount, a decimal number. Raises InvalidRequest naming the parameter."""
     is_number = text.isascii() and text.isdigit() and len(text) <= _UINT256_DIGITS
     if not is_number or int(text) > _MAX_UINT256:
-        raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is not a decimal number of 0..2^256-1")
+        raise InvalidRequest(name, f"{_shown(text)} is not a decimal number of 0..2^256-1")
     return int(text)
 
 
@@ -155,7 +160,7 @@ def read_block_id(name: str, text: str) -> int | bytes:
         return bytes.fromhex(text[2:])
     if text.isascii() and text.isdigit():
         return _integer(0, MAX_BLOCK_NUMBER)(name, text)
-    raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is neither a decimal number nor a hash of 32 bytes in hex")
+    raise InvalidRequest(name, f"{_shown(text)} is neither a decimal number nor a hash of 32 bytes in hex")
 
 
 def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, bool]:
@@ -167,15 +172,13 @@ def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, b
         return read_account(name, text), True
     alias, separator, _ = text.rpartition("-")
     if separator and alias not in _ALIASES:
-        raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r}: before the dash stands P, X or C")
+        raise InvalidRequest(name, f"{_shown(text)}: before the dash stands P, X or C")
     try:
         found, address = parse_address(text)
     except MalformedID as error:
         raise InvalidRequest(name, str(error)) from None
     if found != prefix:
-        raise InvalidRequest(
-            name, f"{text[:_MAX_SHOWN]!r} is of another network; addresses of this one begin with {prefix}1"
-        )
+        raise InvalidRequest(name, f"{_shown(text)} is of another network; addresses of this one begin with {prefix}1")
     return address, False
 
 
@@ -311,13 +314,13 @@ USAGE_END: Final = Parameter(
 
 def _read_country(name: str, text: str) -> str:
     if text.upper() not in (*COUNTRIES, TOR, UNKNOWN):
-        raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is no country code of ISO 3166-1 alpha-2, nor XX or T1")
+        raise InvalidRequest(name, f"{_shown(text)} is no country code of ISO 3166-1 alpha-2, nor XX or T1")
     return text.upper()
 
 
 def _read_continent(name: str, text: str) -> str:
     if text.upper() not in (*CONTINENTS, UNKNOWN):
-        raise InvalidRequest(name, f"{text[:_MAX_SHOWN]!r} is none of {', '.join(sorted(CONTINENTS))}, XX")
+        raise InvalidRequest(name, f"{_shown(text)} is none of {', '.join(sorted(CONTINENTS))}, XX")
     return text.upper()
 
 

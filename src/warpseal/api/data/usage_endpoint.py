@@ -118,7 +118,11 @@ def _range(
         until += DAY_S
     # No call is recorded in the future, so dates that no calendar has need not be computed with.
     until = min(until, bucket_end(level, bucket_start(level, now)))
-    since = min(max(since, oldest_kept(settings, level, now), 0), until)
+    oldest = oldest_kept(settings, level, now)
+    if since <= oldest and oldest > 0:
+        # The oldest bucket began before the retention; 90 days have no more hours than one answer.
+        since = bucket_end(level, oldest)
+    since = min(max(since, 0), until)
     limit = MAX_GROUPED_BUCKETS if is_grouped else MAX_BUCKETS
     if len(list(islice(bucket_starts(level, since, until), limit + 1))) > limit:
         kind = "grouped " if is_grouped else ""
