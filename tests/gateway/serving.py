@@ -138,7 +138,8 @@ class ServedGateway:
         pools = [forwarder.pool for forwarder in self.gateway.forwarders.values()]
 
         def are_checked() -> bool:
-            return all(node.head is not None or node.fault != "not asked yet" for pool in pools for node in pool.nodes)
+            unknown = (None, "not asked yet")
+            return all(node.head is not None or node.fault not in unknown for pool in pools for node in pool.nodes)
 
         await until(are_checked)
 

@@ -36,6 +36,7 @@ PACKAGE_LOGGERS: Final = (
     "prices",
     "profiles",
     "store",
+    "usage",
     "validators",
 )
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
