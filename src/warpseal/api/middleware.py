@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpseal.api.client_network import client_network
-from warpseal.api.errors import dialect_of, error_response
+from warpseal.api.errors import Dialect, dialect_of, error_response
 from warpseal.api.request_body import ClientDisconnected
 from warpseal.api.server import SHUTDOWN_EVENT
 from warpseal.api.trusted_proxies import client_of, connection_address, is_behind_proxy
@@ -112,10 +112,11 @@ def _write_line(scope: Scope, status: int, duration_s: float) -> None:
 
 
 class ErrorMiddleware:
-    """Wraps an app and answers its errors in the dialect of the path; a disconnected client gets no answer."""
+    """Wraps an app and answers its errors; a disconnected client gets no answer. dialect: None: that of the path."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, dialect: Dialect | None = None) -> None:
         self._app = app
+        self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -135,22 +136,22 @@ class ErrorMiddleware:
         except asyncio.CancelledError:
             if started or not _is_shutdown(scope):
                 raise
-            await _answer(ShuttingDown(), scope, receive, send)
+            await self._answer(ShuttingDown(), scope, receive, send)
         except Exception as error:  # The edge of every request: its client gets a response, its error a log line.
             if not isinstance(error, WarpsealError):
                 log.error("internal error, request failed", exc_info=error)
                 error = InternalError(f"internal error; see the log of request {request_id.get()} for details")
             if not started:
-                await _answer(error, scope, receive, send)
+                await self._answer(error, scope, receive, send)
+
+    async def _answer(self, error: WarpsealError, scope: Scope, receive: Receive, send: Send) -> None:
+        log_fields(scope)["code"] = error.code
+        dialect = self._dialect or dialect_of(scope["path"])
+        response = error_response(error, dialect, shows_addresses=is_from_this_machine(scope))
+        await response(scope, receive, send)
 
 
 def _is_shutdown(scope: Scope) -> bool:
     """Return whether the server cancelled the request because its grace period ended."""
     event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
     return event is not None and event.is_set()
-
-
-async def _answer(error: WarpsealError, scope: Scope, receive: Receive, send: Send) -> None:
-    log_fields(scope)["code"] = error.code
-    response = error_response(error, dialect_of(scope["path"]), shows_addresses=is_from_this_machine(scope))
-    await response(scope, receive, send)

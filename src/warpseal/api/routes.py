@@ -14,6 +14,7 @@ from starlette.routing import Route
 from warpseal.api.aggregator.endpoints import AggregatorEndpoints
 from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
+from warpseal.api.errors import Dialect
 from warpseal.api.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.openapi.explorer import ApiExplorer
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
@@ -55,7 +56,8 @@ def api_app(
 def metrics_api_app(data: DataApi, probes: ProbeEndpoints, settings: ApiSettings, metrics: Metrics) -> Starlette:
     """Return the app of the port of the Metrics API alone."""
     routes = [Route("/health", probes.health), Route("/ready", probes.ready), *data.metrics_routes()]
-    return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
+    cors = Middleware(CorsMiddleware, settings=data.settings)
+    return _app(routes, settings, metrics, cors, dialect=Dialect.METRICS_API)
 
 
 def metrics_app(page: MetricsPage, settings: ApiSettings, metrics: Metrics) -> Starlette:
@@ -63,14 +65,20 @@ def metrics_app(page: MetricsPage, settings: ApiSettings, metrics: Metrics) -> S
     return _app([Route("/metrics", page.show)], settings, metrics)
 
 
-def _app(routes: Sequence[Route], settings: ApiSettings, metrics: Metrics, *inner: Middleware) -> Starlette:
+def _app(
+    routes: Sequence[Route],
+    settings: ApiSettings,
+    metrics: Metrics,
+    *inner: Middleware,
+    dialect: Dialect | None = None,
+) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[
             Middleware(RequestLog, metrics=metrics, paths={route.endpoint: route.path for route in routes}),
             Middleware(DiscardUnread, settings=settings),
             *inner,
-            Middleware(ErrorMiddleware),
+            Middleware(ErrorMiddleware, dialect=dialect),
         ],
         exception_handlers={404: _not_found, 405: _method_not_allowed},
     )
