@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ from warpseal.store.url import StoreKind, StoreUrl, in_schema
 from warpseal.usage.database import MIGRATIONS, SCHEMA, MetricsDatabase, metrics_database_url
 from warpseal.usage.schema import METADATA, ROLLUP
 from warpseal.usage.settings import UsageSettings, metrics_url
+
+READ = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM minutes').fetchall(); c.close()"
 
 
 def database(url: str, settings: UsageSettings | None = None) -> MetricsDatabase:
@@ -100,6 +105,32 @@ async def test_a_file_that_is_deleted_is_made_again(tmp_path: Path) -> None:
         await metrics.write(add)
         assert await metrics.read(count) == 1
     assert (tmp_path / "metrics.db").stat().st_mode & 0o777 == 0o600
+
+
+async def test_connections_keep_their_locks_when_the_database_works_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.db"
+    reading, end = threading.Event(), threading.Event()
+
+    def read_slowly(connection: Connection) -> None:
+        count(connection)
+        reading.set()
+        end.wait()
+
+    async with database(f"sqlite:///{path}") as metrics:
+        slow = asyncio.create_task(metrics.read(read_slowly))
+        await asyncio.to_thread(reading.wait)
+        with pytest.raises(StoreDown):
+            await metrics.write(lambda connection: connection.exec_driver_sql("SELECT * FROM nothing"))
+        await metrics.write(add)
+        end.set()
+        await slow
+        # If no other process seems to use the file, the end of this connection removes the log that the daemon writes.
+        other = await asyncio.create_subprocess_exec(sys.executable, "-c", READ, path)
+        assert await other.wait() == 0
+        await metrics.write(add)
+        assert path.with_name("metrics.db-wal").exists()
+    async with database(f"sqlite:///{path}") as metrics:
+        assert await metrics.read(count) == 2
 
 
 async def test_a_failure_is_logged_once_and_its_end_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

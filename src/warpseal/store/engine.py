@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +72,9 @@ def server_parameters(url: StoreUrl) -> dict[str, Any]:
 def create_private(path: Path) -> None:
     """Create a database file that only its owner may read, if it does not exist. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # A file that exists is not opened: to close it would release the locks that connections of this process hold.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def refuse_lone_log(path: Path) -> None:
