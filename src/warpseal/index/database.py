@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from warpseal.errors import IndexDamaged, StartupError, StoreDown
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.process import os_error_text
-from warpseal.store.engine import create_private, reading_engine, writing_engine
+from warpseal.store.engine import PAGE_BYTES, create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.locks import lock_while_connected
 from warpseal.store.migrate import Migrations, upgrade_at_start
@@ -31,7 +31,6 @@ SCHEMA: Final = "warpseal_index"
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
 
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_PAGE_BYTES: Final = 4_096
 # A page that is written repeatedly between two WAL checkpoints goes into the file once. The log takes half as much
 # of the system's memory as the page cache.
 _LOG_OF_CACHE: Final = 0.5
@@ -57,25 +56,27 @@ def writing_index(
     schema: str = SCHEMA,
     log_of_cache: float = _LOG_OF_CACHE,
     *,
+    page_bytes: int = PAGE_BYTES,
     has_lock: bool = False,
 ) -> Engine:
     """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown.
 
-    log_of_cache: the size of SQLite's log, by that of its page cache. has_lock: whether readers see it by a lock.
+    log_of_cache: the size of SQLite's log, by that of its page cache. page_bytes: of the pages of a new file. has_lock:
+    whether readers see it by a lock.
     """
     if url.path is not None:
         try:
             create_private(url.path)
         except OSError as error:
             raise StoreUnusable(url.redacted, os_error_text(error), what="index") from error
-    engine = writing_engine(url)
+    engine = writing_engine(url, page_bytes)
     if has_lock:
         lock_while_connected(engine, url.path)
     if url.kind is StoreKind.SQLITE:
         log_bytes = int(settings.cache_bytes * log_of_cache)
         pragmas = (
             f"cache_size = -{settings.cache_bytes // 1024}",
-            f"wal_autocheckpoint = {max(1, log_bytes // _PAGE_BYTES)}",
+            f"wal_autocheckpoint = {max(1, log_bytes // page_bytes)}",
             f"journal_size_limit = {log_bytes}",
             # The index has no secrets, so deleted rows need not be overwritten.
             "secure_delete = OFF",

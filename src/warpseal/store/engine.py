@@ -23,6 +23,7 @@ from warpseal.store.url import StoreKind, StoreUrl
 # No other process writes to a file, because it is locked.
 BUSY_TIMEOUT_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 3
+PAGE_BYTES: Final = 4_096
 _MAX_REASON_CHARACTERS: Final = 300
 _STATEMENT_TIMEOUT_MS: Final = 30_000
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -44,12 +45,15 @@ _SERVER_KEEPALIVE: Final = (
 )
 
 
-def writing_engine(url: StoreUrl) -> Engine:
-    """Return the engine of the one connection that writes; its transactions take the lock at once."""
+def writing_engine(url: StoreUrl, page_bytes: int = PAGE_BYTES) -> Engine:
+    """Return the engine of the one connection that writes; its transactions take the lock at once.
+
+    page_bytes: size of the pages of a file that has none yet.
+    """
     if url.kind is StoreKind.POSTGRESQL:
         return _postgresql(url, connections=1)
     assert url.path is not None
-    engine = _sqlite(url.path, connections=1, mode="rwc")
+    engine = _sqlite(url.path, connections=1, mode="rwc", page_bytes=page_bytes)
     # SQLAlchemy leaves this to the driver; errors in it are translated like others.
     engine.dialect.do_begin = _begin_immediate  # type: ignore[assignment, method-assign]
     return engine
@@ -93,14 +97,14 @@ def redacted_reason(url: StoreUrl, error: BaseException) -> str:
     return url.redact(" ".join(str(original).split()))[:_MAX_REASON_CHARACTERS]
 
 
-def _sqlite(path: Path, connections: int, mode: str) -> Engine:
+def _sqlite(path: Path, connections: int, mode: str, page_bytes: int = PAGE_BYTES) -> Engine:
     address = f"{path.absolute().as_uri()}?mode={mode}"
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
             address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
-        for pragma in _PRAGMAS if mode == "rwc" else ():
+        for pragma in (f"page_size = {page_bytes}", *_PRAGMAS) if mode == "rwc" else ():
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
