@@ -326,6 +326,14 @@ def test_a_node_whose_l1s_are_indexed_needs_tracked_subnets(tmp_path: Path) -> N
     load(write(tmp_path, {**node, "tracked-subnet-ids": [id_text(bytes([9]) * 32)]}), {}, {})
 
 
+@pytest.mark.parametrize("name", ["gateway-allow-methods", "gateway-deny-methods"])
+def test_methods_of_the_gateway_need_its_nodes(tmp_path: Path, name: str) -> None:
+    keys = {**LEAST, name: ["platform.*"]}
+    (fault,) = faults_of(tmp_path, keys)
+    assert fault.startswith(f"{name}: has no effect without gateway-nodes: ")
+    load(write(tmp_path, {**keys, "gateway-nodes": NODE}), {}, {})
+
+
 def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None:
     secret = {
         "base-url": "https://user:canary@node.example/canary?key=canary",

@@ -188,6 +188,9 @@ def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator
     if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids") and "tracked-subnet-ids" not in faulty:
         advice = "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with index"
         yield SettingFault("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
+    for name in ("gateway-allow-methods", "gateway-deny-methods"):
+        if parsed.get(name) and not parsed.get("gateway-nodes") and "gateway-nodes" not in faulty:
+            yield SettingFault(name, "has no effect without gateway-nodes: name the nodes, or remove the setting")
     defaults = ApiSettings()
     ports = {
         "api-port": defaults.api_port,
