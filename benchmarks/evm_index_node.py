@@ -3,9 +3,9 @@
 python -m benchmarks.evm_index_node --chain transfers:50000 [--chain nfts:1000 ...] [--shut] [--low-priority]
 
 Its first line of output is JSON: `url`, and `chains`, the blockchain ids. A chain is served at /ext/bc/ID/rpc.
-`POST /bench/open` serves all blocks, `/bench/open/N` those up to N, `/bench/shut` only those asked for so far, and
-`/bench/hide` only the genesis. `GET /bench/height` returns the highest block that was asked for. The contracts say that
-each token has its metadata at /nft/ID of this server, at one of eight addresses of the loopback network.
+`POST /bench/open` serves all blocks, `/bench/shut` only those asked for so far, and `/bench/hide` only the genesis.
+`GET /bench/height` returns the highest block that was asked for. The contracts say that each token has its metadata at
+/nft/ID of this server, at one of eight addresses of the loopback network.
 """
 
 from __future__ import annotations
@@ -71,10 +71,6 @@ class IndexedNode:
             return b"200 OK", node.answer(body)
         if path.startswith(b"/nft/"):
             return b"200 OK", _DOCUMENT % (path[5:], path[5:])
-        if path.startswith(b"/bench/open/"):
-            for node in self._nodes.values():
-                node.tip = int(path.rpartition(b"/")[2])
-            return b"200 OK", b"{}"
         match path:
             case b"/bench/open":
                 for node in self._nodes.values():

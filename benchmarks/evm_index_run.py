@@ -1,8 +1,7 @@
 """Rates of indexing an EVM chain from a node on loopback, beside downloading and parsing the same answers alone.
 
-The node is a process that answers from memory; `warpseal index run` indexes into a new SQLite file. The first blocks
-are not measured: meanwhile the indexer starts the process that decodes for chains that are far behind. The clock begins
-when it reads the next block, and ends when the last one is written.
+The node is a process that answers from memory; `warpseal index run` indexes into a new SQLite file. The clock begins
+when it reads the first block behind the genesis, and ends when the last one is written.
 """
 
 from __future__ import annotations
@@ -33,9 +32,6 @@ ROUNDS: Final = 2
 _TIMEOUT_S: Final = 240.0
 _POLL_S: Final = 0.01
 _FLOOR_AT_ONCE: Final = 4
-_UNMEASURED_SHARE: Final = 6
-_IDLE_CHECK_S: Final = 0.2
-_IDLE_CPU_S: Final = 0.01
 _INDEXED: Final = {"metadata": "off", "traces": "off"}
 
 
@@ -56,20 +52,17 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind("transfers", (60_000, 2_000), 1, "blocks/s", 5_000, 500),
-    Kind("dense", (600, 20), 1_000, "logs/s", 60_000, 5),
-    Kind("nfts", (3_000, 100), 50, "NFT transfers/s", 8_000, 20),
-    Kind("erc20", (3_000, 100), 50, "ERC-20 transfers/s", 8_000, 20, has_holders=True),
-    Kind("average", (12_000, 400), 1, "blocks/s", None, 80),
+    Kind("transfers", (40_000, 2_000), 1, "blocks/s", 5_000, 500),
+    Kind("dense", (400, 20), 1_000, "logs/s", 60_000, 5),
+    Kind("nfts", (2_000, 100), 50, "NFT transfers/s", 8_000, 20),
+    Kind("erc20", (2_000, 100), 50, "ERC-20 transfers/s", 8_000, 20, has_holders=True),
+    Kind("average", (8_000, 400), 1, "blocks/s", None, 80),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured run. cpu_s: of all processes of the indexer. node_cpu_s: of the node meanwhile.
-
-    peak_bytes: the most memory of each process of the indexer, added up.
-    """
+    """One measured run. node_cpu_s: of the node meanwhile. peak_bytes: the most memory of the indexer."""
 
     took_s: float
     cpu_s: float
@@ -83,8 +76,7 @@ def run(quick: bool) -> Report:
     for kind in KINDS:
         figures += _measure(kind, kind.blocks[quick])
     notes = (
-        f"the best of {ROUNDS} rounds each, in turns; the node is a process of its own",
-        "the first sixth of a chain is not measured: meanwhile the indexer starts its second process",
+        f"the best of {ROUNDS} rounds each, in turns; the indexer is a process of its own, and so is the node",
         "one ERC-20 transfer a block; 200 transactions with 5 logs each, one log in 50 of an NFT; 50 NFT transfers;"
         " 50 ERC-20 transfers, with `holders`; 17 transactions with 3 logs each, about an average block of the C-Chain",
         f"downloading and parsing alone: {_FLOOR_AT_ONCE} requests at once, the indexer's decoders, in one process",
@@ -94,18 +86,16 @@ def run(quick: bool) -> Report:
 
 def _measure(kind: Kind, blocks: int) -> list[Figure]:
     runs, floors = [], []
-    unmeasured = blocks // _UNMEASURED_SHARE
-    measured = blocks - unmeasured
     with tempfile.TemporaryDirectory(prefix="warpseal-evm-") as folder:
         arguments = ["--chain", f"{kind.name}:{blocks}", "--shut"]
         with running(arguments, Path(folder) / "node.log", module="benchmarks.evm_index_node") as node:
             for number in range(ROUNDS):
                 data = Path(folder) / str(number)
-                runs.append(uvloop.run(_index(node, data, kind, unmeasured, blocks)))
-                floors.append(uvloop.run(_download(node, kind, unmeasured, blocks)))
+                runs.append(uvloop.run(_index(node, data, kind, blocks)))
+                floors.append(uvloop.run(_download(node, kind, blocks)))
             size = sum(file.stat().st_size for file in data.rglob("*.db*"))
     best, floor = min(runs, key=lambda item: item.took_s), min(floors, key=lambda item: item.took_s)
-    items = measured * kind.items
+    items = blocks * kind.items
     aim = None if kind.aim is None else Aim(kind.aim, at_least=True)
     return [
         Figure(f"{kind.name}: indexed", items / best.took_s, kind.unit, aim),
@@ -120,7 +110,7 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
         Figure(f"{kind.name}: processor time by that of downloading and parsing", best.cpu_s / floor.cpu_s, "x"),
         Figure(f"{kind.name}: the indexer's peak memory", best.peak_bytes / 10**6, "MB"),
         Figure(f"{kind.name}: the node's processor time of the run", best.node_cpu_s / best.took_s, "cores"),
-        Figure(f"{kind.name}: store", size / blocks / kind.items, f"bytes/{kind.unit.split('/')[0].removesuffix('s')}"),
+        Figure(f"{kind.name}: store", size / items, f"bytes/{kind.unit.split('/')[0].removesuffix('s')}"),
     ]
 
 
@@ -180,53 +170,35 @@ async def until_height(index: EvmIndex, height: int, process: Process) -> None:
             await asyncio.sleep(_POLL_S)
 
 
-async def _index(node: Process, folder: Path, kind: Kind, unmeasured: int, blocks: int) -> Run:
-    """Index a chain; the first blocks are written before the clock begins."""
+async def _index(node: Process, folder: Path, kind: Kind, blocks: int) -> Run:
     facts = json.loads(node.ready_line)
     async with aiohttp.ClientSession() as http:
         await http.post(facts["url"] + "/bench/hide")
         with indexer(facts, folder, {**_INDEXED, "holders": kind.has_holders}) as process:
             async with evm_index(folder, facts["chains"][0]) as index:
                 await until_height(index, 0, process)
-                await http.post(f"{facts['url']}/bench/open/{unmeasured}")
-                await until_height(index, unmeasured, process)
-                await _until_idle(process)
                 await http.post(facts["url"] + "/bench/open")
-                await _until_read(http, facts["url"], unmeasured + 1)
-                began, cpu, node_cpu = time.perf_counter(), _cpu_s(process), node.cpu_s()
+                await _until_read(http, facts["url"])
+                began, cpu, node_cpu = time.perf_counter(), process.cpu_s(), node.cpu_s()
                 await until_height(index, blocks, process)
                 took_s = time.perf_counter() - began
-                peak_bytes = sum(part.peak_bytes() for part in process.family())
-                return Run(took_s, _cpu_s(process) - cpu, node.cpu_s() - node_cpu, peak_bytes)
+                return Run(took_s, process.cpu_s() - cpu, node.cpu_s() - node_cpu, process.peak_bytes())
 
 
-async def _until_idle(process: Process) -> None:
-    """Wait until no process of the indexer starts or works."""
-    cpu_s = float("-inf")
-    while (now_s := _cpu_s(process)) - cpu_s > _IDLE_CPU_S:
-        cpu_s = now_s
-        await asyncio.sleep(_IDLE_CHECK_S)
-
-
-def _cpu_s(process: Process) -> float:
-    return sum(part.cpu_s() for part in process.family())
-
-
-async def _until_read(http: aiohttp.ClientSession, url: str, height: int) -> None:
-    """Wait until the indexer, which looks for new blocks at intervals, reads a block."""
+async def _until_read(http: aiohttp.ClientSession, url: str) -> None:
+    """Wait until the indexer, which looks for new blocks at intervals, reads the first one."""
     while True:
         async with http.get(url + "/bench/height") as response:
-            if int(await response.text()) >= height:
+            if int(await response.text()):
                 return
         await asyncio.sleep(_POLL_S / 4)
 
 
-async def _download(node: Process, kind: Kind, unmeasured: int, blocks: int) -> Run:
-    """Download and parse the measured blocks and receipts, and do nothing with them."""
+async def _download(node: Process, kind: Kind, blocks: int) -> Run:
+    """Download and parse all blocks and receipts, and do nothing with them."""
     facts = json.loads(node.ready_line)
     url = f"{facts['url']}/ext/bc/{facts['chains'][0]}/rpc"
-    starts = range(unmeasured + 1, blocks + 1, kind.batch)
-    spans = iter([range(low, min(low + kind.batch, blocks + 1)) for low in starts])
+    spans = iter([range(low, min(low + kind.batch, blocks + 1)) for low in range(1, blocks + 1, kind.batch)])
     decoder = msgspec.json.Decoder(list[_Reply])
 
     async def fetch(calls: Sequence[tuple[str, list[Any]]]) -> list[_Reply]:

@@ -40,14 +40,6 @@ class Process:
         """
         return time.clock_gettime(~self.pid << 3 | _CPU_CLOCK_OF_PROCESS)
 
-    def family(self) -> list[Process]:
-        """Return this process and those that it has started, and they in turn, if they still run."""
-        found = [self]
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            for pid in (task / "children").read_text().split():
-                found += Process(int(pid), "", self.log).family()
-        return found
-
     def rss_bytes(self) -> int:
         """Return the resident memory."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])

@@ -8,23 +8,22 @@ a node lacks is never taken for empty. Source of truth: avalanchego `graft/coret
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
 
 from warpseal.chains.evm.blocks import (
     HASH_BYTES,
+    EvmHeader,
     EvmReceipt,
     MalformedBlock,
     decode_block,
     decode_receipt,
     decode_receipts,
-    decode_transactions,
     parse_bytes,
     parse_quantity,
 )
@@ -34,12 +33,10 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
-from warpseal.indexer.evm.backfill_process import BackfillProcess
 from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse, rpc_call
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
-from warpseal.runtime.settings import MEBIBYTE
 
 T = TypeVar("T")
 
@@ -57,8 +54,6 @@ _MAX_PROBED_BLOCKS: Final = 512
 # A node that is down at the first start is waited for so long, if the others lack the beginning.
 _PATIENCE_S: Final = 300.0
 _MAX_TRANSACTIONS: Final = 1 << 16
-# Of blocks without receipts only the hashes of transactions are decoded, a MiB in about a millisecond.
-_INLINE_BLOCK_BYTES: Final = MEBIBYTE
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
 _MAX_TRANSFERS: Final = 20_000
 _REASONS: Final = {BlockFault.NUMBER: StopReason.WRONG_HEIGHT}
@@ -72,47 +67,35 @@ class _NotHere(Exception):
     """The node lacks something that was asked for."""
 
 
-class _RawBlock(msgspec.Struct, frozen=True, gc=False):
-    """A block as a node returned it. transactions: their hashes."""
-
-    raw: bytes
-    transactions: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
-class _RawSpan:
-    """Blocks with their receipts as a node returned them, picklable for another process.
+class _RawReceipts:
+    """The receipts of a block as a node returned them: in one response, or in one for each transaction."""
 
-    receipts: the results for each block, None for one that the node lacks, b"" for one that cannot be read.
-    is_whole: one result has all receipts of a block, and is not that of one transaction. number, parent_hash: of the
-    first block, None for any parent.
-    """
-
-    blocks: Sequence[bytes]
-    receipts: Sequence[Sequence[bytes | None]]
+    responses: tuple[RpcResponse, ...]
     is_whole: bool
-    number: int
-    parent_hash: bytes | None
 
-    def size_bytes(self) -> int:
-        """Return the size of what is to be decoded."""
-        return sum(map(len, self.blocks)) + sum(len(raw) for results in self.receipts for raw in results if raw)
+    def decode(self) -> tuple[EvmReceipt, ...] | None:
+        """Return the receipts; None if the node lacks one. Raises MalformedBlock."""
+        results = [result for response in self.responses if (result := _result_of(response)) is not None]
+        if len(results) < len(self.responses):
+            return None
+        if self.is_whole:
+            return decode_receipts(bytes(results[0]))
+        receipts = [receipt for result in results if (receipt := decode_receipt(bytes(result))) is not None]
+        return tuple(receipts) if len(receipts) == len(results) else None
+
+
+_NO_RECEIPTS: Final = _RawReceipts((), False)
 
 
 class EvmBlockSource(BlockSource[EvmBlockFacts]):
-    """The blocks of one chain. rules: what the chain's headers say.
+    """The blocks of one chain. decoding: its thread for large answers. rules: what the chain's headers say."""
 
-    decoding: its thread for large answers. backfill: decodes them while the chain is far behind.
-    """
-
-    def __init__(
-        self, nodes: ChainNodes, retrier: Retrier, decoding: Executor, backfill: BackfillProcess | None = None
-    ) -> None:
+    def __init__(self, nodes: ChainNodes, retrier: Retrier, decoding: Executor) -> None:
         super().__init__(nodes.heads, retrier)
         self.rules = BlockRules()
         self._nodes = nodes
         self._decoding = decoding
-        self._backfill = backfill
         self._span = 1
         self._patient_until = 0.0
         self._most = MAX_BATCH
@@ -217,18 +200,17 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         _NotHere, MalformedBlock, BlockContradiction.
         """
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
-        find = partial(_decode_transactions, responses)
-        size_bytes = sum(memoryview(response.result).nbytes for response in responses if response.result is not None)
-        found, fault = find() if size_bytes <= _INLINE_BLOCK_BYTES else await self._run(find)
-        if not found and isinstance(fault, _NotHere):
+        headers, fault = await self._run(partial(_decode_headers, responses), responses)
+        if not headers and isinstance(fault, _NotHere):
             self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
-        while len(blocks) < len(found):
-            number, parent_hash = first + len(blocks), blocks[-1].hash if blocks else None
-            part = found[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
-            receipts, is_whole = await self._read_receipts(node, part, number)
-            span = _RawSpan([block.raw for block in part], receipts, is_whole, number, parent_hash)
-            accepted, receipt_fault = await self._accept(span, is_last=number + len(part) > (node.head or 0))
+        while len(blocks) < len(headers):
+            part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
+            raw = await self._read_receipts(node, part, first + len(blocks))
+            parent = blocks[-1].hash if blocks else None
+            accept = partial(_accept, part, raw, first + len(blocks), parent, self.rules)
+            answers = [response for receipts in raw.values() for response in receipts.responses]
+            accepted, receipt_fault = await self._run(accept, answers)
             blocks += accepted
             if receipt_fault is not None:
                 if isinstance(receipt_fault, _NotHere) and not blocks:
@@ -242,28 +224,24 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return tuple(blocks)
 
     async def _read_receipts(
-        self, node: ChainNode, blocks: Sequence[_RawBlock], first: int
-    ) -> tuple[list[Sequence[bytes | None]], bool]:
-        """Return the results for blocks from height `first` on, and whether one has all of a block.
-
-        Raises EvmNodeError.
-        """
-        places = [place for place, block in enumerate(blocks) if block.transactions]
-        found: list[Sequence[bytes | None]] = [()] * len(blocks)
+        self, node: ChainNode, headers: Sequence[EvmHeader], first: int
+    ) -> dict[int, _RawReceipts]:
+        """Return the receipts of blocks from height `first` on by their place. Raises EvmNodeError."""
+        places = [place for place, header in enumerate(headers) if header.transactions]
         if not places:
-            return found, True
+            return {}
         if BLOCK_RECEIPTS not in node.lacks_methods:
             responses = await node.call([rpc_call(BLOCK_RECEIPTS, hex(first + place)) for place in places])
             if not any(map(_is_unknown_method, responses)):
-                for place, response in zip(places, responses, strict=True):
-                    found[place] = (_result_of(response),)
-                return found, True
+                return {
+                    place: _RawReceipts((response,), True) for place, response in zip(places, responses, strict=True)
+                }
             node.lacks_methods[BLOCK_RECEIPTS] = True
-        calls = [rpc_call(RECEIPT, tx_hash) for place in places for tx_hash in blocks[place].transactions]
-        results = map(_result_of, await node.call(calls))
-        for place in places:
-            found[place] = list(islice(results, len(blocks[place].transactions)))
-        return found, False
+        calls = [(place, rpc_call(RECEIPT, tx_hash)) for place in places for tx_hash in headers[place].transactions]
+        found: dict[int, list[RpcResponse]] = {place: [] for place in places}
+        for (place, _), response in zip(calls, await node.call([call for _, call in calls]), strict=True):
+            found[place].append(response)
+        return {place: _RawReceipts(tuple(responses), False) for place, responses in found.items()}
 
     async def _node_has(self, node: ChainNode, height: int) -> bool:
         """Return whether a node has a block and its receipts, or those of the next block with transactions."""
@@ -299,10 +277,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _hash_from(self, node: ChainNode, height: int) -> bytes | None:
         try:
             responses = await node.call([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
-            raw = _result_of(responses[0])
-            header = None if raw is None else decode_block(raw)
-            is_asked = header is not None and parse_quantity(header.number) == height
-            return parse_bytes(header.hash, HASH_BYTES) if header is not None and is_asked else None
+            headers, _ = _decode_headers(responses)
+            is_asked = bool(headers) and parse_quantity(headers[0].number) == height
+            return parse_bytes(headers[0].hash, HASH_BYTES) if is_asked else None
         except (EvmNodeError, ValueError):
             return None
 
@@ -311,36 +288,29 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         if height < (node.head or 0) - _HEAD_MARGIN:
             node.note_missing(resource, height)
 
-    async def _accept(self, span: _RawSpan, *, is_last: bool) -> tuple[list[EvmBlockFacts], Exception | None]:
-        """Return what `_accept_span` returns. is_last: the node has no blocks behind these."""
-        size_bytes = span.size_bytes()
-        if size_bytes <= INLINE_BYTES:
-            return _accept_span(span, self.rules)
-        accept = partial(_accept_span, span, self.rules)
-        if self._backfill is None or is_last:
-            return await self._run(accept)
-        return await self._backfill.call(accept, size_bytes, self._decoding)
-
-    async def _run(self, function: Callable[[], T]) -> T:
-        """Return what a function returns on the thread."""
+    async def _run(self, function: Callable[[], T], responses: Iterable[RpcResponse]) -> T:
+        """Return what a function returns, which runs on the thread if the responses that it decodes are large."""
+        sizes = (memoryview(response.result).nbytes for response in responses if response.result is not None)
+        if sum(sizes) <= INLINE_BYTES:
+            return function()
         return await asyncio.get_running_loop().run_in_executor(self._decoding, function)
 
 
-def _decode_transactions(responses: Iterable[RpcResponse]) -> tuple[list[_RawBlock], Exception | None]:
+def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], Exception | None]:
     """Return the blocks before the first that is not here or cannot be decoded, and the error for that one."""
-    found: list[_RawBlock] = []
+    headers: list[EvmHeader] = []
     for response in responses:
         try:
-            raw = _result_of(response)
-            transactions = None if raw is None else decode_transactions(_readable(raw))
+            result = _result_of(response)
+            header = None if result is None else decode_block(bytes(result))
+            if header is not None and len(header.transactions) > _MAX_TRANSACTIONS:
+                raise MalformedBlock(f"more than {_MAX_TRANSACTIONS} transactions")
         except MalformedBlock as error:
-            return found, error
-        if raw is None or transactions is None:
-            return found, _NotHere()
-        if len(transactions) > _MAX_TRANSACTIONS:
-            return found, MalformedBlock(f"more than {_MAX_TRANSACTIONS} transactions")
-        found.append(_RawBlock(raw, transactions))
-    return found, None
+            return headers, error
+        if header is None:
+            return headers, _NotHere()
+        headers.append(header)
+    return headers, None
 
 
 def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
@@ -348,53 +318,42 @@ def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
     return sum(len(block.transfers) + len(block.erc20_transfers) for block in blocks) >= _MAX_TRANSFERS
 
 
-def _accept_span(span: _RawSpan, rules: BlockRules) -> tuple[list[EvmBlockFacts], Exception | None]:
+def _accept(
+    headers: Sequence[EvmHeader],
+    receipts: Mapping[int, _RawReceipts],
+    number: int,
+    parent_hash: bytes | None,
+    rules: BlockRules,
+) -> tuple[list[EvmBlockFacts], Exception | None]:
     """Return the facts of the blocks before the first that is not accepted, and the error for that one.
 
-    They end earlier, without an error, if they have many transfers.
+    They end earlier, without an error, if they have many transfers. number, parent_hash: of the first block.
     """
     accepted: list[EvmBlockFacts] = []
-    number, parent_hash, transfers = span.number, span.parent_hash, 0
-    for raw, results in zip(span.blocks, span.receipts, strict=True):
+    transfers = 0
+    for place, header in enumerate(headers):
+        raw = receipts.get(place, _NO_RECEIPTS)
         try:
-            header, receipts = decode_block(raw), _decode_receipts(results, is_whole=span.is_whole)
-            if header is None or receipts is None:
+            decoded = raw.decode()
+            if decoded is None:
                 return accepted, _NotHere()
-            block = block_facts(header, receipts, rules)
-            check_parents((block,), number, parent_hash)
+            block = block_facts(header, decoded, rules)
+            check_parents((block,), number + place, parent_hash)
         except (MalformedBlock, BlockContradiction) as error:
             return accepted, error
         accepted.append(block)
         transfers += len(block.transfers) + len(block.erc20_transfers)
         if transfers >= _MAX_TRANSFERS:
             break
-        number, parent_hash = number + 1, block.hash
+        parent_hash = block.hash
     return accepted, None
 
 
-def _decode_receipts(results: Sequence[bytes | None], *, is_whole: bool) -> tuple[EvmReceipt, ...] | None:
-    """Return the receipts of a block; None if the node lacks one. Raises MalformedBlock."""
-    found = [_readable(raw) for raw in results if raw is not None]
-    if len(found) < len(results):
-        return None
-    if is_whole:
-        return decode_receipts(found[0]) if found else ()
-    receipts = [receipt for raw in found if (receipt := decode_receipt(raw)) is not None]
-    return tuple(receipts) if len(receipts) == len(found) else None
-
-
-def _result_of(response: RpcResponse) -> bytes | None:
-    """Return the result of a response; None for an error: the node lacks it. b"": the response cannot be read."""
+def _result_of(response: RpcResponse) -> msgspec.Raw | None:
+    """Return the result of a response; None for an error: the node lacks it. Raises MalformedBlock."""
     if response is UNREADABLE:
-        return b""
-    return None if response.result is None else bytes(response.result)
-
-
-def _readable(raw: bytes) -> bytes:
-    """Raise MalformedBlock for a response that cannot be read, as _result_of marks it."""
-    if not raw:
         raise MalformedBlock("the answer of the node is no JSON-RPC response")
-    return raw
+    return response.result
 
 
 def _is_unknown_method(response: RpcResponse) -> bool:

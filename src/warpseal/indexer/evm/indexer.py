@@ -25,7 +25,6 @@ from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.chain_indexer import ChainIndexer
-from warpseal.indexer.evm.backfill_process import BackfillProcess
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
 from warpseal.indexer.evm.call_rates import CallRates
 from warpseal.indexer.evm.chain import EvmChainContext
@@ -94,7 +93,6 @@ class EvmIndexer:
         self.chains: dict[ChainID, IndexedChain] = {}
         self._parts = parts
         self._rates = CallRates()
-        self._backfill = BackfillProcess()
         self._added: asyncio.Queue[IndexedChain] = asyncio.Queue()
         for chain in chains:
             self.add(chain)
@@ -102,7 +100,7 @@ class EvmIndexer:
     def add(self, chain: EvmChain) -> None:
         """Index one more chain; a chain that is indexed already is left as it is."""
         if chain.blockchain_id not in self.chains:
-            indexed = IndexedChain(chain, self._parts, self._rates, self._backfill, lambda: len(self.chains))
+            indexed = IndexedChain(chain, self._parts, self._rates, lambda: len(self.chains))
             self.chains[chain.blockchain_id] = indexed
             self._added.put_nowait(indexed)
 
@@ -110,7 +108,6 @@ class EvmIndexer:
         """Index until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._log_progress())
-            tasks.create_task(self._backfill.run())
             while True:
                 tasks.create_task((await self._added.get()).run())
 
@@ -127,18 +124,12 @@ class IndexedChain:
     """One chain. rates: of the nodes of all chains. indexer: while its index is open."""
 
     def __init__(
-        self,
-        chain: EvmChain,
-        parts: EvmIndexerParts,
-        rates: CallRates,
-        backfill: BackfillProcess,
-        count_chains: Callable[[], int],
+        self, chain: EvmChain, parts: EvmIndexerParts, rates: CallRates, count_chains: Callable[[], int]
     ) -> None:
         self.chain = chain
         self.indexer: ChainIndexer[EvmBlockFacts] | None = None
         self._parts = parts
         self._rates = rates
-        self._backfill = backfill
         self._count_chains = count_chains
         self._name = id_text(chain.blockchain_id)
 
@@ -197,7 +188,7 @@ class IndexedChain:
         parts, settings = self._parts, self._parts.indexer
         waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
         retrier = Retrier(Backoff(settings.retry_first_s, settings.retry_cap_s), waiting)
-        source = EvmBlockSource(context.nodes, retrier, decoding, self._backfill)
+        source = EvmBlockSource(context.nodes, retrier, decoding)
         load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
         sync = EvmChainSync(source, context, retrier, load_rules, ask)
         heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes.pool, parts.rpc))
