@@ -19,7 +19,7 @@ from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
 from benchmarks.usage_made_up import MadeUpUsage, parts
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase
-from warpseal.usage.minute_rows import MinuteRow, insert_minute_rows
+from warpseal.usage.flusher import MinuteRow, insert_minute_rows
 from warpseal.usage.periods import HOUR_S, MINUTE_S, Level, bucket_start
 from warpseal.usage.schema import MINUTES
 from warpseal.usage.settings import UsageSettings

@@ -10,19 +10,22 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection
+from sqlalchemy.dialects import postgresql, sqlite
 
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.errors import StoreDown
 from warpseal.usage.calls import UsageLabels, UsageTotals
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.fold import fold
-from warpseal.usage.minute_rows import MinuteRow, insert_minute_rows
 from warpseal.usage.periods import DAY_S, HOUR_S, MINUTE_S
+from warpseal.usage.schema import MINUTES
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sum_table import LABELS, SumTable, as_labels
 from warpseal.usage.throttle import Throttle
@@ -37,6 +40,19 @@ _RUN_BYTES: Final = 16
 _COMBINATION_BYTES: Final = 700
 # Of the bound, so that not every flush folds.
 _FOLDED_SHARE: Final = 0.5
+
+
+class MinuteRow(NamedTuple):
+    """What one daemon recorded of one minute. Run and sequence identify a row; if it is written twice, it counts once.
+
+    minute: its first second. sums: an encoded SumTable of this many label combinations.
+    """
+
+    run: bytes
+    sequence: int
+    minute: int
+    combinations: int
+    sums: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +152,15 @@ class UsageFlusher:
         for start, sums in self._waiting.items():
             _add(regrouped.setdefault(start - start % period_s, {}), sums, throttle)
         self._waiting = regrouped
+
+
+def insert_minute_rows(connection: Connection, rows: Sequence[MinuteRow]) -> None:
+    """Add rows that are not stored yet."""
+    if not rows:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    values = [{**row._asdict(), "is_merged": 0, "size_bytes": len(row.sums)} for row in rows]
+    connection.execute(dialect.insert(MINUTES).on_conflict_do_nothing(), values)
 
 
 def _add(sums: dict[UsageLabels, UsageTotals], added: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> None:
