@@ -351,7 +351,7 @@ async def test_one_node_in_both_lists_has_one_limit() -> None:
         await upstream.info.network_id()
         with stopped_clock() as clock:
             await asyncio.gather(*(upstream.platform.height() for _ in range(3)))
-            fourth = asyncio.create_task(upstream.proposervm.current_epoch_height(NO_CHAIN))
+            fourth = asyncio.create_task(upstream.proposervm.current_epoch(NO_CHAIN))
             await upstream.platform.proposed_height(origin=CallOrigin.DAEMON)
             assert node.calls["proposervm.getCurrentEpoch"] == 0
             clock.advance(1.0)

@@ -1,4 +1,4 @@
-"""The epoch height of a chain, from any configured node that runs it."""
+"""The epoch and the proposed height of a chain, from any configured node that runs it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,27 @@ from tests.node.recorded_node import (
     refusing_uri,
     serve_nodes,
 )
+from warpseal.chains.proposervm import Epoch
 from warpseal.errors import NodeUnavailable
+from warpseal.node.proposervm import NO_EPOCH
 from warpseal.node.rpc import open_session
 
 METHOD = "proposervm.getCurrentEpoch"
+L1_EPOCH = Epoch(18, 30, 1795226806)
 
 
 async def test_recorded_epochs_are_read_per_chain() -> None:
     async with open_upstream(RecordedNode()) as upstream:
-        assert await upstream.proposervm.current_epoch_height(C_CHAIN) == 13
-        assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
+        assert await upstream.proposervm.current_epoch(C_CHAIN) == Epoch(13, 7, 1795226690)
+        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
+        assert await upstream.proposervm.proposed_height(L1_CHAIN) == 19
 
 
 async def test_a_chain_that_no_node_runs_has_no_epoch_and_fails_no_node() -> None:
     node = RecordedNode()
     async with open_upstream(node, RecordedNode()) as upstream:
-        assert await upstream.proposervm.current_epoch_height(NO_CHAIN) is None
+        assert await upstream.proposervm.current_epoch(NO_CHAIN) is None
+        assert await upstream.proposervm.proposed_height(NO_CHAIN) is None
         await upstream.platform.height()
     assert node.calls["platform.getHeight"] == 1
 
@@ -40,30 +45,30 @@ async def test_a_chain_that_no_node_runs_has_no_epoch_and_fails_no_node() -> Non
 async def test_the_second_node_is_called_if_the_first_does_not_run_the_chain() -> None:
     bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
     async with open_upstream(bare, full) as upstream:
-        assert await upstream.proposervm.current_epoch_height(L1_CHAIN) == 18
+        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
 
 
 async def test_info_nodes_are_called_after_p_chain_nodes() -> None:
     bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode()
     async with serve_nodes(bare, full) as uris, open_session() as session:
         settings = build_settings(uris[0], info_api=build_settings(uris[1]).info_api)
-        assert await connect(session, settings).proposervm.current_epoch_height(L1_CHAIN) == 18
+        assert await connect(session, settings).proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
 
 
 @pytest.mark.parametrize("zero", ["0", 0])
 async def test_an_epoch_of_zeros_is_no_epoch(zero: Any) -> None:
     answer = {"number": zero, "startTime": zero, "pChainHeight": zero}
     async with open_upstream(RecordedNode({METHOD: answer})) as upstream:
-        assert await upstream.proposervm.current_epoch_height(C_CHAIN) is None
+        assert await upstream.proposervm.current_epoch(C_CHAIN) == NO_EPOCH
 
 
 async def test_an_epoch_at_height_zero_is_valid() -> None:
     answer = {"number": "1", "startTime": "1795226690", "pChainHeight": "0"}
     async with open_upstream(RecordedNode({METHOD: answer})) as upstream:
-        assert await upstream.proposervm.current_epoch_height(C_CHAIN) == 0
+        assert await upstream.proposervm.current_epoch(C_CHAIN) == Epoch(0, 1, 1795226690)
 
 
 async def test_an_epoch_is_unavailable_if_no_node_is_reachable() -> None:
     async with open_session() as session:
         with pytest.raises(NodeUnavailable):
-            await connect(session, build_settings(refusing_uri())).proposervm.current_epoch_height(C_CHAIN)
+            await connect(session, build_settings(refusing_uri())).proposervm.current_epoch(C_CHAIN)

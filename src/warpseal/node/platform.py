@@ -1,6 +1,6 @@
 """P-Chain calls to a list of nodes: heights, validator sets, subnets, transactions, validations of L1s.
 
-Source of truth: avalanchego `vms/platformvm/service.go`; `vms/proposervm/service.go` and ACP-181 for epochs.
+Source of truth: avalanchego `vms/platformvm/service.go`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-import msgspec
 from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable
 from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
-from warpseal.node.json_values import u64
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import (
     P_CHAIN_PATHS,
@@ -191,27 +189,6 @@ class PlatformClient:
                 time.sleep(0)
 
 
-class ProposerVMClient:
-    """proposervm.* calls to a list of nodes; only a node that runs the chain can answer, others return 404."""
-
-    def __init__(self, pool: NodePool) -> None:
-        self._pool = pool
-
-    async def current_epoch_height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
-        """Return the P-Chain height of the chain's current epoch.
-
-        None if no node that answered runs the chain, or the epoch is all zeros (before Granite).
-        Raises NodeUnavailable if no node answered.
-        """
-        path = f"/ext/bc/{id_text(chain_id)}/proposervm"
-        try:
-            return await self._pool.call(
-                NodeCall("proposervm.getCurrentEpoch", {}, (path,), _decode_epoch_height, origin, optional=True)
-            )
-        except RpcRefusal:
-            return None
-
-
 class _RecentSets:
     """The latest set of each subnet with the digest of its JSON, bounded; used from several threads."""
 
@@ -271,18 +248,3 @@ def _call(
 
 def _height_call(origin: CallOrigin) -> NodeCall[int]:
     return _call("platform.getHeight", {}, decode_height, origin)
-
-
-class _Epoch(msgspec.Struct, rename="camel"):
-    number: int | str
-    start_time: int | str
-    p_chain_height: int | str
-
-
-_EPOCH: Final = msgspec.json.Decoder(_Epoch)
-
-
-def _decode_epoch_height(result: bytes) -> int | None:
-    epoch = _EPOCH.decode(result)
-    number, start_time, height = u64(epoch.number), u64(epoch.start_time), u64(epoch.p_chain_height)
-    return height if number or start_time or height else None

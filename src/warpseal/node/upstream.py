@@ -13,8 +13,9 @@ from warpseal.node.chain_validators_client import ChainValidatorsClient, validat
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
-from warpseal.node.platform import PlatformClient, ProposerVMClient
+from warpseal.node.platform import PlatformClient
 from warpseal.node.pool import NodePool, ServedNetwork
+from warpseal.node.proposervm import ProposerVMClient
 from warpseal.node.rpc import CallObserver, UpstreamNode
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import StateClient

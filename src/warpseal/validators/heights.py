@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from warpseal.chains.proposervm import Epoch
 from warpseal.errors import NodeAttempt, NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.limits import CallOrigin
-from warpseal.node.platform import PlatformClient, ProposerVMClient
+from warpseal.node.platform import PlatformClient
+from warpseal.node.proposervm import NO_EPOCH, ProposerVMClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.ids import ChainID
@@ -118,15 +120,15 @@ class ProposedHeight:
 
 
 class EpochHeights:
-    """The heights at which verifiers on a chain take validator sets, cached for a second. Used from one event loop."""
+    """The epochs of the next blocks of chains, cached for a second. Used from one event loop."""
 
     def __init__(self, proposervm: ProposerVMClient, *, now: Callable[[], float] | None = None) -> None:
         self._proposervm = proposervm
-        self._flights: SingleFlight[ChainID, int | None] = SingleFlight()
-        self._cache: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
+        self._flights: SingleFlight[ChainID, Epoch | None] = SingleFlight()
+        self._cache: TtlCache[ChainID, Epoch | None] = TtlCache(_MAX_CHAINS, now)
 
-    async def height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
-        """Return the chain's epoch height; None if no node runs the chain, or it has no epochs.
+    async def epoch(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> Epoch | None:
+        """Return the epoch of the chain's next block; NO_EPOCH before Granite, None if no node runs the chain.
 
         Raises NodeUnavailable if no node answered.
         """
@@ -134,6 +136,14 @@ class EpochHeights:
         if cached is not None:
             return cached.value
         return await self._flights.run(chain_id, lambda: self._fetch(chain_id, origin))
+
+    async def height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+        """Return the P-Chain height of the epoch; None if no node runs the chain, or it has no epochs.
+
+        Raises NodeUnavailable if no node answered.
+        """
+        epoch = await self.epoch(chain_id, origin)
+        return None if epoch is None or epoch == NO_EPOCH else epoch.p_chain_height
 
     async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
         """Return whether `height` is the current epoch height of one of these chains; unknown heights do not count."""
@@ -146,7 +156,7 @@ class EpochHeights:
         except NodeUnavailable:
             return None
 
-    async def _fetch(self, chain_id: ChainID, origin: CallOrigin) -> int | None:
-        height = await self._proposervm.current_epoch_height(chain_id, origin=origin)
-        self._cache.put(chain_id, height, ttl_s=_EPOCH_TTL_S)
-        return height
+    async def _fetch(self, chain_id: ChainID, origin: CallOrigin) -> Epoch | None:
+        epoch = await self._proposervm.current_epoch(chain_id, origin=origin)
+        self._cache.put(chain_id, epoch, ttl_s=_EPOCH_TTL_S)
+        return epoch
