@@ -31,14 +31,12 @@ MAX_BALANCES: Final = 20_000
 _MORE_ROWS: Final = 2_000
 _BEGIN: Final = (b"", -(2**63), -1)
 _END: Final = (b"\xff\xff", 0, 0)
-_AFTER: Final = "asset = ? AND (rank, position, holder) > (?, ?, ?)"
-_NEWEST: Final = (
-    f"SELECT rank, position, holder, changed, maximum FROM ranks WHERE {_AFTER} ORDER BY rank, position, holder LIMIT ?"
-)
-_FORMER: Final = (
-    f"SELECT rank, position, holder, changed, maximum FROM past_ranks WHERE partition = ? AND {_AFTER}"
-    " AND (rank, position, holder) <= (?, ?, ?) AND changed <= ? AND until > ? ORDER BY rank, position, holder LIMIT ?"
-)
+_BETWEEN: Final = "asset = ? AND (rank, position, holder) > (?, ?, ?) AND (rank, position, holder) <= (?, ?, ?)"
+_NEWEST: Final = f"FROM ranks WHERE {_BETWEEN}"
+_FORMER: Final = f"FROM past_ranks WHERE partition = ? AND {_BETWEEN} AND until > ? AND changed <= ?"
+# The end of a range, and its rows above the threshold: only rows that may be shown become Python objects.
+_LAST: Final = "SELECT rank, position, holder {} ORDER BY rank, position, holder LIMIT 1 OFFSET ?"
+_ABOVE: Final = "SELECT rank, position, holder, changed, maximum {} AND changed <= ? AND (rank < ? OR maximum < ?)"
 _BALANCES: Final = (
     "SELECT block, balance, previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? AND block <= ?"
     " ORDER BY block DESC LIMIT ?"
@@ -81,7 +79,8 @@ def holders_above(
     if high < 0:
         return HolderPage((), block=block)
     window = _Window(session, asset, query.threshold, low, high)
-    shown, more = _select(_HolderRows(session, asset, block), page, window.includes)
+    rows = _HolderRows(session, asset, block, rank_of(query.threshold))
+    shown, more = _select(rows, page, window.includes)
     inconsistent = session.rows("SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
     return HolderPage(_holders(session, shown), more, block, events_inconsistent=bool(inconsistent))
 
@@ -123,32 +122,36 @@ def nft_holders(
 
 
 class _HolderRows:
-    """The rows of the holders of an asset, as they were after a block."""
+    """The rows of the holders of an asset, as they were after a block.
 
-    def __init__(self, session: ReadSession, asset: int, block: int) -> None:
+    limit: only rows whose balance, or largest balance, has a lower rank; all by default.
+    """
+
+    def __init__(self, session: ReadSession, asset: int, block: int, limit: bytes = _END[0]) -> None:
         self._session = session
         self._asset = asset
         self._block = block
+        self._limit = limit
         text = "SELECT number FROM past_partitions WHERE number >= 0 AND until > ? ORDER BY number"
         self._partitions = [row[0] for row in session.rows(text, block)]
 
-    def behind(self, key: Position, limit: int) -> tuple[list[_Row], Position | None]:
+    def behind(self, key: Position, count: int) -> tuple[list[_Row], Position | None]:
         """Return the rows behind a key and up to another, in order, and that key; None: there are no more rows.
 
-        Each statement reads at most `limit` rows.
+        At most `count` rows of each table are examined.
         """
         session, asset, block = self._session, self._asset, self._block
-        rows = session.rows(_NEWEST, asset, *key, limit)
-        end = _key(rows[-1]) if len(rows) == limit else None
-        found: list[_Row] = [row for row in rows if row[3] <= block]
-        for partition in self._partitions:
-            rows = session.rows(_FORMER, partition, asset, *key, *(end or _END), block, block, limit)
-            if len(rows) == limit:
-                end = _key(rows[-1])
-            found += rows
-        if self._partitions:
-            found.sort()
-            found = [row for row in found if end is None or _key(row) <= end]
+        end: Position | None = None
+        sources: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [(_NEWEST, (), ())]
+        sources += [(_FORMER, (partition,), (block, block)) for partition in self._partitions]
+        for text, before, behind in sources:
+            values = (*before, asset, *key, *(end or _END), *behind, count - 1)
+            end = next((tuple(row) for row in session.rows(_LAST.format(text), *values)), end)
+        found: list[_Row] = []
+        for text, before, behind in sources:
+            values = (*before, asset, *key, *(end or _END), *behind, block, self._limit, self._limit)
+            found += session.rows(_ABOVE.format(text), *values)
+        found.sort()
         return found, end
 
     def totals(self, collection: int) -> tuple[int, int]:
@@ -179,12 +182,11 @@ class _Window:
     def includes(self, row: _Row, back_from: int | None) -> bool:
         """Return whether a balance was above the threshold after a block of the window, or before its first block.
 
-        back_from: later balances are examined already. Raises _PageExhausted.
+        row: of a holder whose balance was above it at some time. back_from: later balances are examined already.
+        Raises _PageExhausted.
         """
-        rank, _, holder, changed, maximum = row
+        rank, _, holder, changed, _ = row
         is_above = rank < self._limit
-        if not is_above and (maximum is None or maximum >= self._limit):
-            return False
         if changed < self._low:
             return is_above
         if changed <= self._high and (is_above or self._low == 0):
