@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
 
+from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u64
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
@@ -38,6 +40,8 @@ class CurrentValidation:
 
     validation_id: 32 bytes; of a permissioned one the id of the transaction that added it.
     balance: nAVAX left to an L1 validator, 0 if it is inactive; None for a permissioned one, which pays no fee.
+    end_unix_s: end of a stake; None of an L1 validator, and of a stake that renews itself. delegated: weight that
+    delegators add to `weight`.
     """
 
     validation_id: bytes
@@ -45,6 +49,8 @@ class CurrentValidation:
     weight: int
     start_unix_s: int
     balance: int | None = None
+    end_unix_s: int | None = None
+    delegated: int = 0
 
     @property
     def is_l1(self) -> bool:
@@ -70,6 +76,15 @@ class Subnet:
     def is_l1(self) -> bool:
         """Whether the subnet was converted; nothing undoes that."""
         return self.conversion_id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class L1FeeState:
+    """The state of the fee of active L1 validators after a block. price: nAVAX a second. time_s: of the P-Chain."""
+
+    excess: int
+    price: int
+    time_s: int
 
 
 class TxStatus(StrEnum):
@@ -141,6 +156,22 @@ class _Current(msgspec.Struct):
     tx_id: str | None = msgspec.field(name="txID", default=None)
     validation_id: str | None = msgspec.field(name="validationID", default=None)
     balance: int | str | None = None
+    end_time: int | str | None = msgspec.field(name="endTime", default=None)
+    next_period: int | str | None = msgspec.field(name="nextPeriod", default=None)
+    delegator_weight: int | str | None = msgspec.field(name="delegatorWeight", default=None)
+
+
+class _FeeConfig(msgspec.Struct, rename="camel"):
+    capacity: int | str
+    target: int | str
+    min_price: int | str
+    excess_conversion_constant: int | str
+
+
+class _FeeState(msgspec.Struct):
+    excess: int | str
+    price: int | str
+    timestamp: datetime
 
 
 class _SubnetListed(msgspec.Struct):
@@ -225,7 +256,26 @@ def _current_validation(entry: _Current) -> CurrentValidation:
         weight=u64(entry.weight),
         start_unix_s=u64(entry.start_time),
         balance=u64(entry.balance or 0) if is_l1 else None,
+        end_unix_s=None if is_l1 or entry.end_time is None or u64(entry.next_period or 0) else u64(entry.end_time),
+        delegated=u64(entry.delegator_weight or 0),
     )
+
+
+def decode_fee_config(result: bytes) -> L1FeeConfig:
+    fields = msgspec.json.decode(result, type=_FeeConfig)
+    config = L1FeeConfig(
+        u64(fields.target), u64(fields.min_price), u64(fields.excess_conversion_constant), u64(fields.capacity)
+    )
+    if not config.excess_conversion:
+        raise ValueError("the price cannot follow an excess that is divided by 0")
+    return config
+
+
+def decode_fee_state(result: bytes) -> L1FeeState:
+    fields = msgspec.json.decode(result, type=_FeeState)
+    if fields.timestamp.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return L1FeeState(u64(fields.excess), u64(fields.price), u64(int(fields.timestamp.timestamp())))
 
 
 def _public_key(text: str | None) -> bytes | None:

@@ -16,18 +16,22 @@ from typing import Any, Final, TypeVar
 from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable
+from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import (
     P_CHAIN_PATHS,
     CurrentValidation,
     FoundTransaction,
+    L1FeeState,
     Subnet,
     TxStatus,
     ValidationAt,
     ValidatorEntry,
     decode_all_sets,
     decode_current_validations,
+    decode_fee_config,
+    decode_fee_state,
     decode_height,
     decode_l1_validator,
     decode_subnet,
@@ -119,6 +123,14 @@ class PlatformClient:
         """Return the validations of a subnet now, with ids and start times; an unknown subnet has none."""
         method, params = "platform.getCurrentValidators", {"subnetID": id_text(subnet_id)}
         return await self._pool.require(_call(method, params, decode_current_validations, origin, large=True))
+
+    async def fee_config(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeConfig:
+        """Return the fee parameters of active L1 validators."""
+        return await self._pool.require(_call("platform.getValidatorFeeConfig", {}, decode_fee_config, origin))
+
+    async def fee_state(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeState:
+        """Return the state of the fee of active L1 validators after the last accepted block."""
+        return await self._pool.require(_call("platform.getValidatorFeeState", {}, decode_fee_state, origin))
 
     async def subnets(self, origin: CallOrigin = CallOrigin.CALLER) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them."""

@@ -19,7 +19,7 @@ from warpseal.node.blocks import X_CHAIN_PATHS
 from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
 from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.node.limits import CallOrigin
-from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height
+from warpseal.node.p_chain import P_CHAIN_PATHS, decode_fee_config, decode_height
 from warpseal.node.pool import NodePool, PoolNode
 from warpseal.node.rpc import NodeCall
 from warpseal.warp.ids import ValidationID, id_text, parse_id
@@ -60,7 +60,7 @@ class NodeState:
 
     async def fee_config(self) -> L1FeeConfig | None:
         """Return the fee parameters of active L1 validators; None from a node that is too old to have them."""
-        return await self._find(_Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, _decode_fee_config))
+        return await self._find(_Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, decode_fee_config))
 
     async def supply(self) -> int | None:
         """Return the Primary Network's supply, nAVAX; None from a node that does not return it."""
@@ -109,13 +109,6 @@ class StateClient:
         return tuple(map(NodeState, await self._pool.candidates(CallOrigin.FOLLOWER)))
 
 
-class _FeeConfig(msgspec.Struct, rename="camel"):
-    capacity: int | str
-    target: int | str
-    min_price: int | str
-    excess_conversion_constant: int | str
-
-
 class _PBalance(msgspec.Struct, rename="camel"):
     unlockeds: dict[str, int | str]
     locked_stakeables: dict[str, int | str]
@@ -125,13 +118,6 @@ class _PBalance(msgspec.Struct, rename="camel"):
 class _XBalance(msgspec.Struct):
     asset: str
     balance: int | str
-
-
-def _decode_fee_config(result: bytes) -> L1FeeConfig:
-    fields = msgspec.json.decode(result, type=_FeeConfig)
-    return L1FeeConfig(
-        u64(fields.target), u64(fields.min_price), u64(fields.excess_conversion_constant), u64(fields.capacity)
-    )
 
 
 def _decode_p_balance(result: bytes) -> PBalance:
