@@ -70,6 +70,19 @@ async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_ur
         assert (await store.observed.load(OURS, 0, 105)).recent_nodes == {NODE}
 
 
+async def test_a_node_that_was_connected_in_any_of_the_hours_is_distinguished_from_one_that_was_not(
+    any_store_url: str,
+) -> None:
+    absent = [replace(HOUR, hour=number, node_id=OTHER, connected_ms=0) for number in range(100, 110)]
+    async with store_at(any_store_url, **PATIENT) as store:
+        await store.observed.write(OURS, [], [replace(HOUR, hour=105, connected_ms=1), *absent])
+        await store.observed.write(OURS, [], [replace(HOUR, hour=number, connected_ms=0) for number in (104, 106)])
+        await store.observed.write(THEIRS, [], [replace(HOUR, hour=109, node_id=OTHER)])
+        assert await store.observed.connected_nodes(OURS, 100) == {NODE: True, OTHER: False}
+        assert await store.observed.connected_nodes(OURS, 106) == {NODE: False, OTHER: False}
+        assert await store.observed.connected_nodes(THEIRS, 110) == {}
+
+
 async def test_thousands_of_rows_are_written_in_batches(any_store_url: str) -> None:
     hours = [HourRow(7, NodeID(number.to_bytes(20, "big")), number, 0) for number in range(2_500)]
     async with store_at(any_store_url, **PATIENT) as store:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -60,6 +60,16 @@ class UptimeRows:
             self._database.settings.load_timeout_s,
         )
 
+    async def connected_nodes(self, observer: NodeID, first_hour: int) -> Mapping[NodeID, bool]:
+        """Return whether each node that was observed since `first_hour` was connected in that time.
+
+        Raises StoreDown, after a second at most.
+        """
+        return await self._database.read(
+            lambda connection: _connected_nodes(connection, observer, first_hour),
+            self._database.settings.load_timeout_s,
+        )
+
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
         """Delete some older rows of all observers; return whether there are more. Raises StoreDown."""
         return await self._database.write(lambda connection: _prune(connection, before_hour, unseen_since_unix_s))
@@ -103,6 +113,13 @@ def _hours_of(connection: Connection, observer: NodeID, node_id: NodeID, hours: 
     which = (table.c.hour.in_(list(hours)), table.c.observer == observer, table.c.node_id == node_id)
     rows = connection.execute(select(table).where(*which).order_by(table.c.hour))
     return [HourRow(row.hour, node_id, row.observed_ms, row.connected_ms) for row in rows]
+
+
+def _connected_nodes(connection: Connection, observer: NodeID, first_hour: int) -> dict[NodeID, bool]:
+    table = OBSERVED_HOURS
+    longest = select(table.c.node_id, func.max(table.c.connected_ms)).group_by(table.c.node_id)
+    rows = connection.execute(longest.where(table.c.hour >= first_hour, table.c.observer == observer))
+    return {NodeID(node_id): connected_ms > 0 for node_id, connected_ms in rows}
 
 
 def _prune(connection: Connection, before_hour: int, unseen_since_unix_s: float) -> bool:

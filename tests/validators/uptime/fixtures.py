@@ -116,6 +116,11 @@ class MemoryUptimeStorage(UptimeRows):
         found = (row for row in self.hour_rows.values() if row.node_id == node_id)
         return sorted((row for row in found if first_hour <= row.hour <= last_hour), key=lambda row: row.hour)
 
+    async def connected_nodes(self, observer: NodeID, first_hour: int) -> Mapping[NodeID, bool]:
+        self._check()
+        recent = [row for row in self.hour_rows.values() if row.hour >= first_hour]
+        return {row.node_id: any(same.connected_ms for same in recent if same.node_id == row.node_id) for row in recent}
+
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
         self._check()
         self.pruned = before_hour, unseen_since_unix_s

@@ -27,6 +27,7 @@ from warpseal.store.url import OFF
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.node_uptime import HOUR_MS, Uptime
 from warpseal.validators.uptime.recorder import UptimeRecorder
+from warpseal.warp.ids import NodeID
 
 HOUR = START_UNIX_S // 3_600
 
@@ -151,6 +152,34 @@ async def test_connectivity_combines_hours_of_the_store_and_of_memory() -> None:
     storage.is_down = True
     clock.now_ms += 60_000
     assert await observed.reach(NODE, 0) is None
+
+
+async def test_nodes_that_were_connected_in_the_last_day_are_known_from_the_store_and_from_memory() -> None:
+    clock, peers, storage = Clock(), FakePeers(), MemoryUptimeStorage()
+    since = START_UNIX_S - 24 * 3_600
+    nodes = [NodeID(bytes([number]) * 20) for number in range(4)]
+    storage.put([], [HourRow(HOUR - 3, nodes[0], HOUR_MS, 1), HourRow(HOUR - 1, nodes[1], HOUR_MS, 0)])
+    storage.put([], [HourRow(HOUR - 25, node_id, HOUR_MS, HOUR_MS) for node_id in nodes[1:]])
+    observed = observing(peers, storage, clock)
+    assert await observed.connected_since(nodes, since) == {nodes[0]: True, nodes[1]: False}
+    peers.connect(nodes[2], clock.now())
+    assert await observed.connected_since(nodes, since) == {nodes[0]: True, nodes[1]: False, nodes[2]: True}
+    assert await observed.connected_since(nodes[3:], since) == {}
+    storage.is_down = True
+    clock.now_ms += 60_000
+    assert await observed.connected_since(nodes, since) == {nodes[2]: True}
+
+
+async def test_a_connection_that_ended_a_moment_ago_was_one_of_the_last_day() -> None:
+    clock, peers = Clock(), FakePeers()
+    async with running(observing(peers, MemoryUptimeStorage(), clock), peers) as observed:
+        peers.connect(NODE, clock.now())
+        peers.wanted.add(OTHER)
+        peers.dialed.add(OTHER)
+        await pass_time(clock, peers, 6)
+        peers.drop(NODE)
+        await pass_time(clock, peers, 2)
+        assert await observed.connected_since((NODE, OTHER), START_UNIX_S) == {NODE: True, OTHER: False}
 
 
 async def test_hours_beyond_the_retention_are_neither_returned_nor_stored() -> None:

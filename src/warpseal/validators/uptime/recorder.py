@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from warpseal.errors import StoreDown
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 # A month of hours takes the store some milliseconds.
 _REACH_TTL_S: Final = 60.0
 _MAX_REACH: Final = 2_000
+_CONNECTED_TTL_S: Final = 60.0
 
 
 class UptimeRecorder:
@@ -58,6 +59,7 @@ class UptimeRecorder:
         self._hours = HourlyUptime(settings.max_queued_hours)
         self._validations = ValidationUptime(self._uptimes, settings)
         self._reach: TtlCache[tuple[NodeID, int], ObservedUptime | None] = TtlCache(_MAX_REACH, self._now)
+        self._connected: TtlCache[int, Mapping[NodeID, bool]] = TtlCache(1, self._now)
         self._is_loaded = False
         self._updated_ms = 0
 
@@ -103,12 +105,39 @@ class UptimeRecorder:
         self._reach.put(key, reach, ttl_s=_REACH_TTL_S)
         return reach
 
+    async def connected_since(self, node_ids: Iterable[NodeID], since_unix_s: float) -> Mapping[NodeID, bool]:
+        """Return whether each of these nodes was connected at some time since then, by whole hours.
+
+        Nodes that were not observed in that time are left out. While the store is down, the hours in memory count.
+        """
+        first_hour = hour_of(since_unix_s)
+        stored = await self._stored_connected(first_hour)
+        found: dict[NodeID, bool] = {}
+        for node_id in node_ids:
+            rows = [row for row in self._hours.rows_of(node_id) if row.hour >= first_hour]
+            if self._peers.heard_at(node_id) is not None:
+                found[node_id] = True
+            elif rows or node_id in stored:
+                found[node_id] = stored.get(node_id, False) or any(row.connected_ms for row in rows)
+        return found
+
     async def run(self) -> None:
         """Observe and write until cancelled; the store then gets the rows that are not written yet."""
         self._hours.start(self._unix_clock())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_observing())
             tasks.create_task(self._keep_writing())
+
+    async def _stored_connected(self, first_hour: int) -> Mapping[NodeID, bool]:
+        cached = self._connected.get(first_hour)
+        if cached is not None:
+            return cached.value
+        try:
+            stored = await self._storage.connected_nodes(self._observer, first_hour)
+        except StoreDown:
+            return {}
+        self._connected.put(first_hour, stored, ttl_s=_CONNECTED_TTL_S)
+        return stored
 
     async def _keep_observing(self) -> None:
         end = self._peers.subscribe(self._on_peer_change)
