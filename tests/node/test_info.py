@@ -109,3 +109,26 @@ async def test_the_plugin_protocol_is_that_of_the_node(fields: dict[str, object]
 async def test_without_an_info_node_the_plugin_protocol_is_unknown() -> None:
     async with open_session() as session:
         assert await connect(session, build_settings(refusing_uri())).info.rpc_protocol_version() is None
+
+
+async def test_the_duration_of_an_epoch_comes_from_a_node_or_from_the_network() -> None:
+    recorded = RecordedNode({"info.upgrades": {"graniteEpochDuration": 4_000_000_000}})
+    async with open_upstream(recorded) as upstream:
+        assert await upstream.info.epoch_duration_s() == 4
+    async with open_upstream(RecordedNode({"info.upgrades": {"graniteEpochDuration": "1500000000"}})) as upstream:
+        assert await upstream.info.epoch_duration_s() == 2
+    for network_id, duration_s in ((1, 300), (5, 300), (88_888, 30)):
+        answers = {"info.upgrades": lacking_method, "info.getNetworkID": {"networkID": str(network_id)}}
+        async with open_upstream(RecordedNode(answers)) as upstream:
+            assert await upstream.info.epoch_duration_s() == duration_s
+
+
+@pytest.mark.parametrize("duration", [0, -1, 2**63, "4s", None])
+async def test_an_impossible_duration_of_an_epoch_is_no_answer(duration: object) -> None:
+    async with open_upstream(RecordedNode({"info.upgrades": {"graniteEpochDuration": duration}})) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.info.epoch_duration_s()
+
+
+def lacking_method(params: object) -> object:
+    raise RpcFault('rpc: can\'t find method "info.Upgrades"')

@@ -19,11 +19,17 @@ from tests.node.recorded_node import (
 )
 from warpseal.chains.proposervm import Epoch
 from warpseal.errors import NodeUnavailable
+from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.proposervm import NO_EPOCH
 from warpseal.node.rpc import open_session
+from warpseal.warp.ids import P_CHAIN, id_text
 
 METHOD = "proposervm.getCurrentEpoch"
 L1_EPOCH = Epoch(18, 30, 1795226806)
+OWN_ANSWERS = {
+    METHOD: {"number": "30", "startTime": "1795226806", "pChainHeight": "18"},
+    "proposervm.getProposedHeight": {"height": "19"},
+}
 
 
 async def test_recorded_epochs_are_read_per_chain() -> None:
@@ -72,3 +78,32 @@ async def test_an_epoch_is_unavailable_if_no_node_is_reachable() -> None:
     async with open_session() as session:
         with pytest.raises(NodeUnavailable):
             await connect(session, build_settings(refusing_uri())).proposervm.current_epoch(C_CHAIN)
+
+
+async def test_the_nodes_of_a_chain_in_evm_chains_are_called_as_well_and_first_once_they_have_answered() -> None:
+    bare, own = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode(OWN_ANSWERS, paths=("/l1/",))
+    async with serve_nodes(bare, own) as uris, open_session() as session:
+        chains = (EvmChain(L1_CHAIN, (NodeEndpoint(f"{uris[1]}/l1/rpc?key=1"),)),)
+        proposervm = connect(session, build_settings(uris[0], evm_chains=chains)).proposervm
+        assert await proposervm.current_epoch(L1_CHAIN) == Epoch(18, 30, 1795226806)
+        assert await proposervm.proposed_height(L1_CHAIN) == 19
+        assert await proposervm.current_epoch(C_CHAIN) is None
+    assert [path for path, _, _ in own.seen] == ["/l1/proposervm"] * 2
+    assert own.requests[0]["key"] == "1"
+
+
+async def test_an_own_node_of_a_chain_answers_while_all_others_are_down() -> None:
+    own = RecordedNode(OWN_ANSWERS, paths=("/l1/",))
+    async with serve_nodes(own) as uris, open_session() as session:
+        chains = (EvmChain(L1_CHAIN, (NodeEndpoint(f"{uris[0]}/l1/rpc"),)),)
+        upstream = connect(session, build_settings(refusing_uri(), evm_chains=chains))
+        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
+        with pytest.raises(NodeUnavailable):
+            await upstream.proposervm.current_epoch(C_CHAIN)
+
+
+async def test_the_p_chain_has_epochs_at_its_alias_or_its_id() -> None:
+    epoch = {"number": "3", "startTime": "1795226690", "pChainHeight": "9"}
+    for path in ("/ext/bc/P/", f"/ext/bc/{id_text(P_CHAIN)}/"):
+        async with open_upstream(RecordedNode({METHOD: epoch}, paths=(path, "/ext/info"))) as upstream:
+            assert await upstream.proposervm.current_epoch(P_CHAIN) == Epoch(9, 3, 1795226690)

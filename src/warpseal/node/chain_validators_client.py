@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Annotated, Final
 
 import msgspec
 
 from warpseal.errors import CallRefused, NodeAttempt, NodeUnavailable
-from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import CallFailure, RpcRefusal
 from warpseal.node.json_values import list_decoder
 from warpseal.node.rpc import NodeCall, UpstreamNode
@@ -99,12 +97,6 @@ class ChainValidatorsClient:
 
     def _may_serve(self, node: UpstreamNode) -> bool:
         return self._now() >= self._not_before.get(id(node), 0.0)
-
-
-def validators_endpoint(rpc: NodeEndpoint) -> NodeEndpoint | None:
-    """Return the validators endpoint next to a chain's RPC endpoint; None if the URL has no /rpc."""
-    base, found, rest = rpc.base_url.rpartition("/rpc")
-    return replace(rpc, base_url=f"{base}/validators{rest}") if found else None
 
 
 _decode: Final = list_decoder("validators", ListedValidator, lambda validator: validator)

@@ -15,7 +15,7 @@ import msgspec
 
 from warpseal.errors import NodeUnavailable
 from warpseal.node.errors import RpcRefusal
-from warpseal.node.json_values import NUMBER, field_decoder, list_decoder
+from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.node.limits import CallOrigin
 from warpseal.node.pool import INFO_PATHS, NETWORK_ID, NodePool, NodeResult, ServedNetwork
 from warpseal.node.rpc import NodeCall
@@ -72,6 +72,17 @@ class InfoClient:
             return await self._pool.call(_UPGRADES)
         except RpcRefusal:
             return builtin_upgrades(network_id)
+
+    async def epoch_duration_s(self) -> int:
+        """Return the shortest duration of an epoch from a node, else that of the network. Raises NodeUnavailable.
+
+        Block times are whole seconds, so a part of a second counts as one.
+        """
+        network_id = await self.network_id()
+        try:
+            return await self._pool.call(_EPOCH_DURATION)
+        except RpcRefusal:
+            return _PUBLIC_EPOCH_S if network_id in _PUBLIC_NETWORKS else _DEFAULT_EPOCH_S
 
     async def is_bootstrapped(self, chain: str) -> bool:
         """Return whether the first node that answers has bootstrapped a chain, by its alias. Raises NodeUnavailable.
@@ -151,6 +162,11 @@ def _address(text: str) -> tuple[str, int]:
 
 
 _SUFFIX: Final = "Time"
+_SECOND_NS: Final = 10**9
+_MAX_EPOCH_S: Final = 10**9
+_PUBLIC_NETWORKS: Final = frozenset({1, 5})
+_PUBLIC_EPOCH_S: Final = 300
+_DEFAULT_EPOCH_S: Final = 30
 _MAX_NAMES: Final = 100
 
 
@@ -167,6 +183,13 @@ def decode_upgrades(result: bytes) -> Mapping[str, int]:
         raise ValueError(f"{len(fields)} upgrades are more than there are")
     named = {name.removesuffix(_SUFFIX): value for name, value in fields.items() if name.endswith(_SUFFIX)}
     return {name: _unix_s(value) for name, value in named.items()}
+
+
+def _epoch_duration_s(nanoseconds: int | str) -> int:
+    duration_s = -(-u64(nanoseconds) // _SECOND_NS)
+    if not 0 < duration_s <= _MAX_EPOCH_S:
+        raise ValueError(f"an epoch of {duration_s} s")
+    return duration_s
 
 
 def _unix_s(value: Any) -> int:
@@ -199,6 +222,10 @@ _decode_blockchain_id: Final = field_decoder("blockchainID", str, lambda text: C
 _PEERS: Final = NodeCall("info.peers", {}, INFO_PATHS, _decode_hints, CallOrigin.DAEMON, large=True)
 _NODE_ID: Final = NodeCall("info.getNodeID", {}, INFO_PATHS, _decode_node_id, CallOrigin.DAEMON, optional=True)
 _NODE_IP: Final = NodeCall("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, CallOrigin.DAEMON, optional=True)
+_decode_epoch_duration: Final = field_decoder("graniteEpochDuration", NUMBER, _epoch_duration_s)
+_EPOCH_DURATION: Final = NodeCall(
+    "info.upgrades", {}, INFO_PATHS, _decode_epoch_duration, CallOrigin.DAEMON, optional=True
+)
 _UPGRADES: Final = NodeCall("info.upgrades", {}, INFO_PATHS, decode_upgrades, CallOrigin.DAEMON, optional=True)
 _NODE_VERSION: Final = NodeCall(
     "info.getNodeVersion", {}, INFO_PATHS, _decode_node_version, CallOrigin.DAEMON, optional=True

@@ -11,13 +11,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from warpseal.chains.proposervm import Epoch
+from warpseal.errors import NodeAttempt, NodeUnavailable
+from warpseal.node.chain_nodes import ChainApiNodes
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.json_values import u64
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import decode_height
-from warpseal.node.pool import NodePool
 from warpseal.node.rpc import NodeCall
-from warpseal.warp.ids import ChainID, id_text
+from warpseal.warp.ids import ChainID
 
 T = TypeVar("T")
 
@@ -27,13 +28,13 @@ NO_EPOCH: Final = Epoch(p_chain_height=0, number=0, start_time_s=0)
 
 
 class ProposerVMClient:
-    """proposervm.* calls to a list of nodes; only a node that runs the chain can answer, others return 404.
+    """proposervm.* calls to the nodes of a chain; only a node that runs the chain can answer, others return 404.
 
     Every method returns None if no node that answered runs the chain, and raises NodeUnavailable if no node answered.
     """
 
-    def __init__(self, pool: NodePool) -> None:
-        self._pool = pool
+    def __init__(self, nodes: ChainApiNodes) -> None:
+        self._nodes = nodes
 
     async def current_epoch(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> Epoch | None:
         """Return the epoch of the chain's next block; NO_EPOCH before Granite."""
@@ -44,11 +45,21 @@ class ProposerVMClient:
         return await self._find("proposervm.getProposedHeight", chain_id, decode_height, origin)
 
     async def _find(self, method: str, chain_id: ChainID, decode: Callable[[bytes], T], origin: CallOrigin) -> T | None:
-        paths = (f"/ext/bc/{id_text(chain_id)}/proposervm",)
-        try:
-            return await self._pool.call(NodeCall(method, {}, paths, decode, origin, optional=True))
-        except RpcRefusal:
-            return None
+        attempts: list[NodeAttempt] = []
+        has_answer = False
+        for pool, paths in self._nodes.of(chain_id):
+            try:
+                found = await pool.call(NodeCall(method, {}, paths, decode, origin, optional=True))
+            except RpcRefusal:
+                has_answer = True
+            except NodeUnavailable as error:
+                attempts += error.attempts
+            else:
+                self._nodes.prefer(chain_id, pool)
+                return found
+        if not has_answer:
+            raise NodeUnavailable(method, attempts)
+        return None
 
 
 class _Epoch(msgspec.Struct, rename="camel"):

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import aiohttp
 
 from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
-from warpseal.node.chain_validators_client import ChainValidatorsClient, validators_endpoint
+from warpseal.node.chain_nodes import ChainApi, ChainApiNodes, api_endpoint
+from warpseal.node.chain_rpc import ChainRpcClient
+from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
@@ -29,6 +31,7 @@ class Upstream:
     platform: PlatformClient
     info: InfoClient
     proposervm: ProposerVMClient
+    chain_rpc: ChainRpcClient
     blocks: PBlocksClient
     x_chain: XChainClient
     c_blocks: CBlocksClient
@@ -69,17 +72,25 @@ def connect_upstream(
     def pool(members: Sequence[UpstreamNode]) -> NodePool:
         return NodePool(members, served, learn_network=info.network_id, retry_failed_after_s=retry_s)
 
-    def chain_validators(chain: EvmChain) -> ChainValidatorsClient:
-        endpoints = filter(None, map(validators_endpoint, chain.rpc))
-        return ChainValidatorsClient(
-            [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in endpoints]
-        )
+    def own_nodes(chain: EvmChain, api: ChainApi) -> list[UpstreamNode]:
+        endpoints = (api_endpoint(endpoint, api) if api is not ChainApi.RPC else endpoint for endpoint in chain.rpc)
+        return [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in endpoints if endpoint]
+
+    def chain_nodes(api: ChainApi) -> ChainApiNodes:
+        # The URLs of an entry are those of one chain: its nodes need not say to which network they belong.
+        own = {
+            chain.blockchain_id: NodePool(found, ServedNetwork(), retry_failed_after_s=retry_s)
+            for chain in settings.evm_chains
+            if (found := own_nodes(chain, api))
+        }
+        return ChainApiNodes(api, pool(nodes), own)
 
     platform = PlatformClient(pool(platform_nodes), check_key)
     return Upstream(
         platform=platform,
         info=info,
-        proposervm=ProposerVMClient(pool(nodes)),
+        proposervm=ProposerVMClient(chain_nodes(ChainApi.PROPOSERVM)),
+        chain_rpc=ChainRpcClient(chain_nodes(ChainApi.RPC)),
         blocks=PBlocksClient(
             pool(platform_nodes),
             info,
@@ -91,5 +102,8 @@ def connect_upstream(
         containers=ContainersClient(pool(nodes)),
         state=StateClient(pool(platform_nodes)),
         view=NodeViewClient(platform, pool(platform_nodes), pool(info_nodes)),
-        validators={chain.blockchain_id: chain_validators(chain) for chain in settings.evm_chains},
+        validators={
+            chain.blockchain_id: ChainValidatorsClient(own_nodes(chain, ChainApi.VALIDATORS))
+            for chain in settings.evm_chains
+        },
     )

@@ -18,7 +18,8 @@ from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, build_set
 from tests.validators.fixtures import Clock
 from tests.validators.test_chain_validator_list import FakePeerUptimes, as_recorded
 from warpseal.api.node.validators import ValidatorsEndpoint
-from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsClient, validators_endpoint
+from warpseal.node.chain_nodes import ChainApi, api_endpoint
+from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsClient
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import UpstreamNode, open_session
 from warpseal.node.upstream import connect_upstream
@@ -65,7 +66,10 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
         known = LocalView(
             ChainLookup(upstream.platform, now=clock), current, peer_uptimes.is_connected, peer_uptimes.uptime
         )
-        behind = [validators_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc"))) for node in nodes]
+        behind = [
+            api_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")), ChainApi.VALIDATORS)
+            for node in nodes
+        ]
         of_nodes = ChainValidatorsClient([UpstreamNode(entry, session, settings) for entry in behind if entry], clock)
         node_api = await stack.enter_async_context(started_node_api())
         for chain_id, item in (

@@ -16,7 +16,8 @@ from tests.api.node.fixtures import L1_CHAIN, SETTINGS, NodeApiSetup, Reply, sta
 from tests.api.node.test_recorded import compare, recorded
 from tests.node.recorded_node import build_settings
 from warpseal.api.node.validators import ValidatorsEndpoint
-from warpseal.node.chain_validators_client import ChainValidatorsClient, validators_endpoint
+from warpseal.node.chain_nodes import ChainApi, api_endpoint
+from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import connect_upstream
@@ -167,5 +168,5 @@ async def test_a_malformed_node_response_is_not_passed_on(answer: object) -> Non
     ],
 )
 def test_the_validators_url_is_derived_from_the_rpc_url(rpc: str, validators: str | None) -> None:
-    found = validators_endpoint(NodeEndpoint(rpc))
+    found = api_endpoint(NodeEndpoint(rpc), ChainApi.VALIDATORS)
     assert (found.base_url if found else None) == validators
