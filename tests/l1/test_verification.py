@@ -6,12 +6,16 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from tests import paths
-from tests.node.recorded_node import C_CHAIN, L1, RecordedNode, open_upstream, recorded_result
+from tests.node.recorded_node import C_CHAIN, L1, NETWORK_ID, RecordedNode, open_upstream, recorded_result
+from warpseal.bls import parse_public_key
 from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.l1.describe import unwrap
 from warpseal.l1.verification import percentage_text, verify_at, verify_signed
+from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text, parse_id, parse_node_id
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
@@ -129,6 +133,93 @@ async def test_a_source_chain_that_the_p_chain_does_not_know_raises_unknown_chai
     stray = UnsignedMessage.build(88_888, ChainID(parse_id(id_text(bytes(31) + b"\x09"))), FROM_L1.unsigned.payload)
     with pytest.raises(UnknownChain):
         await verify(SignedMessage(stray, FROM_L1.signers, FROM_L1.signature))
+
+
+def changed(message: SignedMessage, **parts: Any) -> SignedMessage:
+    given = {"unsigned": message.unsigned, "signers": message.signers, "signature": message.signature, **parts}
+    return SignedMessage(**given)
+
+
+OTHER_SIGNATURE = REMOVAL.signature
+REFUSED = {
+    "network_id": (CONVERSION, NETWORK_ID + 1),
+    "bit_set": (changed(CONVERSION, signers=b"\x00" + CONVERSION.signers), NETWORK_ID),
+    "weight": (changed(CONVERSION, signers=encode_signers([1])), NETWORK_ID),
+    "signature": (changed(CONVERSION, signature=OTHER_SIGNATURE), NETWORK_ID),
+}
+
+
+@pytest.mark.parametrize(("reason", "refused"), REFUSED.items(), ids=list(REFUSED))
+def test_each_check_of_a_verifier_has_a_code(reason: str, refused: tuple[SignedMessage, int]) -> None:
+    message, network_id = refused
+    result = verify_signed(message, members_at(7), network_id=network_id)
+    assert result.refusal == reason
+    assert result.refusal_text
+    assert not result.meets_quorum
+
+
+def test_checks_are_made_in_the_order_of_the_verifiers() -> None:
+    members = members_at(7)
+    broken = changed(CONVERSION, signers=b"\x00\xff\xff", signature=bytes(96))
+    assert verify_signed(broken, members, network_id=1).refusal == "network_id"
+    assert verify_signed(broken, members, network_id=NETWORK_ID).refusal == "bit_set"
+    beyond = changed(broken, signers=b"\xff\xff")
+    assert verify_signed(beyond, members, network_id=NETWORK_ID).refusal == "bit_set"
+    light = changed(broken, signers=encode_signers([1]))
+    assert verify_signed(light, members, network_id=NETWORK_ID).refusal == "weight"
+    # Every quorum of a set without weight is reached.
+    empty = verify_signed(changed(broken, signers=b""), build_canonical_set([]), network_id=NETWORK_ID)
+    assert empty.refusal == "no_signers"
+
+
+def test_a_valid_signature_of_too_little_weight_is_refused_for_its_weight_alone() -> None:
+    result = verify_signed(REMOVAL, members_at(18), quorum=100)
+    assert (result.fault, result.refusal) == (None, "weight")
+    assert str(result.required_weight) in (result.refusal_text or "")
+    assert result.as_json()["reason"] == "weight"
+
+
+def test_a_huge_bit_set_is_refused_at_once() -> None:
+    result = verify_signed(changed(CONVERSION, signers=b"\xff" * 100_000), members_at(7))
+    assert (result.refusal, result.signers) == ("bit_set", (0, 1, 2, 3, 4))
+
+
+def test_padded_signers_are_parsed_only_for_their_refusal() -> None:
+    padded = changed(CONVERSION, signers=b"\x00" + CONVERSION.signers)
+    assert SignedMessage.parse(padded.encode(), allows_padding=True) == padded
+    with pytest.raises(MalformedMessage):
+        SignedMessage.parse(padded.encode())
+
+
+def test_parsed_keys_of_the_set_give_the_same_result() -> None:
+    members = members_at(7)
+    keys = [parse_public_key(validator.public_key) for validator in members.validators]
+    assert verify_signed(CONVERSION, members, keys=keys) == verify_signed(CONVERSION, members)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_mutation_of_a_signed_message_verifies(data: st.DataObject) -> None:
+    """A changed bit, a cut or a repeated byte: it is no message, or no verifier accepts it."""
+    raw = bytearray(CONVERSION.encode())
+    place = data.draw(st.integers(0, len(raw) - 1))
+    kind = data.draw(st.sampled_from(["flip", "cut", "repeat", "replace"]))
+    if kind == "flip":
+        raw[place] ^= 1 << data.draw(st.integers(0, 7))
+    elif kind == "cut":
+        del raw[place]
+    elif kind == "repeat":
+        raw.insert(place, raw[place])
+    else:
+        raw[place : place + 4] = data.draw(st.binary(min_size=4, max_size=4))
+    assume(bytes(raw) != CONVERSION.encode())
+    try:
+        mutated = SignedMessage.parse(bytes(raw), allows_padding=True)
+    except MalformedMessage:
+        return
+    result = verify_signed(mutated, members_at(7), network_id=NETWORK_ID)
+    assert result.refusal is not None
+    assert not result.meets_quorum
 
 
 def test_a_percentage_is_never_rounded_up() -> None:
