@@ -71,6 +71,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.TooManyRequests(1000, per_client=False),
     errors.Overloaded(21.4, 1200),
     errors.NodeUnavailable("the height", [NodeAttempt(0, NodeFailure.HTTP_STATUS)]),
+    errors.DestinationUnavailable("c", "no configured node reports its epoch"),
     errors.QuorumNotReached(NEVER, at_deadline=True),
     errors.QuorumNotReached(NEVER, at_deadline=False),
     errors.QuorumImpossible(NEVER),

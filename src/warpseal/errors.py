@@ -247,6 +247,24 @@ class InvalidSigningSubnet(InvalidRequest):
     code = "invalid_signing_subnet"
 
 
+class InvalidDestination(InvalidRequest):
+    """The destination's blockchain id is neither base58-check nor hex of 32 bytes."""
+
+    code = "invalid_destination"
+
+
+class DestinationMismatch(InvalidRequest):
+    """The message of the transaction is verified on another chain than the named destination."""
+
+    code = "destination_mismatch"
+
+
+class WarpDisabled(InvalidRequest):
+    """The destination verifies no Warp messages."""
+
+    code = "warp_disabled"
+
+
 class ConflictingSpellings(InvalidRequest):
     """Two spellings of one field, or the same spelling twice, carry different values."""
 
@@ -421,6 +439,16 @@ class NodeUnavailable(WarpsealError):
         nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
         super().__init__(f"no usable answer for {what}" + (f" ({tried})" if tried else ""), nodes=nodes)
         self.attempts = tuple(attempts)
+
+
+class DestinationUnavailable(WarpsealError):
+    """No configured node reports the epoch or the Warp rules of the destination."""
+
+    code = "destination_unavailable"
+
+    def __init__(self, chain_id: str, reason: str, attempts: Sequence[NodeAttempt] = ()) -> None:
+        nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
+        super().__init__(f"destination {chain_id}: {reason}", destinationBlockchainId=chain_id, nodes=nodes)
 
 
 # A missed quorum: the missing validators, the reasons, and whether waiting helps.

@@ -6,30 +6,39 @@ Source of truth: ACP-181; avalanchego `graft/subnet-evm/precompile/contracts/war
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
+
+from cachetools import LRUCache
 
 from warpseal.chains.proposervm import Epoch
+from warpseal.delivery.warp_rules import ALWAYS_DEFAULT, WarpRules, WarpSchedule, parse_schedule
+from warpseal.errors import DestinationUnavailable, NodeUnavailable, WarpDisabled, WarpsealError
+from warpseal.history.chains import PrimaryChains
+from warpseal.node.chain_rpc import ChainRpcClient
+from warpseal.node.info import InfoClient
 from warpseal.node.proposervm import NO_EPOCH
-from warpseal.warp.ids import ChainID, SubnetID
+from warpseal.runtime.single_flight import SingleFlight
+from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import EpochHeights
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text
 
-DEFAULT_QUORUM: Final = 67
-"""Percent: of a chain whose rules name no other one, and of the P-Chain."""
+log = logging.getLogger(__name__)
 
-RulesSource = Literal["genesis", "upgrade", "default"]
-"""Where the quorum comes from; default: the rules name none, or the destination is the P-Chain."""
-
-
-@dataclass(frozen=True, slots=True)
-class WarpRules:
-    """The Warp configuration of a chain at one time.
-
-    quorum: percent. requires_primary_signers: the Primary Network signs messages of its C- and X-Chain.
-    """
-
-    quorum: int = DEFAULT_QUORUM
-    requires_primary_signers: bool = False
-    source: RulesSource = "default"
+DESTINATION_FIELD: Final = "destinationBlockchainId"
+_MAX_CHAINS: Final = 4_096
+# In addition to the second for which `EpochHeights` caches a response.
+_TTL_S: Final = 0.25
+_FAILURE_TTL_S: Final = 1.0
+_RULES_TTL_S: Final = 30.0
+# The rules of a chain change by its operators alone: while no node answers, the last known ones hold.
+_MAX_RULES_AGE_S: Final = 3_600.0
+_QUORUM_TIMEOUT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +67,187 @@ class Destination:
     def sealed_from(self) -> int | None:
         """Unix seconds; the first block at or after it is the last one of the epoch. None: there are no epochs."""
         return None if self.epoch == NO_EPOCH else self.epoch.start_time_s + self.epoch_duration_s
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationDeps:
+    """The clients and lookups of destinations. configured: the chains that have an entry in `evm-chains`."""
+
+    epochs: EpochHeights
+    chain_rpc: ChainRpcClient
+    info: InfoClient
+    chains: ChainLookup
+    primary_chains: Callable[[], Awaitable[PrimaryChains]]
+    configured: Set[ChainID] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownRules:
+    """The rules of a chain as read. last_block_s: Unix seconds of the chain's last block at that time."""
+
+    schedule: WarpSchedule
+    last_block_s: int
+    read_at: float
+
+
+class Destinations:
+    """Looks destinations up at their nodes. Used from one event loop; concurrent callers share a lookup.
+
+    now: seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        deps: DestinationDeps,
+        *,
+        now: Callable[[], float] | None = None,
+        unix_now: Callable[[], float] = time.time,
+    ) -> None:
+        self._deps = deps
+        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._unix_now = unix_now
+        self._found: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(_MAX_CHAINS, now)
+        self._flights: SingleFlight[ChainID, Destination] = SingleFlight()
+        self._rules: LRUCache[ChainID, _KnownRules] = LRUCache(_MAX_CHAINS)
+        self._rules_flights: SingleFlight[ChainID, _KnownRules] = SingleFlight()
+        self._rules_failed: TtlCache[ChainID, None] = TtlCache(_MAX_CHAINS, now)
+        self._quorum_lookups: dict[ChainID, asyncio.Task[None]] = {}
+        self._seen: LRUCache[ChainID, tuple[Epoch | None, Epoch]] = LRUCache(_MAX_CHAINS)
+        self._epoch_duration_s: int | None = None
+
+    async def resolve(self, chain_id: ChainID) -> Destination:
+        """Return a chain as its nodes see it, at most a second and a quarter old.
+
+        Raises UnknownChain, WarpDisabled, DestinationUnavailable, NodeUnavailable.
+        """
+        cached = self._found.get(chain_id)
+        if cached is None:
+            return await self._flights.run(chain_id, lambda: self._find(chain_id))
+        if isinstance(cached.value, WarpsealError):
+            raise cached.value.with_traceback(None)
+        return cached.value
+
+    async def quorum(self, chain_id: ChainID) -> int | None:
+        """Return the quorum that a chain demands, percent; None if that is not known within a second.
+
+        Raises nothing. A lookup that takes longer goes on: its end shows which node hangs.
+        """
+        known = self._rules.get(chain_id)
+        if known is None or self._now() - known.read_at > _RULES_TTL_S:
+            lookup = self._quorum_lookups.get(chain_id)
+            if lookup is None and self._rules_failed.get(chain_id) is None:
+                lookup = self._quorum_lookups[chain_id] = asyncio.create_task(self._look_up_rules(chain_id))
+            if lookup is not None:
+                await asyncio.wait((lookup,), timeout=_QUORUM_TIMEOUT_S)
+            known = self._rules.get(chain_id)
+        rules = None if known is None else self._rules_now(known)
+        return None if rules is None else rules.quorum
+
+    def previous_epoch(self, chain_id: ChainID) -> Epoch | None:
+        """Return the epoch before the current one; None if this daemon has not seen it."""
+        seen = self._seen.get(chain_id)
+        return None if seen is None else seen[0]
+
+    async def _find(self, chain_id: ChainID) -> Destination:
+        try:
+            found = await self._read(chain_id)
+        except (DestinationUnavailable, WarpDisabled) as error:
+            self._found.put(chain_id, error, _FAILURE_TTL_S)
+            raise
+        self._found.put(chain_id, found, _TTL_S)
+        self._remember(chain_id, found.epoch)
+        return found
+
+    async def _read(self, chain_id: ChainID) -> Destination:
+        subnet_id = await self._deps.chains.subnet_of(chain_id)
+        try:
+            known, epoch, proposed, duration_s = await asyncio.gather(
+                self._known_rules(chain_id, subnet_id),
+                self._deps.epochs.epoch(chain_id),
+                self._deps.epochs.proposed_height(chain_id),
+                self._duration_s(),
+            )
+        except NodeUnavailable as error:
+            reason = f"{error}; {self._advice(chain_id)}"
+            raise DestinationUnavailable(id_text(chain_id), reason, error.attempts) from None
+        rules = self._rules_now(known)
+        if rules is None:
+            raise _warp_disabled(chain_id, "its Warp precompile is disabled, or not active yet")
+        if epoch is None or proposed is None:
+            raise DestinationUnavailable(
+                id_text(chain_id), f"no configured node reports its epoch; {self._advice(chain_id)}"
+            )
+        return Destination(chain_id, subnet_id, epoch, duration_s, proposed, rules, self._unix_now())
+
+    def _advice(self, chain_id: ChainID) -> str:
+        name = id_text(chain_id)
+        if chain_id in self._deps.configured:
+            return (
+                f"the rpc of its entry in evm-chains must be of a node that serves /ext/bc/{name}/proposervm next to "
+                f"/ext/bc/{name}/rpc, or a node of p-chain-api or info-api must run the chain"
+            )
+        if chain_id == P_CHAIN:
+            return "a node of p-chain-api or info-api must serve /ext/bc/P/proposervm"
+        return f"name a node that runs it in p-chain-api, in info-api, or in evm-chains with blockchain-id {name}"
+
+    async def _duration_s(self) -> int:
+        if self._epoch_duration_s is None:
+            self._epoch_duration_s = await self._deps.info.epoch_duration_s()
+        return self._epoch_duration_s
+
+    async def _known_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
+        """Return the rules of a chain, at most half a minute old while its nodes answer. Raises NodeUnavailable."""
+        known = self._rules.get(chain_id)
+        age_s = float("inf") if known is None else self._now() - known.read_at
+        if known is not None and age_s <= (_MAX_RULES_AGE_S if self._rules_failed.get(chain_id) else _RULES_TTL_S):
+            return known
+        try:
+            return await self._rules_flights.run(chain_id, lambda: self._read_rules(chain_id, subnet_id))
+        except NodeUnavailable:
+            self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
+            if known is None or age_s > _MAX_RULES_AGE_S:
+                raise
+            return known
+
+    async def _read_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
+        if chain_id == P_CHAIN:
+            return self._note_rules(chain_id, ALWAYS_DEFAULT, 0)
+        if subnet_id == PRIMARY_NETWORK and (await self._deps.primary_chains()).x == chain_id:
+            raise _warp_disabled(chain_id, "it is the X-Chain")
+        schedule = await self._deps.chain_rpc.chain_config(chain_id, parse_schedule)
+        if schedule is None:
+            return self._note_rules(chain_id, ALWAYS_DEFAULT, 0)
+        try:
+            last_block_s = await self._deps.chain_rpc.latest_block_time_s(chain_id)
+        except NodeUnavailable:
+            last_block_s = None
+        return self._note_rules(chain_id, schedule, last_block_s or 0)
+
+    def _note_rules(self, chain_id: ChainID, schedule: WarpSchedule, last_block_s: int) -> _KnownRules:
+        known = self._rules[chain_id] = _KnownRules(schedule, last_block_s, self._now())
+        return known
+
+    def _rules_now(self, known: _KnownRules) -> WarpRules | None:
+        """Return the rules for the next block; its time is not before that of its parent."""
+        return known.schedule.rules_at(max(int(self._unix_now()), known.last_block_s))
+
+    async def _look_up_rules(self, chain_id: ChainID) -> None:
+        try:
+            await self._known_rules(chain_id, await self._deps.chains.subnet_of(chain_id))
+        except WarpsealError as error:
+            self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
+            log.debug("Warp rules unavailable", extra={"chain_id": id_text(chain_id), "reason": str(error)})
+        finally:
+            del self._quorum_lookups[chain_id]
+
+    def _remember(self, chain_id: ChainID, epoch: Epoch) -> None:
+        """Note an epoch; a node that lags may report an older one."""
+        seen = self._seen.get(chain_id)
+        if seen is None:
+            self._seen[chain_id] = (None, epoch)
+        elif epoch.number > seen[1].number:
+            self._seen[chain_id] = (seen[1], epoch)
+
+
+def _warp_disabled(chain_id: ChainID, reason: str) -> WarpDisabled:
+    return WarpDisabled(DESTINATION_FIELD, f"{id_text(chain_id)} verifies no Warp messages: {reason}")

@@ -120,12 +120,17 @@ class ProposedHeight:
 
 
 class EpochHeights:
-    """The epochs of the next blocks of chains, cached for a second. Used from one event loop."""
+    """The epochs and the proposed heights of the next blocks of chains, cached for a second.
+
+    Used from one event loop.
+    """
 
     def __init__(self, proposervm: ProposerVMClient, *, now: Callable[[], float] | None = None) -> None:
         self._proposervm = proposervm
         self._flights: SingleFlight[ChainID, Epoch | None] = SingleFlight()
         self._cache: TtlCache[ChainID, Epoch | None] = TtlCache(_MAX_CHAINS, now)
+        self._proposed_flights: SingleFlight[ChainID, int | None] = SingleFlight()
+        self._proposed: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
 
     async def epoch(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> Epoch | None:
         """Return the epoch of the chain's next block; NO_EPOCH before Granite, None if no node runs the chain.
@@ -145,6 +150,16 @@ class EpochHeights:
         epoch = await self.epoch(chain_id, origin)
         return None if epoch is None or epoch == NO_EPOCH else epoch.p_chain_height
 
+    async def proposed_height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+        """Return the P-Chain height that the chain's next block would carry; None if no node runs the chain.
+
+        Raises NodeUnavailable if no node answered.
+        """
+        cached = self._proposed.get(chain_id)
+        if cached is not None:
+            return cached.value
+        return await self._proposed_flights.run(chain_id, lambda: self._fetch_proposed(chain_id, origin))
+
     async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
         """Return whether `height` is the current epoch height of one of these chains; unknown heights do not count."""
         heights = await asyncio.gather(*(self._height_or_none(chain_id) for chain_id in set(chain_ids)))
@@ -160,3 +175,8 @@ class EpochHeights:
         epoch = await self._proposervm.current_epoch(chain_id, origin=origin)
         self._cache.put(chain_id, epoch, ttl_s=_EPOCH_TTL_S)
         return epoch
+
+    async def _fetch_proposed(self, chain_id: ChainID, origin: CallOrigin) -> int | None:
+        height = await self._proposervm.proposed_height(chain_id, origin=origin)
+        self._proposed.put(chain_id, height, ttl_s=_EPOCH_TTL_S)
+        return height
