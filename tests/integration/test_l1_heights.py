@@ -27,7 +27,7 @@ async def test_the_epochs_height_is_used_unless_the_request_has_a_height(tmp_pat
         running.network.advance(8)
         conversion = running.network.p_chain.conversion_of(running.l1)
         for query, expected in (
-            ({}, (20, "epoch")),
+            ({}, (18, "epoch")),
             ({"pChainHeight": 0}, (26, "proposed")),
             ({"pChainHeight": 2**64 - 1}, (26, "proposed")),
             ({"pChainHeight": 23}, (23, "request")),

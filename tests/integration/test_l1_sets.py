@@ -63,7 +63,8 @@ async def request_in_next_epoch(running: L1Daemon, transaction: Transaction) -> 
 
     async def is_new() -> bool:
         replies.append(await running.daemon.l1_message(transaction))
-        return int(replies[-1].headers[HEIGHT]) == running.network.state.heights.verifying
+        proposer = running.network.state.proposervm[running.network.manager(running.l1).chain_id]
+        return int(replies[-1].headers[HEIGHT]) == proposer.verifying_height
 
     await until(is_new)
     return replies[-1]

@@ -6,8 +6,8 @@ import pytest
 
 from tests.simnet.sessions import small_network
 from warpseal import bls
+from warpseal.simnet.destination import Delivery
 from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.manager import Delivery
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan
 from warpseal.simnet.signing import sign
@@ -42,7 +42,7 @@ def test_only_the_set_of_the_epochs_height_is_taken(network: SimulatedNetwork) -
     late = manager.deliver(signed_at(network, made, 21))
     assert not late.accepted
     network.advance(4)
-    assert network.state.heights.epoch[2] == 25
+    assert network.state.proposervm[manager.chain_id].verifying_height == 25
     assert not manager.deliver(signed_at(network, made, 20)).accepted
     assert manager.deliver(signed_at(network, made, 25)).accepted
 
@@ -83,7 +83,8 @@ def test_valid_messages_for_another_contract_are_refused(network: SimulatedNetwo
         unknown: "InvalidValidationID",
         sender: "InvalidWarpOriginSenderAddress",
         elsewhere: "InvalidWarpSourceChainID",
-        UnsignedMessage.build(1, ChainID(bytes(32)), b""): "wrong network id",
+        UnsignedMessage.build(1, ChainID(bytes(32)), sender.payload): "wrong network id",
+        UnsignedMessage.build(1, ChainID(bytes(32)), b""): "the payload is neither",
     }
     for unsigned, reason in reasons.items():
         delivery = manager.deliver(sign(state, unsigned, l1_of(network), 20).encode())

@@ -100,13 +100,12 @@ async def test_recorded_entries_have_the_same_keys_as_ours() -> None:
                 assert got["peers"][0].keys() == entry["result"]["peers"][0].keys()
 
 
-async def test_proposervm_calls_have_the_recorded_shape() -> None:
+async def test_epochs_are_those_of_the_recording() -> None:
     recorded = [json.loads(line) for line in (VECTORS / "proposervm.jsonl").read_text().splitlines()]
     async with recorded_network(VECTORS) as network:
         for entry in recorded:
             got = await call(network.node_uri, entry["path"], entry["method"])
-            assert got.keys() == entry["result"].keys()
-            assert all(isinstance(value, str) for value in got.values())
+            assert got == entry["result"]
         assert await call(network.node_uri, "/ext/bc/C/proposervm", "proposervm.getProposedHeight") == {"height": "19"}
 
 

@@ -6,11 +6,13 @@ from random import Random
 
 import pytest
 
-from tests.simnet.sessions import Clock, small_network
+from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.simnet.build import build_state
 from warpseal.simnet.plan import InvalidPlan, L1Plan, Plan, Rule, parse_l1, parse_rule, parse_weights, select_members
+from warpseal.simnet.proposervm import ChainEpoch
 from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.state import ChainState, StateAt
+from warpseal.simnet.warp_config import WarpRule
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator, bootstrap_validation_id
 
@@ -23,8 +25,13 @@ def test_an_l1_is_parsed_from_its_words() -> None:
     assert parse_l1("validators=5,weights=5/3/1") == L1Plan(5, "5/3/1")
     assert parse_l1("shared,chains=2") == L1Plan(shared=True, chains=2)
     assert parse_l1("unconverted,manager=l1-2,spare=3") == L1Plan(unconverted=True, manager="l1-2", spare=3)
+    assert parse_l1("quorum=80,primary-signers,idle").warp == WarpRule(quorum=80, needs_primary_signers=True)
+    assert parse_l1("no-warp,idle") == L1Plan(idle=True, warp=None)
     assert parse_l1("validators=1,permissioned") == L1Plan(1, shared=True, permissioned=True)
-    for bad in ("validators=0", "validators=x", "size=5", "validators=1,validators=2", "chains=0", "manager=X"):
+    for bad in ("validators=0", "validators=x", "size=5", "validators=1,validators=2", "chains=0"):
+        with pytest.raises(InvalidPlan):
+            parse_l1(bad)
+    for bad in ("manager=X", "quorum=32", "quorum=101"):
         with pytest.raises(InvalidPlan):
             parse_l1(bad)
 
@@ -149,13 +156,13 @@ def test_churn_changes_a_weight_of_each_subnet_every_few_blocks() -> None:
 def test_epochs_begin_every_few_blocks_and_the_proposed_height_lags() -> None:
     clock = Clock()
     built = small_network(clock, epoch_blocks=3, proposed_lag=1).state
-    number, start, height = built.heights.epoch
-    assert (number, height, built.heights.proposed) == (1, 20, 19)
+    proposer = built.proposervm[built.chains_of(list(built.subnets)[1])[0]]
+    assert (proposer.next_epoch, built.heights.proposed) == (ChainEpoch(1, NOW, 19), 19)
     clock.now += 10
     built.advance(2)
-    assert built.heights.epoch == (1, start, 20)
+    assert proposer.next_epoch == ChainEpoch(1, NOW, 19)
     built.advance()
-    assert built.heights.epoch == (2, start + 10, 23)
+    assert proposer.next_epoch == ChainEpoch(2, NOW + 10, 22)
 
 
 def test_plans_that_cannot_be_built_are_refused() -> None:
@@ -165,6 +172,7 @@ def test_plans_that_cannot_be_built_are_refused() -> None:
         {"height": 0},
         {"network_id": 0},
         {"epoch_blocks": -1},
+        {"epoch_s": -1},
         {"etna_height": 21},
     ):
         with pytest.raises(InvalidPlan):

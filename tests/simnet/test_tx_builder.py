@@ -18,9 +18,9 @@ from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.simnet import tx_builder
+from warpseal.simnet.destination import ReceivedMessage, verify_for_set
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, parse_rule
-from warpseal.simnet.signing import verify_signed_message
 from warpseal.simnet.tx_builder import Funding, TxDraft, Utxo, Wallet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, ValidationID, cb58_encode
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator
@@ -172,7 +172,7 @@ def test_conversions_hold_the_conversion_id_and_keys_that_possess() -> None:
 
 def test_messages_inside_are_signed_by_the_manager_chains_subnet_at_the_epochs_height() -> None:
     network = network_with_every_transaction()
-    state = network.state
+    state, proposer = network.state, network.state.proposervm[P_CHAIN]
     checked = 0
     for tx in network.p_chain.transactions:
         if tx.kind in ("RegisterL1ValidatorTx", "SetL1ValidatorWeightTx"):
@@ -180,8 +180,9 @@ def test_messages_inside_are_signed_by_the_manager_chains_subnet_at_the_epochs_h
             assert tx.height is not None
             source = state.chains[ChainID(message[6:38])].subnet_id
             # The plan's own transactions are signed at its first height.
-            height = state.heights.epoch_at(max(tx.height - 1, state.heights.first))[2]
-            assert verify_signed_message(state, message, source, height) == ""
+            height = proposer.epoch_at(max(tx.height - 1, state.heights.first)).p_chain_height
+            height = height if state.set_at(source, height) else tx.height - 1
+            assert verify_for_set(state, ReceivedMessage.parse(message), source, height).accepted
             checked += 1
     assert checked == 3 + 4
 

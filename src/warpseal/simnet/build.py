@@ -13,10 +13,12 @@ from warpseal.simnet.l1_transactions import InitialValidator, conversion, conver
 from warpseal.simnet.ledger import Heights, Ledger, Transaction
 from warpseal.simnet.messages import build_messages
 from warpseal.simnet.plan import PRIMARY, InvalidPlan, L1Plan, Plan, Rule, parse_weights, select_members
+from warpseal.simnet.proposervm import EpochRule
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.tx_builder import Utxo, Wallet
 from warpseal.simnet.validator_sets import Validation, build_set
 from warpseal.simnet.values import ChainKind, SimChain, SimSubnet, SimValidator
+from warpseal.simnet.warp_config import WarpConfig
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData, bootstrap_validation_id
 
@@ -56,7 +58,7 @@ def seeded_id(plan: Plan, name: str) -> bytes:
 
 def _empty_state(plan: Plan) -> ChainState:
     now = plan.settings.clock()
-    heights = Heights(plan.height, plan.proposed_lag, plan.epoch_blocks, plan.height, [now], now - _AGE_S)
+    heights = Heights(plan.height, plan.proposed_lag, plan.height, [now], now - _AGE_S)
     chains = [_create_primary_chain(plan, alias, vm_name) for alias, _, vm_name in _PRIMARY_CHAINS]
     ledger = Ledger(heights, _wallet(plan), chains)
     state = ChainState(plan.network_id, heights, plan.settings.clock, ledger)
@@ -81,7 +83,7 @@ def _create_primary_chain(plan: Plan, alias: str, vm_name: bytes) -> bytes:
 def _check(plan: Plan) -> None:
     if plan.validators < 1 or plan.nodes < 1 or plan.messages < 0 or plan.height < _FIRST_L1_HEIGHT:
         raise InvalidPlan("a network has at least one validator, one node and a height of 1")
-    if not 0 <= plan.rsa <= plan.validators or plan.epoch_blocks < 0 or plan.proposed_lag < 0:
+    if not 0 <= plan.rsa <= plan.validators or min(plan.epoch_blocks, plan.epoch_s, plan.proposed_lag) < 0:
         raise InvalidPlan("rsa is at most the number of validators; epochs and lags are not negative")
     if not 0 <= plan.etna_height <= plan.height:
         raise InvalidPlan("Etna's height is at most the height at start")
@@ -127,7 +129,7 @@ class _Builder:
         made = [creation]
         for place in range(l1.chains):
             evm_chain_id = _FIRST_EVM_CHAIN_ID + 100 * number + place
-            made.append(self._create_chain(subnet, evm_chain_id))
+            made.append(self._create_chain(subnet, evm_chain_id, l1))
         for transaction in made:
             transaction.subnet_id = subnet.subnet_id
         state.ledger.put(self._first_height, made)
@@ -136,13 +138,14 @@ class _Builder:
         state.validations[subnet.subnet_id] = []
         self._subnets.append(subnet)
 
-    def _create_chain(self, subnet: SimSubnet, evm_chain_id: int) -> Transaction:
+    def _create_chain(self, subnet: SimSubnet, evm_chain_id: int, l1: L1Plan) -> Transaction:
         genesis = f'{{"config":{{"chainId":{evm_chain_id}}}}}'.encode()
         name = f"{subnet.name}-chain"
         creation = Transaction("CreateChainTx", lambda: tx_builder.create_chain(subnet.subnet_id, name, genesis))
         self._state.ledger.prepare(creation)
         chain_id = ChainID(creation.tx_id)
-        self._chain(SimChain(chain_id, subnet.subnet_id, ChainKind.EVM, name, evm_chain_id=evm_chain_id))
+        chain = SimChain(chain_id, subnet.subnet_id, ChainKind.EVM, name, evm_chain_id=evm_chain_id)
+        self._chain(chain, is_idle=l1.idle, warp=WarpConfig(l1.warp, l1.warp_upgrades))
         return creation
 
     def add_l1_validators(self, number: int, l1: L1Plan) -> None:
@@ -291,8 +294,9 @@ class _Builder:
             if scope in (None, self._state.subnets[subnet_id].name):
                 yield from (validation for validation in validations if validation.node_id == validator.node_id)
 
-    def _chain(self, chain: SimChain) -> None:
-        self._state.chains[chain.chain_id] = chain
+    def _chain(self, chain: SimChain, *, is_idle: bool = False, warp: WarpConfig | None = None) -> None:
+        rule = EpochRule(self._plan.epoch_blocks, self._plan.epoch_s)
+        self._state.add_chain(chain, rule, is_idle=is_idle, warp=warp)
 
     def _id(self, name: str) -> bytes:
         return seeded_id(self._plan, name)

@@ -12,7 +12,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 from warpseal.simnet.state import ChainState
+from warpseal.simnet.teleporter import MESSENGER
 from warpseal.simnet.values import SentMessage, SimChain
+from warpseal.simnet.warp_config import chain_config
 
 SEND_WARP_MESSAGE: Final = "0x56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d"
 PRECOMPILE: Final = "0x0200000000000000000000000000000000000005"
@@ -41,12 +43,15 @@ class EvmChain:
     def __init__(self, state: ChainState, chain: SimChain) -> None:
         self._state = state
         self._chain = chain
+        self._proposer = state.proposervm[chain.chain_id]
         self._methods: Mapping[str, tuple[int, Callable[..., Any]]] = {
             "eth_chainId": (0, lambda: hex(chain.evm_chain_id)),
+            "eth_getChainConfig": (0, lambda: chain_config(chain, state.warp[chain.chain_id])),
             "net_version": (0, lambda: str(chain.evm_chain_id)),
             "eth_blockNumber": (0, lambda: hex(self._height)),
             "eth_getBlockByNumber": (2, self._block_by_number),
             "eth_getLogs": (1, self._logs),
+            "eth_call": (2, self._eth_call),
         }
 
     def answer(self, body: bytes) -> tuple[str, bytes]:
@@ -100,6 +105,15 @@ class EvmChain:
         logs = (_log(place, sent) for place, sent in enumerate(self._sent, start=1))
         return [log for log in logs if first <= int(log["blockNumber"], 16) <= last and _matches(log, query)]
 
+    def _eth_call(self, call: Any, _block: Any) -> str:
+        """Return the result of a call of the messenger, the only contract that answers."""
+        try:
+            contract, data = (bytes.fromhex(call.get(name, "0x")[2:]) for name in ("to", "data"))
+        except (AttributeError, TypeError, ValueError):
+            raise EvmError(_INVALID_PARAMS, "invalid argument 0: json: cannot unmarshal") from None
+        messenger = self._state.messengers[self._chain.chain_id]
+        return "0x" + (messenger.call(data) if contract == MESSENGER else b"").hex()
+
     def _block_by_number(self, number: Any, _: Any) -> dict[str, Any]:
         height = self._block(number)
         if height > self._height:
@@ -107,7 +121,10 @@ class EvmChain:
         place, rest = divmod(height, _BLOCKS_PER_MESSAGE)
         has_message = place > 0 and not rest and place <= len(self._sent)
         block_hash = _block_hash(self._sent[place - 1]) if has_message else self._hash_of_empty_block(height)
-        return {"number": hex(height), "hash": block_hash, "transactions": []}
+        # Only the last block has the time of a proposervm block; the others are as old as the chain.
+        heights = self._state.heights
+        made_at = self._proposer.last.time if height == self._height else heights.time_of(heights.first)
+        return {"number": hex(height), "hash": block_hash, "timestamp": hex(made_at), "transactions": []}
 
     def _hash_of_empty_block(self, height: int) -> str:
         return "0x" + sha256(self._chain.chain_id + height.to_bytes(8, "big")).hexdigest()

@@ -12,15 +12,16 @@ from typing import Any, Final
 
 from warpseal.simnet.identity import Identity
 from warpseal.simnet.platform import rfc3339
+from warpseal.simnet.proposervm import ProposerVM
 from warpseal.simnet.rpc import BadArgument, Method, Params, RpcError, text_argument
 from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
 from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.values import SimChain, SimValidator
-from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, NodeID, id_text, node_id_text
 
 _ACTIVE: Final = "2020-12-05T05:00:00Z"
 _NEVER: Final = "9999-12-01T00:00:00Z"
-_EPOCH_NS: Final = 4_000_000_000
+_SECOND_NS: Final = 1_000_000_000
 _UPGRADES: Final = (
     "apricotPhase1",
     "apricotPhase2",
@@ -152,15 +153,16 @@ class Info:
         }
 
 
-def proposervm_methods(view: Callable[[], StateAt]) -> dict[str, Method]:
-    """Return the proposervm calls of a chain; all chains have the same epoch. view: the state of the node."""
+def proposervm_methods(proposer: ProposerVM, view: Callable[[], StateAt]) -> dict[str, Method]:
+    """Return the proposervm calls of a chain. view: the state of the node."""
 
     def current_epoch(_: Params) -> Any:
-        number, start, height = view().epoch
-        return {"number": str(number), "startTime": str(start), "pChainHeight": str(height)}
+        epoch = proposer.epoch_at(view().height)
+        fields = {"number": epoch.number, "startTime": epoch.start_time, "pChainHeight": epoch.p_chain_height}
+        return {name: str(value) for name, value in fields.items()}
 
     return {
-        "proposervm.getProposedHeight": lambda _: {"height": str(view().proposed)},
+        "proposervm.getProposedHeight": lambda _: {"height": str(proposer.proposed_at(view().height))},
         "proposervm.getCurrentEpoch": current_epoch,
     }
 
@@ -177,9 +179,12 @@ def _upgrades(state: ChainState) -> Any:
         # The later upgrades are active since Etna.
         etna = rfc3339(state.heights.time_of(state.etna_height))
         upgrades |= {f"{name}Time": etna for name in ("etna", "fortuna", "granite")}
+    rule = state.proposervm[P_CHAIN].rule
+    if not rule.blocks:
+        upgrades["graniteTime"] = _NEVER
     return upgrades | {
         "apricotPhase4MinPChainHeight": 0,
         "cortinaXChainStopVertexID": id_text(bytes(32)),
-        "graniteEpochDuration": _EPOCH_NS,
+        "graniteEpochDuration": rule.duration_s * _SECOND_NS,
         "heliconTime": _NEVER,
     }

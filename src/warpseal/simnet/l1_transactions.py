@@ -70,25 +70,35 @@ def converted(subnet: SimSubnet, data: ConversionData) -> SimSubnet:
     return SimSubnet(subnet.subnet_id, subnet.name, data.conversion_id, data.manager_chain_id, data.manager_address)
 
 
-def registration(state: ChainState, message: RegisterL1Validator, proof: bytes, balance_navax: int) -> Transaction:
-    """Return the registration that an L1's manager asks for. proof: of the possession of the validator's key."""
+def registration(
+    state: ChainState, message: RegisterL1Validator, funding: Funding, delivered: bytes | None = None
+) -> Transaction:
+    """Return the registration that an L1's manager asks for.
+
+    delivered: the signed message inside it; None: the manager sends it now, and the current validators sign it.
+    """
     manager = ValidatorManager(state, message.subnet_id)
-    signed = _sent_by(state, manager, message.encode())
+    signed = _signed(state, manager, message.encode(), delivered)
     payload = L1ValidatorRegistration(message.validation_id, True).encode()
     return Transaction(
         "RegisterL1ValidatorTx",
-        lambda: tx_builder.register(balance_navax, proof, signed()),
+        lambda: tx_builder.register(funding.balance_navax, funding.proof, signed()),
         subnet_id=message.subnet_id,
         validation_id=message.validation_id,
         attested=SimMessage(build_p_chain_message(state.network_id, payload), b"", manager.signing_subnet_id),
     )
 
 
-def weight_change(state: ChainState, validation: Validation, nonce: int, weight: int) -> Transaction:
-    """Return the change of a validator's weight that its L1's manager asks for; weight 0 removes it."""
+def weight_change(
+    state: ChainState, validation: Validation, nonce: int, weight: int, delivered: bytes | None = None
+) -> Transaction:
+    """Return the change of a validator's weight that its L1's manager asks for; weight 0 removes it.
+
+    delivered: as in `registration`.
+    """
     manager = ValidatorManager(state, validation.subnet_id)
     change = L1ValidatorWeight(validation.id, nonce, weight)
-    signed = _sent_by(state, manager, change.encode())
+    signed = _signed(state, manager, change.encode(), delivered)
     payload = change.encode() if weight else L1ValidatorRegistration(validation.id, False).encode()
     justification = b"" if weight else justification_of(state, validation)
     return Transaction(
@@ -128,8 +138,12 @@ def justification_of(state: ChainState, validation: Validation) -> bytes:
     return L1ValidatorRegistrationJustification.registered(message).raw
 
 
-def _sent_by(state: ChainState, manager: ValidatorManager, payload: bytes) -> Callable[[], bytes]:
-    """Let a manager send a payload; return a function that signs the message with the current validator set."""
+def _signed(
+    state: ChainState, manager: ValidatorManager, payload: bytes, delivered: bytes | None
+) -> Callable[[], bytes]:
+    """Return a function for the signed message; without one, a manager sends it and the current set signs it."""
+    if delivered is not None:
+        return lambda: delivered
     unsigned, subnet_id = manager.send(payload), manager.signing_subnet_id
     height = signing_height(state, subnet_id)
     return lambda: sign(state, unsigned, subnet_id, height).encode()

@@ -172,14 +172,10 @@ def _payment(height: int) -> Transaction:
 
 @dataclass(slots=True)
 class Heights:
-    """The heights of the P-Chain. made_at: unix seconds of the blocks since `first`; began_at: of block 0.
-
-    epoch_blocks: 0 if there are no epochs, as before Granite.
-    """
+    """The heights of the P-Chain. made_at: unix seconds of the blocks since `first`; began_at: of block 0."""
 
     current: int
     proposed_lag: int = 0
-    epoch_blocks: int = 5
     first: int = 0
     made_at: list[float] = field(default_factory=list)
     began_at: float = 0.0
@@ -189,32 +185,9 @@ class Heights:
         """The height that a new block would refer to."""
         return self.proposed_at(self.current)
 
-    @property
-    def epoch(self) -> tuple[int, int, int]:
-        """Number, start (unix seconds) and P-Chain height of the current epoch of every chain."""
-        return self.epoch_at(self.current)
-
-    @property
-    def verifying(self) -> int:
-        """The height whose sets chains verify with now: the epoch's, or the proposed one without epochs."""
-        return self.epoch[2] if self.epoch_blocks else self.proposed
-
     def proposed_at(self, height: int) -> int:
         """Return the height that a new block refers to while the tip is at `height`."""
         return max(0, height - self.proposed_lag)
-
-    def epoch_at(self, height: int) -> tuple[int, int, int]:
-        """Return number, start (unix seconds) and P-Chain height of the epoch while the tip is at `height`.
-
-        Zeros without epochs.
-        """
-        if not self.epoch_blocks:
-            return 0, 0, 0
-        if height < self.first:
-            return 1, self.time_of(height), height
-        number = (height - self.first) // self.epoch_blocks
-        start = self.first + number * self.epoch_blocks
-        return number + 1, self.time_of(start), start
 
     def time_of(self, height: int) -> int:
         """Return the time of a block (unix seconds); those before `first` are evenly spaced since `began_at`."""

@@ -33,6 +33,10 @@ L1s (--l1, repeatable; default: one L1 that all validators also validate; --l1 n
   validators=5,chains=2          two blockchains
   validators=5,manager=C         validator manager on the C-Chain (manager=l1-0: on another L1)
   validators=5,spare=2           two more nodes that track it without validating it
+  validators=5,quorum=80         verifies messages with 80 percent (33 to 100; default 67)
+  validators=5,primary-signers   messages of the C-Chain must be signed by the Primary Network
+  validators=5,no-warp           takes no messages
+  validators=5,idle              its chain builds no blocks, so that its epoch never ends
   validators=5,unconverted       a subnet without validators, for a conversion while the network runs
 
 Behaviours (--behave, repeatable; the last rule about a validator counts):
@@ -92,7 +96,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="blocks between the proposed height and the tip (default 0)",
     )
-    add("--epoch-blocks", type=int, default=5, metavar="N", help="length of a proposervm epoch, blocks (default 5)")
+    add(
+        "--epoch-blocks",
+        type=int,
+        default=5,
+        metavar="N",
+        help="P-Chain blocks between two blocks of another chain, thus the shortest epoch in blocks (default 5)",
+    )
+    add("--epoch-seconds", type=int, default=0, metavar="S", help="shortest duration of an epoch (default 0)")
     add("--block-interval", type=float, metavar="S", help="time between P-Chain blocks, seconds (default: no blocks)")
     add("--churn", type=int, metavar="N", help="blocks between weight changes of each subnet (default: no changes)")
     add(
@@ -165,6 +176,7 @@ def build_plan(args: argparse.Namespace) -> Plan:
         height=args.height,
         proposed_lag=args.proposed_lag,
         epoch_blocks=args.epoch_blocks,
+        epoch_s=args.epoch_seconds,
         block_interval_s=args.block_interval,
         churn_every=args.churn,
         etna_height=args.etna_height,

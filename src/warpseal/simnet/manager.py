@@ -1,29 +1,20 @@
 """The validator manager contract of a simulated L1: messages to the P-Chain, and verification of its messages.
 
 Source of truth: `ValidatorManager` of icm-contracts (messages of the P-Chain), avalanchego warp precompile (events,
-verification at the epoch's P-Chain height).
+verification by the chain's next block).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 
-from warpseal.simnet.signing import verify_signed_message
+from warpseal.simnet.destination import Delivery, verify_in_block
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.values import SentMessage
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Whether a contract accepted a message, and the reason if not."""
-
-    accepted: bool
-    reason: str = ""
 
 
 class ValidatorManager:
@@ -61,10 +52,12 @@ class ValidatorManager:
         return unsigned
 
     def deliver(self, signed: bytes) -> Delivery:
-        """Verify a signed message of the P-Chain like the contract's chain, at the P-Chain height of its epoch."""
-        height = self._state.heights.verifying
-        fault = verify_signed_message(self._state, signed, self.signing_subnet_id, height) or self._wrong_source(signed)
-        return Delivery(not fault, fault)
+        """Verify a signed message of the P-Chain like the next block of the contract's chain, without building it."""
+        chain = self._state.chains[self.chain_id]
+        block = self._state.proposervm[self.chain_id].next_block(self._state.clock())
+        delivery = verify_in_block(self._state, chain, block, signed)
+        fault = self._wrong_source(signed) if delivery.accepted else ""
+        return Delivery(False, fault) if fault else delivery
 
     def _wrong_source(self, signed: bytes) -> str:
         """Return why a validly signed message is not for this contract; empty if it is."""

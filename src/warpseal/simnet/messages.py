@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from warpseal.simnet.state import ChainState
+from warpseal.simnet.teleporter import MESSENGER
 from warpseal.simnet.validator_sets import Validation
 from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
@@ -26,7 +27,6 @@ from warpseal.warp.l1_messages import (
 )
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
-_TELEPORTER: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
 _SENDER: Final = bytes.fromhex("8db97c7cece249c2b98bdc0226cc4c2a57bf52fc")
 _NO_OWNER_KEYS: Final = PChainOwner(1, (bytes(20),))
 # One of ten messages of an EVM chain is a block hash, and one of ten on an L1 is an uptime.
@@ -62,7 +62,7 @@ def teleporter_call(nonce: int, destination: bytes, body: bytes) -> AddressedCal
         _word(len(body)),
         body.ljust(-(-len(body) // 32) * 32, b"\x00"),
     ]
-    return AddressedCall(_TELEPORTER, b"".join(words))
+    return AddressedCall(MESSENGER, b"".join(words))
 
 
 def _evm_messages(state: ChainState, chain: SimChain) -> Iterator[SimMessage]:

@@ -6,7 +6,7 @@ import asyncio
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from warpseal.simnet.addresses import sign_address
 from warpseal.simnet.behaviours import FIXED_FIELDS, Behaviour, InvalidBehaviour, ListenMode, parse_behaviour
 from warpseal.simnet.build import build_state, build_x_payments, seeded_id
+from warpseal.simnet.destination import Delivery, ReceivedMessage, RefusalCode, refuse, verify_in_block
 from warpseal.simnet.gossip import Gossip
 from warpseal.simnet.identity import make_identity
 from warpseal.simnet.info import NodeIdentity, choose_listed_peers
@@ -27,12 +28,13 @@ from warpseal.simnet.node import NodeContext, SimNode
 from warpseal.simnet.p_chain import PChain
 from warpseal.simnet.peer import RequestContext, SessionContext
 from warpseal.simnet.plan import Plan
+from warpseal.simnet.proposervm import ChainBlock
 from warpseal.simnet.responder import Responder
 from warpseal.simnet.signing import LiveSigner, Signer, presign
 from warpseal.simnet.state import ChainState
-from warpseal.simnet.values import SimMessage, SimSubnet, SimValidator
+from warpseal.simnet.values import SimChain, SimMessage, SimSubnet, SimValidator
 from warpseal.simnet.violations import Violations
-from warpseal.warp.ids import P_CHAIN, SubnetID
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
 _PRIVATE_HOST: Final = "10.255.255.254"
 _PRIVATE_PORT: Final = 9651
@@ -168,6 +170,32 @@ class SimulatedNetwork:
     def advance(self, blocks: int = 1) -> int:
         """Accept this many P-Chain blocks; return the height."""
         return self.state.advance(blocks)
+
+    def build_block(self, chain_id: ChainID, messages: Sequence[bytes] = ()) -> list[Delivery]:
+        """Build the next block of a chain with these signed messages; return what becomes of each of them.
+
+        Of the P-Chain it is the next block of the network, and contains the transactions of accepted messages.
+        """
+        if chain_id == P_CHAIN:
+            return self.p_chain.deliver(messages)
+        chain, heights = self.state.chains[chain_id], self.state.heights
+        block = self.state.proposervm[chain_id].build(self.state.clock(), heights.current)
+        return [self._take(chain, block, raw) for raw in messages]
+
+    def _take(self, chain: SimChain, block: ChainBlock, raw: bytes) -> Delivery:
+        delivery = verify_in_block(self.state, chain, block, raw)
+        if delivery.accepted and not self.state.messengers[chain.chain_id].receive(ReceivedMessage.parse(raw).unsigned):
+            return refuse(RefusalCode.ALREADY_DELIVERED, "TeleporterMessenger: message already received")
+        return delivery
+
+    def verify_next(self, chain_id: ChainID, raw: bytes) -> Delivery:
+        """Return whether the next block of a chain, built now, accepts the signature of a message."""
+        block = self.state.proposervm[chain_id].next_block(self.state.clock())
+        return verify_in_block(self.state, self.state.chains[chain_id], block, raw)
+
+    def set_idle(self, chain_id: ChainID, is_idle: bool = True) -> None:
+        """Let a chain build blocks with those of the P-Chain, or only by `build_block`."""
+        self.state.proposervm[chain_id].is_idle = is_idle
 
     def change_weight(self, subnet_id: SubnetID, index: int, weight: int) -> int:
         """Change the weight of a validator (0 removes it) with the next block; return the height of that block.

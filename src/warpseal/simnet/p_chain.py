@@ -12,16 +12,22 @@ from typing import Final
 
 from warpseal.simnet import l1_transactions as l1
 from warpseal.simnet import tx_builder
+from warpseal.simnet.destination import Delivery, ReceivedMessage, RefusalCode, refuse, verify_in_block
 from warpseal.simnet.l1_transactions import InitialValidator
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.state import ChainState
-from warpseal.simnet.tx_executor import TxExecutor, disable, require, set_weight
+from warpseal.simnet.tx_builder import Funding
+from warpseal.simnet.tx_executor import RejectedTransaction, TxExecutor, check_nonce, disable, require, set_weight
+from warpseal.simnet.validator_sets import Validation
 from warpseal.simnet.values import SimValidator
-from warpseal.warp.ids import ChainID, SubnetID, ValidationID
-from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import P_CHAIN, ChainID, NodeID, SubnetID, ValidationID
+from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator
+from warpseal.warp.message import AddressedCall
 
 BALANCE_NAVAX: Final = 100_000_000_000
 _EXPIRY_S: Final = 3600
+_WEIGHT_TYPE: Final = 3
 _NO_OWNER_KEYS: Final = PChainOwner(0, ())
 
 
@@ -120,15 +126,7 @@ class PChain:
         """
         node = self._spare(subnet_id) if validator is None else self._state.validators[validator]
         message = self._message(subnet_id, node, weight, expiry)
-        transaction = l1.registration(self._state, message, node.identity.bls_proof, balance_navax)
-        return self._do(
-            _Step(
-                transaction,
-                lambda: self._executor.check_registration(message),
-                lambda: self._executor.register(message, node, balance_navax),
-            ),
-            later,
-        )
+        return self._do(self._registration(message, node, balance_navax), later)
 
     def set_weight(
         self, validation_id: ValidationID, weight: int, *, nonce: int | None = None, later: bool = False
@@ -137,13 +135,7 @@ class PChain:
         validation = self._executor.validation(validation_id)
         if nonce is None:
             nonce = max(validation.min_nonce, self._nonces.get(validation_id, 0))
-        transaction = l1.weight_change(self._state, validation, nonce, weight)
-        step = _Step(
-            transaction,
-            lambda: self._executor.check_weight(validation_id, nonce, weight),
-            lambda: set_weight(validation, nonce, weight),
-        )
-        self._do(step, later)
+        transaction = self._do(self._weight_change(validation, nonce, weight), later)
         # Issued transactions count as well: a manager never uses a nonce twice.
         self._nonces[validation_id] = nonce + 1
         return transaction
@@ -198,6 +190,76 @@ class PChain:
                 self._state.advance()
         return height
 
+    def deliver(self, messages: Sequence[bytes], balance_navax: int = BALANCE_NAVAX) -> list[Delivery]:
+        """Build the next block with the transactions for these signed messages; refused ones are left out.
+
+        balance_navax: of validators that a message registers.
+        """
+        block = self._state.proposervm[P_CHAIN].next_block(self._state.next_time)
+        accepted: list[Transaction] = []
+        deliveries = []
+        for raw in messages:
+            delivery = verify_in_block(self._state, self._state.chains[P_CHAIN], block, raw)
+            if delivery.accepted:
+                try:
+                    step = self._delivered(raw, balance_navax)
+                    step.check()
+                    self._state.begin_block()
+                    step.apply()
+                    accepted.append(step.transaction)
+                except RejectedTransaction as error:
+                    delivery = refuse(error.code, str(error))
+            deliveries.append(delivery)
+        self._state.ledger.put(self.height + 1, accepted)
+        self._state.advance()
+        return deliveries
+
+    def _delivered(self, raw: bytes, balance_navax: int) -> _Step:
+        """Return the transaction for a signed message of a manager. Raises RejectedTransaction."""
+        unsigned = ReceivedMessage.parse(raw).unsigned
+        try:
+            call = AddressedCall.parse(unsigned.payload)
+            message = _parse_request(call.payload)
+        except MalformedMessage as error:
+            text = f"failed to parse the payload: {error}"
+            raise RejectedTransaction(text, RefusalCode.OTHER_DESTINATION) from None
+        if isinstance(message, RegisterL1Validator):
+            self._check_manager(message.subnet_id, unsigned.source_chain_id, call)
+            node = self._state.by_node(NodeID(message.node_id))
+            has_key = node is not None and node.bls_key == message.public_key
+            if node is None or not has_key:
+                raise RejectedTransaction("invalid proof of possession: the simulation lacks the node's key")
+            return self._registration(message, node, balance_navax, raw)
+        validation = self._executor.validation(message.validation_id)
+        check_nonce(validation, message.nonce)
+        self._check_manager(validation.subnet_id, unsigned.source_chain_id, call)
+        return self._weight_change(validation, message.nonce, message.weight, raw)
+
+    def _check_manager(self, subnet_id: SubnetID, source: ChainID, call: AddressedCall) -> None:
+        subnet = self._state.subnets.get(subnet_id)
+        is_manager = subnet is not None and (subnet.manager_chain_id, subnet.manager_address) == (
+            source,
+            call.source_address,
+        )
+        require(is_manager, "the message is not of the L1's manager", RefusalCode.WRONG_MANAGER)
+
+    def _registration(
+        self, message: RegisterL1Validator, node: SimValidator, balance_navax: int, delivered: bytes | None = None
+    ) -> _Step:
+        funding = Funding(node.identity.bls_proof, balance_navax)
+        return _Step(
+            l1.registration(self._state, message, funding, delivered),
+            lambda: self._executor.check_registration(message),
+            lambda: self._executor.register(message, node, balance_navax),
+        )
+
+    def _weight_change(self, validation: Validation, nonce: int, weight: int, delivered: bytes | None = None) -> _Step:
+        return _Step(
+            l1.weight_change(self._state, validation, nonce, weight, delivered),
+            lambda: self._executor.check_weight(validation.id, nonce, weight),
+            lambda: set_weight(validation, nonce, weight),
+        )
+
     def _do(self, step: _Step, later: bool) -> Transaction:
         self._waiting[step.transaction] = step
         if later:
@@ -211,7 +273,7 @@ class PChain:
 
     def _message(self, subnet_id: SubnetID, node: SimValidator, weight: int, expiry: int | None) -> RegisterL1Validator:
         """Return the message of the manager; without an expiry, one that was never registered before."""
-        until = int(self._state.clock()) + _EXPIRY_S if expiry is None else expiry
+        until = self._state.next_time + _EXPIRY_S if expiry is None else expiry
         message = RegisterL1Validator(
             subnet_id, node.node_id, node.bls_key, until, _NO_OWNER_KEYS, _NO_OWNER_KEYS, weight
         )
@@ -230,6 +292,13 @@ class PChain:
             if node.node_id not in validating:
                 return node
         raise LookupError("every node of the L1 validates it; plan spare nodes or call add_validator")
+
+
+def _parse_request(payload: bytes) -> RegisterL1Validator | L1ValidatorWeight:
+    """Return what a manager asks for. Raises MalformedMessage."""
+    if int.from_bytes(payload[2:6], "big") == _WEIGHT_TYPE:
+        return L1ValidatorWeight.parse(payload)
+    return RegisterL1Validator.parse(payload)
 
 
 def _initial(node: SimValidator, weight: int, balance_navax: int) -> InitialValidator:

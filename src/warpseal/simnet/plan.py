@@ -10,13 +10,20 @@ from typing import Final
 
 from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, parse_behaviour
 from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.warp_config import DEFAULT_RULE, WarpRule
 
 DEFAULT_NETWORK_ID: Final = 88888
 # 2,000 AVAX in nAVAX, the least stake of a primary validator.
 DEFAULT_STAKE: Final = 2_000_000_000_000
 DEFAULT_L1_WEIGHT: Final = 1_000
 PRIMARY: Final = "primary"
-_L1_WORDS: Final = ("validators", "weights", "shared", "permissioned", "chains", "unconverted", "manager", "spare")
+# Bounds of nodes for the quorum of a chain, percent.
+MIN_QUORUM: Final = 33
+MAX_QUORUM: Final = 100
+_L1_WORDS: Final = (
+    *("validators", "weights", "shared", "permissioned", "chains", "unconverted", "manager", "spare"),
+    *("idle", "quorum", "primary-signers", "no-warp"),
+)
 
 
 class InvalidPlan(ValueError):
@@ -45,6 +52,8 @@ class L1Plan:
     unconverted: a subnet without validators, whose nodes track it, so that it can be converted while the network runs.
     manager: the chain of its validator manager: `own` (its first chain), `C`, or `l1-K` (the first chain of that one).
     spare: the number of additional nodes that track it without validating it.
+    idle: its chains build no blocks with those of the P-Chain. warp: what its genesis says (None: no Warp messages);
+    warp_upgrades: later rules.
     """
 
     validators: int | None = None
@@ -55,6 +64,9 @@ class L1Plan:
     unconverted: bool = False
     manager: str = "own"
     spare: int = 0
+    idle: bool = False
+    warp: WarpRule | None = DEFAULT_RULE
+    warp_upgrades: tuple[WarpRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +74,9 @@ class Plan:
     """The parameters of a simulated network. Equal plans give equal networks, except for RSA keys and ports.
 
     messages: the number that the validators of each chain sign. presign: the number signed at start.
-    height: the P-Chain's height at start; the proposed height lags proposed_lag behind it, and the epoch
-    of a chain begins every epoch_blocks (0: there are no epochs, as before Granite). churn_every: after so
+    height: the P-Chain's height at start; the proposed height lags proposed_lag behind it. epoch_blocks: a busy
+    chain builds a block with every so manieth P-Chain block, and an epoch begins with it if the last one is at
+    least epoch_s seconds old (0: there are no epochs, as before Granite). churn_every: after so
     many blocks one weight of each subnet changes. etna_height: the first block at or after Etna, where the
     plan's L1s are converted (0: all blocks are, and the first converts). info_peers: the number of
     validators that info.peers lists (None: all). nodes: the number of RPC nodes; they validate nothing, or
@@ -81,6 +94,7 @@ class Plan:
     height: int = 20
     proposed_lag: int = 0
     epoch_blocks: int = 5
+    epoch_s: int = 0
     block_interval_s: float | None = None
     churn_every: int | None = None
     etna_height: int = 0
@@ -92,7 +106,7 @@ class Plan:
 
 
 def parse_l1(text: str) -> L1Plan:
-    """Return the L1 of `validators=5,weights=1/2/3,shared,chains=2,manager=C,spare=1`. Raises InvalidPlan."""
+    """Return the L1 of `validators=5,weights=1/2/3,shared,chains=2,manager=C,spare=1,quorum=80`. Raises InvalidPlan."""
     values: dict[str, str] = {}
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
@@ -109,6 +123,8 @@ def parse_l1(text: str) -> L1Plan:
             unconverted="unconverted" in values,
             manager=values.get("manager", "own"),
             spare=int(values.get("spare", 0)),
+            idle="idle" in values,
+            warp=None if "no-warp" in values else _warp_rule(values),
         )
     except ValueError as error:
         raise InvalidPlan(f"{text!r}: {error}") from None
@@ -168,6 +184,13 @@ def parse_weights(text: str, count: int, rng: Random) -> list[int]:
         return _positive([weights[place % len(weights)] for place in range(count)])
     except ValueError:
         raise InvalidPlan(f"{text!r}: weights are equal:W, zipf:W, uniform:LOW-HIGH or 5/3/1, above 0") from None
+
+
+def _warp_rule(values: dict[str, str]) -> WarpRule:
+    quorum = int(values.get("quorum", 0))
+    if quorum and not MIN_QUORUM <= quorum <= MAX_QUORUM:
+        raise ValueError(f"a quorum is at least {MIN_QUORUM} and at most {MAX_QUORUM} percent")
+    return WarpRule(quorum=quorum, needs_primary_signers="primary-signers" in values)
 
 
 def _selection(text: str) -> tuple[float | None, tuple[int, ...]]:

@@ -26,6 +26,7 @@ from warpseal.simnet.identity import make_identity
 from warpseal.simnet.ledger import Heights, Ledger
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import PRIMARY, Plan
+from warpseal.simnet.proposervm import ChainEpoch, EpochRule
 from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.signing import HANDLER_ID, SignatureRequest, parse_signature_request
 from warpseal.simnet.state import ChainState, StateAt
@@ -47,6 +48,7 @@ from warpseal.warp.ids import (
 )
 from warpseal.warp.message import UnsignedMessage
 
+_SECOND_NS = 1_000_000_000
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 _NO_SHARE = Refusal(0, "no share of this validator was recorded")
 _UNKNOWN = Refusal(1, "failed to parse addressed call message: unknown codec version")
@@ -120,6 +122,7 @@ class _Rebuilder:
         self.signer = RecordedSigner(self.state)
         self._nodes: dict[str, SimValidator] = {}
         self._add_subnets()
+        self._add_epochs()
         self._add_nodes()
         self._add_validations()
         self._add_sets()
@@ -144,15 +147,25 @@ class _Rebuilder:
 
     def _add_subnets(self) -> None:
         state = self.state
+        upgrades: dict[str, Any] = next(
+            (result for _, result, _ in self._recording.results("info", "info.upgrades")), {}
+        )
+        rule = EpochRule(1, upgrades.get("graniteEpochDuration", 0) // _SECOND_NS)
         state.subnets[PRIMARY_NETWORK] = SimSubnet(PRIMARY_NETWORK, PRIMARY)
-        state.chains[P_CHAIN] = SimChain(P_CHAIN, PRIMARY_NETWORK, ChainKind.P, "P-Chain", "P")
+        state.add_chain(SimChain(P_CHAIN, PRIMARY_NETWORK, ChainKind.P, "P-Chain", "P"), rule)
         for params, result, _ in self._recording.results("platform", "platform.getSubnet"):
             subnet_id = SubnetID(parse_id(params["subnetID"]))
             state.subnets[subnet_id] = _subnet(subnet_id, f"l1-{len(state.subnets) - 1}", result)
         _, blockchains, _ = next(self._recording.results("platform", "platform.getBlockchains"))
         for entry in blockchains["blockchains"]:
             chain = _chain(entry)
-            state.chains[chain.chain_id] = chain
+            state.add_chain(chain, rule)
+
+    def _add_epochs(self) -> None:
+        for line in self._recording.lines("proposervm"):
+            if line["method"] == "proposervm.getCurrentEpoch":
+                epoch = ChainEpoch(*(int(line["result"][name]) for name in ("number", "startTime", "pChainHeight")))
+                self.state.proposervm[ChainID(parse_id(line["path"].split("/")[3]))].resume(epoch)
 
     def _add_nodes(self) -> None:
         keys = {

@@ -5,7 +5,7 @@ Source of truth: avalanchego `network/p2p/acp118/handler.go`, `graft/subnet-evm/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +21,10 @@ from warpseal.simnet.p_chain_verifier import codec_text
 from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.values import ChainKind, SimChain, SimValidator
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import SubnetID, id_text
+from warpseal.warp.ids import P_CHAIN, SubnetID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage, encode_signers
-from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, has_quorum
+from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 UNEXPECTED: Final = -1
 UNREGISTERED: Final = -2
@@ -172,23 +172,27 @@ def _off_chain_refusal(state: ChainState, call: AddressedCall) -> Refusal | None
     return None
 
 
-QUORUM: Final = 67
 _ORDER: Final = int("73eda753299d7d483339d80809a1d80553bda402fffe5bfeffffffff00000001", 16)
 
 
 def signing_height(state: ChainState, subnet_id: SubnetID) -> int:
-    """Return the height of the set with which chains verify now, or the tip if that set is empty."""
-    height = state.heights.verifying
+    """Return the height of the set with which the P-Chain verifies now, or the tip if that set is empty."""
+    height = state.proposervm[P_CHAIN].verifying_height
     return height if state.set_at(subnet_id, height) else state.heights.current
 
 
-def sign(state: ChainState, unsigned: UnsignedMessage, subnet_id: SubnetID, height: int) -> SignedMessage:
+def sign(
+    state: ChainState, unsigned: UnsignedMessage, subnet_id: SubnetID, height: int, *, without: Collection[bytes] = ()
+) -> SignedMessage:
     """Return the message signed by every member of a set whose secret key is known.
 
+    without: public keys that do not sign.
     If there is none, because all have left or are inactive, every former validator signs. Raises RuntimeError if there
     was none.
     """
     secrets = {node.identity.bls_public_key: node.identity.bls_secret for node in state.validators}
+    for public_key in without:
+        del secrets[public_key]
     for merged in (_canonical(state, subnet_id, height), _every_validation(state, subnet_id)):
         signers = [index for index, validator in enumerate(merged.validators) if validator.public_key in secrets]
         if signers:
@@ -199,27 +203,6 @@ def sign(state: ChainState, unsigned: UnsignedMessage, subnet_id: SubnetID, heig
     total = sum(int.from_bytes(key, "big") for key in keys) % _ORDER
     signature = bls.sign(bls.secret_from_bytes(total.to_bytes(bls.SECRET_KEY_BYTES, "big")), unsigned.raw)
     return SignedMessage(unsigned, encode_signers(signers), signature)
-
-
-def verify_signed_message(state: ChainState, raw: bytes, subnet_id: SubnetID, height: int) -> str:
-    """Return why a signed message is not valid for a subnet's set at a height; empty if it is valid."""
-    try:
-        message = SignedMessage.parse(raw)
-    except MalformedMessage as error:
-        return f"malformed message: {error}"
-    merged = _canonical(state, subnet_id, height)
-    indices = message.signer_indices
-    if message.unsigned.network_id != state.network_id:
-        return f"wrong network id {message.unsigned.network_id}"
-    if indices and indices[-1] >= len(merged.validators):
-        return f"unknown validator: bit {indices[-1]} of {len(merged.validators)}"
-    weight = sum(merged.validators[index].weight for index in indices)
-    if not has_quorum(weight, merged.total_weight, QUORUM):
-        return f"insufficient weight: {weight} of {merged.total_weight} at height {height}"
-    keys = [bls.parse_public_key(merged.validators[index].public_key) for index in indices]
-    if not bls.verify_aggregate(keys, message.unsigned.raw, message.signature):
-        return f"invalid signature for the set at height {height}"
-    return ""
 
 
 def _canonical(state: ChainState, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:

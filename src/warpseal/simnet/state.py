@@ -12,9 +12,12 @@ from functools import cached_property
 from warpseal import bls
 from warpseal.simnet.fees import FeeHistory, fee_config
 from warpseal.simnet.ledger import Heights, Ledger
+from warpseal.simnet.proposervm import EpochRule, ProposerVM
+from warpseal.simnet.teleporter import Messenger
 from warpseal.simnet.validator_sets import SetEntry, SetHistory, Validation, ValidationHistory, build_set
-from warpseal.simnet.values import SentMessage, SimChain, SimMessage, SimSubnet, SimValidator
-from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID
+from warpseal.simnet.values import ChainKind, SentMessage, SimChain, SimMessage, SimSubnet, SimValidator
+from warpseal.simnet.warp_config import DEFAULT_RULE, WarpConfig
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator
 
 
@@ -34,6 +37,10 @@ class ChainState:
         self._l1_positions: dict[ValidationID, tuple[SubnetID, int]] = {}
         self.subnets: dict[SubnetID, SimSubnet] = {}
         self.chains: dict[ChainID, SimChain] = {}
+        self.proposervm: dict[ChainID, ProposerVM] = {}
+        # Of EVM chains.
+        self.warp: dict[ChainID, WarpConfig] = {}
+        self.messengers: dict[ChainID, Messenger] = {}
         self.validations: dict[SubnetID, list[Validation]] = {}
         # Heights at which subnets were created and converted, if known.
         self.created_at: dict[SubnetID, int] = {}
@@ -52,6 +59,16 @@ class ChainState:
         # Messages of managers by chain, in order.
         self.sent: dict[ChainID, list[SentMessage]] = {}
         self.on_block: list[Callable[[int], None]] = []
+
+    def add_chain(
+        self, chain: SimChain, rule: EpochRule, *, is_idle: bool = False, warp: WarpConfig | None = None
+    ) -> None:
+        """Add a chain. is_idle: whether it builds no blocks with those of the P-Chain; warp: None for the default."""
+        self.chains[chain.chain_id] = chain
+        self.proposervm[chain.chain_id] = ProposerVM(self.heights, rule, is_idle=is_idle)
+        if chain.kind is ChainKind.EVM:
+            self.warp[chain.chain_id] = warp or WarpConfig(DEFAULT_RULE)
+            self.messengers[chain.chain_id] = Messenger(chain.chain_id)
 
     def add_validator(self, validator: SimValidator) -> None:
         """Add a node; its index is its place."""
@@ -136,6 +153,11 @@ class ChainState:
             if self.has_validation_history(subnet_id):
                 self.validation_history.put(subnet_id, height, validations)
 
+    @property
+    def next_time(self) -> int:
+        """The time of the next P-Chain block, unix seconds."""
+        return int(max(self.clock(), self.heights.made_at[-1]) if self._begun is None else self._begun[0])
+
     def begin_block(self) -> int:
         """Begin the next block: L1 validators pay for the time until then, and those that cannot become inactive.
 
@@ -165,8 +187,12 @@ class ChainState:
         self._deactivate_below(paid.after(self.fees.config, 1).accrued)
         self.record_sets(height)
         self.heights.made_at.append(made_at)
+        self.proposervm[P_CHAIN].build(made_at, height)
         self.heights.current = height
         self.fees.record(height, self._count_active())
+        for chain_id, proposer in self.proposervm.items():
+            if chain_id != P_CHAIN:
+                proposer.follow(height, made_at)
 
     def _deactivate_below(self, accrued: int) -> None:
         for validation in self._funded_validations():
@@ -205,11 +231,6 @@ class StateAt:
     def proposed(self) -> int:
         """The height that a new block refers to."""
         return self.state.heights.proposed_at(self.height)
-
-    @property
-    def epoch(self) -> tuple[int, int, int]:
-        """Number, start and P-Chain height of the epoch of every chain."""
-        return self.state.heights.epoch_at(self.height)
 
     @property
     def subnets(self) -> tuple[SimSubnet, ...]:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from warpseal.simnet import l1_transactions as l1
+from warpseal.simnet.destination import RefusalCode
 from warpseal.simnet.l1_transactions import InitialValidator
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.validator_sets import Validation
@@ -24,6 +25,10 @@ _EXPIRY_WINDOW_S: Final = 24 * 3600
 class RejectedTransaction(Exception):
     """The P-Chain rejects the transaction; the text is the reason."""
 
+    def __init__(self, reason: str, code: RefusalCode = RefusalCode.NOT_ALLOWED) -> None:
+        super().__init__(reason)
+        self.code = code
+
 
 class TxExecutor:
     """The checks, each of which raises RejectedTransaction, and the effects with the next block."""
@@ -35,12 +40,12 @@ class TxExecutor:
         """Return the validator that exists under an id."""
         validation = self._state.validation(validation_id)
         if validation is None:
-            raise RejectedTransaction("could not load L1 validator: not found")
+            raise RejectedTransaction("could not load L1 validator: not found", RefusalCode.NO_VALIDATION)
         return validation
 
     def check_exists(self, validation: Validation) -> None:
         """Check that a validator still exists."""
-        require(validation.present, "could not load L1 validator: not found")
+        require(validation.present, "could not load L1 validator: not found", RefusalCode.NO_VALIDATION)
 
     def check_conversion(self, subnet_id: SubnetID, initial: Sequence[InitialValidator]) -> None:
         """Check that a subnet can become an L1 with these validators."""
@@ -76,12 +81,15 @@ class TxExecutor:
 
     def check_registration(self, message: RegisterL1Validator) -> None:
         """Check that a registration is in time, new and possible."""
-        now = int(self._state.clock())
+        now = self._state.next_time
         validations = self._state.validations.get(message.subnet_id, ())
         require(message.weight > 0, "weight must be greater than 0")
-        require(message.expiry > now, f"warp message expired at {message.expiry} and it is currently {now}")
-        require(message.expiry <= now + _EXPIRY_WINDOW_S, "warp message not yet allowed")
-        require(not self._state.was_registered(message.validation_id), "warp message already issued")
+        expired = f"warp message expired at {message.expiry} and it is currently {now}"
+        require(message.expiry > now, expired, RefusalCode.EXPIRED_REGISTRATION)
+        is_early = message.expiry > now + _EXPIRY_WINDOW_S
+        require(not is_early, "warp message not yet allowed", RefusalCode.EARLY_REGISTRATION)
+        is_new = not self._state.was_registered(message.validation_id)
+        require(is_new, "warp message already issued", RefusalCode.ALREADY_DELIVERED)
         taken = any(
             validation.node_id == message.node_id and validation.present and validation.is_l1
             for validation in validations
@@ -104,18 +112,16 @@ class TxExecutor:
     def check_weight(self, validation_id: ValidationID, nonce: int, weight: int) -> None:
         """Check that a weight change has the next nonce, and that it does not remove the last validator."""
         validation = self.validation(validation_id)
-        require(
-            nonce >= validation.min_nonce,
-            f"warp message contains stale nonce {nonce} must be at least {validation.min_nonce}",
-        )
-        require(nonce < _MAX_UINT64 or weight == 0, "nonce overflows")
+        check_nonce(validation, nonce)
+        require(nonce < _MAX_UINT64 or weight == 0, "nonce overflows", RefusalCode.RESERVED_NONCE)
         if weight == 0:
             others = (
                 other
                 for other in self._state.validations[validation.subnet_id]
                 if other.present and other.is_l1 and other is not validation
             )
-            require(any(others), "attempting to remove the last L1 validator from a converted subnet")
+            is_last = "attempting to remove the last L1 validator from a converted subnet"
+            require(any(others), is_last, RefusalCode.LAST_VALIDATOR)
 
     def increase_balance(self, validation: Validation, amount_navax: int) -> None:
         """Add to a validator's balance; an inactive one becomes active."""
@@ -127,6 +133,12 @@ class TxExecutor:
         node.subnets |= {validation.subnet_id}
         node.chains.update(self._state.chains_of(validation.subnet_id))
         self._state.add_validation(validation)
+
+
+def check_nonce(validation: Validation, nonce: int) -> None:
+    """Check that a weight change is newer than the last one."""
+    stale = f"warp message contains stale nonce {nonce} must be at least {validation.min_nonce}"
+    require(nonce >= validation.min_nonce, stale, RefusalCode.STALE_NONCE)
 
 
 def set_weight(validation: Validation, nonce: int, weight: int) -> None:
@@ -143,7 +155,7 @@ def disable(validation: Validation) -> None:
     validation.end_accumulated_fee = 0
 
 
-def require(holds: bool, reason: str) -> None:
+def require(holds: bool, reason: str, code: RefusalCode = RefusalCode.NOT_ALLOWED) -> None:
     """Raise RejectedTransaction unless a condition holds."""
     if not holds:
-        raise RejectedTransaction(reason)
+        raise RejectedTransaction(reason, code)
