@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hypothesis import given
@@ -88,6 +88,44 @@ def test_any_split_of_takes_and_any_clock_steps_give_the_same_totals(
         Counter[int](),
     )
     assert recorder.take() == {}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["eth_call", "eth_getLogs"]), st.integers(-90, 90)), max_size=40))
+def test_deferred_calls_count_in_the_minutes_in_which_they_ended(calls: list[tuple[str, int]]) -> None:
+    now = 1_800_000_000.0
+    recorder = UsageRecorder(now=lambda: now)
+
+    def record(method: str, status: int, times: Sequence[float]) -> None:
+        labels = UsageLabels("/p", method, status, "", "XX", "none")
+        recorder.record_times(labels, CallOutcome.SUCCESSFUL, 10, times)
+
+    expected = Counter[tuple[int, str]]()
+    for method, clock_step_s in calls:
+        now += clock_step_s
+        recorder.defer(record, method, 200, time_ms=2.0)
+        expected[int(now) // 60, method] += 1
+    by_method = {method: usage.requests for (_, method), usage in recorder.since_start.items()}
+    assert by_method == Counter(method for method, _ in calls)
+    taken = recorder.take()
+    assert expected == {
+        (minute, labels.method): sums.requests for minute, totals in taken.items() for labels, sums in totals.items()
+    }
+    assert all(
+        sums == UsageTotals(sums.requests, 0, 0, 10 * sums.requests, 0, Counter({bucket_of(2.0): sums.requests}))
+        for totals in taken.values()
+        for sums in totals.values()
+    )
+    assert recorder.take() == {}
+
+
+def test_many_deferred_calls_are_summed_before_they_are_read() -> None:
+    recorder = UsageRecorder(now=lambda: 0.0)
+    recorded: list[int] = []
+    for _ in range(3_000):
+        recorder.defer(lambda _, times: recorded.append(len(times)), "eth_call", time_ms=1.0)
+    assert len(recorded) >= 2
+    assert recorder.take() == {}
+    assert sum(recorded) == 3_000
 
 
 def test_combinations_beyond_the_bound_lose_the_agent_first_then_the_key_then_method_and_country() -> None:

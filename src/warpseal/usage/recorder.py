@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ _MINUTES_PER_HOUR: Final = 60
 _MINUTES_PER_DAY: Final = 1_440
 # Shares of the bound up to which new combinations come in with all labels, without the agent, without the key.
 _SHARES: Final = (0.9, 0.95, 0.975)
+_MOST_DEFERRED: Final = 1_024
 # The bound of one minute holds for each of so many minutes that were not taken yet, on average.
 _UNTAKEN_MINUTES: Final = 4
 
@@ -57,13 +58,12 @@ class MethodUsage:
 
 
 class UsageRecorder:
-    """Sums calls. now: Unix time. since_start: by path and method. agents: admitted today.
+    """Sums calls. now: Unix time. agents: admitted today.
 
     A minute is that of the clock at the end of a call, so a clock that steps loses and doubles nothing.
     """
 
     def __init__(self, bounds: UsageBounds | None = None, now: Callable[[], float] = time.time) -> None:
-        self.since_start: dict[tuple[str, str], MethodUsage] = {}
         self.agents: set[str] = {NO_AGENT}
         self._bounds = bounds or UsageBounds()
         self._now = now
@@ -75,20 +75,112 @@ class UsageRecorder:
         self._agents_day = -1
         self._added_by: Counter[str] = Counter()
         self._added_hour = -1
+        self._since_start: dict[tuple[str, str], MethodUsage] = {}
+        # Times of calls that ended in the current minute, by `record` and labels.
+        self._deferred: dict[tuple[Callable[..., None], tuple[str | int, ...]], list[float]] = {}
+        self._deferred_calls = 0
+        self._records_deferred = False
+
+    @property
+    def since_start(self) -> Mapping[tuple[str, str], MethodUsage]:
+        """Sums since the start by path and method."""
+        self._record_deferred()
+        return self._since_start
 
     def record(
         self, labels: UsageLabels, outcome: CallOutcome, credits: int, time_ms: float | None = None, calls: int = 1
     ) -> None:
         """Add calls with the same labels, outcome and time. credits: of one call. time_ms: None does not count."""
+        self._update_minute()
+        totals, method = self._add_calls(labels, outcome, credits, calls)
+        if time_ms is not None:
+            totals.times[bucket_of(time_ms)] += calls
+            method.time_ms += time_ms * calls
+
+    def record_times(self, labels: UsageLabels, outcome: CallOutcome, credits: int, times: Sequence[float]) -> None:
+        """Add calls with the same labels and outcome. credits: of one call. times: of the calls, milliseconds."""
+        self._update_minute()
+        totals, method = self._add_calls(labels, outcome, credits, len(times))
+        totals.times.update(map(bucket_of, times))
+        method.time_ms += sum(times)
+
+    def defer(self, record: Callable[..., None], *labels: str | int, time_ms: float) -> None:
+        """Record a call that has ended before the sums are read next: `record(*labels, times)`.
+
+        Calls with equal labels are recorded together, which takes less time.
+        """
+        self._update_minute()
+        key = (record, labels)
+        times = self._deferred.get(key)
+        if times is None:
+            times = self._deferred[key] = []
+        times.append(time_ms)
+        self._deferred_calls += 1
+        if self._deferred_calls == _MOST_DEFERRED:
+            self._record_deferred()
+
+    def admit_agent(self, agent: str, client: str) -> str:
+        """Return a user agent as a label: `other` if it is new, and the day or its client has too many of them.
+
+        client: network of its address; it is kept to the end of the hour if it added an agent.
+        """
+        self._update_minute()
+        if agent in self.agents:
+            return agent
+        if len(self.agents) > self._bounds.agents or self._added_by[client] >= self._bounds.agents_per_client:
+            return OTHER
+        self.agents.add(agent)
+        self._added_by[client] += 1
+        return agent
+
+    def take(self) -> Mapping[int, Mapping[UsageLabels, UsageTotals]]:
+        """Return the sums since the last call by Unix minute, and begin new ones."""
+        self._record_deferred()
+        taken = {minute: totals for minute, totals in self._minutes.items() if totals}
+        self._current = {}
+        self._minutes = {self._minute: self._current}
+        self._untaken = 0
+        return taken
+
+    def _record_deferred(self) -> None:
+        """Record the deferred calls in the minute in which they ended."""
+        deferred, self._deferred = self._deferred, {}
+        self._deferred_calls = 0
+        self._records_deferred = True
+        try:
+            for (record, labels), times in deferred.items():
+                record(*labels, times)
+        finally:
+            self._records_deferred = False
+
+    def _update_minute(self) -> None:
+        """Begin the minute of the clock if it is another one."""
         minute = int(self._now()) // _MINUTE_S
-        if minute != self._minute:
+        if minute != self._minute and not self._records_deferred:
+            self._record_deferred()
             self._begin_minute(minute)
+
+    def _begin_minute(self, minute: int) -> None:
+        self._minute = minute
+        self._current = self._minutes.setdefault(minute, {})
+        self._seen = set(self._current)
+        if minute // _MINUTES_PER_DAY != self._agents_day:
+            self._agents_day = minute // _MINUTES_PER_DAY
+            self.agents = {NO_AGENT}
+        if minute // _MINUTES_PER_HOUR != self._added_hour:
+            self._added_hour = minute // _MINUTES_PER_HOUR
+            self._added_by = Counter()
+
+    def _add_calls(
+        self, labels: UsageLabels, outcome: CallOutcome, credits: int, calls: int
+    ) -> tuple[UsageTotals, MethodUsage]:
+        """Add calls without their times, and return the sums that they belong to."""
         totals = self._current.get(labels)
         if totals is None:
             totals = self._add(labels)
-        method = self.since_start.get(labels[:2])
+        method = self._since_start.get(labels[:2])
         if method is None:
-            method = self.since_start[labels[:2]] = MethodUsage()
+            method = self._since_start[labels[:2]] = MethodUsage()
         credits *= calls
         totals.requests += calls
         totals.credits += credits
@@ -102,44 +194,7 @@ class UsageRecorder:
         elif outcome is CallOutcome.FAILED:
             totals.failed += calls
             method.failed += calls
-        if time_ms is not None:
-            totals.times[bucket_of(time_ms)] += calls
-            method.time_ms += time_ms * calls
-
-    def admit_agent(self, agent: str, client: str) -> str:
-        """Return a user agent as a label: `other` if it is new, and the day or its client has too many of them.
-
-        client: network of its address; it is kept to the end of the hour if it added an agent.
-        """
-        minute = int(self._now()) // _MINUTE_S
-        if minute != self._minute:
-            self._begin_minute(minute)
-        if agent in self.agents:
-            return agent
-        if len(self.agents) > self._bounds.agents or self._added_by[client] >= self._bounds.agents_per_client:
-            return OTHER
-        self.agents.add(agent)
-        self._added_by[client] += 1
-        return agent
-
-    def take(self) -> Mapping[int, Mapping[UsageLabels, UsageTotals]]:
-        """Return the sums since the last call by Unix minute, and begin new ones."""
-        taken = {minute: totals for minute, totals in self._minutes.items() if totals}
-        self._current = {}
-        self._minutes = {self._minute: self._current}
-        self._untaken = 0
-        return taken
-
-    def _begin_minute(self, minute: int) -> None:
-        self._minute = minute
-        self._current = self._minutes.setdefault(minute, {})
-        self._seen = set(self._current)
-        if minute // _MINUTES_PER_DAY != self._agents_day:
-            self._agents_day = minute // _MINUTES_PER_DAY
-            self.agents = {NO_AGENT}
-        if minute // _MINUTES_PER_HOUR != self._added_hour:
-            self._added_hour = minute // _MINUTES_PER_HOUR
-            self._added_by = Counter()
+        return totals, method
 
     def _add(self, labels: UsageLabels) -> UsageTotals:
         """Return the sums for labels that the minute does not have yet, folded if there is no room for them."""

@@ -77,16 +77,33 @@ class RouteMeter:
         costs: bool = True,
     ) -> None:
         """Record calls of one client with the same status and time. counts: methods, outcomes and numbers."""
-        api_key = log_fields(scope).get("api_key") or ""
-        agent, recorder = user_agent(scope["headers"]), self._recorder
-        if agent not in recorder.agents:
-            agent = recorder.admit_agent(agent, client_network(client_of(scope).address)[0])
-        place = country(client_of(scope).country) if is_behind_proxy(scope) else UNKNOWN
+        api_key, place, agent = self._client_labels(scope)
         for method, outcome, calls in counts:
             name = method_label(method, self._known_methods)
             credits = self._credits.of(method or NO_METHOD) if costs else 0
             labels = UsageLabels(self.path, name, status, api_key, place, agent)
-            recorder.record(labels, outcome, credits, time_ms, calls)
+            self._recorder.record(labels, outcome, credits, time_ms, calls)
+
+    def record_success(self, scope: Scope, method: str, status: int, time_ms: float) -> None:
+        """Record one successful call, of a known method perhaps later."""
+        if method in self._known_methods:
+            self._recorder.defer(self._record_times, method, status, *self._client_labels(scope), time_ms=time_ms)
+        else:
+            self.record(scope, ((method, CallOutcome.SUCCESSFUL, 1),), status, time_ms)
+
+    def _record_times(
+        self, method: str, status: int, api_key: str, place: str, agent: str, times: Sequence[float]
+    ) -> None:
+        labels = UsageLabels(self.path, method, status, api_key, place, agent)
+        self._recorder.record_times(labels, CallOutcome.SUCCESSFUL, self._credits.of(method), times)
+
+    def _client_labels(self, scope: Scope) -> tuple[str, str, str]:
+        """Return the API key, country and user agent of a request."""
+        agent, recorder = user_agent(scope["headers"]), self._recorder
+        if agent not in recorder.agents:
+            agent = recorder.admit_agent(agent, client_network(client_of(scope).address)[0])
+        place = country(client_of(scope).country) if is_behind_proxy(scope) else UNKNOWN
+        return log_fields(scope).get("api_key") or "", place, agent
 
 
 class MeteredRequest:
@@ -167,6 +184,9 @@ class MeteredRequest:
         if self._meter is None:
             return
         status, calls = self._status, self.calls
+        if len(calls) == 1 and errors is None and status < _FIRST_ERROR_STATUS:
+            self._meter.record_success(self._scope, calls[0].method, status, self._time_ms)
+            return
         counts: Iterable[tuple[str, CallOutcome, int]]
         if not calls:
             outcome = outcome_of(status) if status >= _FIRST_ERROR_STATUS else CallOutcome.INVALID
@@ -174,8 +194,6 @@ class MeteredRequest:
         elif errors is not None:
             pairs = Counter(zip(map(_METHOD, calls), errors, strict=True))
             counts = ((method, outcome_of(status, error), count) for (method, error), count in pairs.items())
-        elif len(calls) == 1:
-            counts = ((calls[0].method, outcome_of(status), 1),)
         else:
             outcome = outcome_of(status)
             counts = ((method, outcome, count) for method, count in Counter(map(_METHOD, calls)).items())
