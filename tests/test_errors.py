@@ -14,6 +14,7 @@ from tests import paths
 from warpseal import errors
 from warpseal.api.errors import ERROR_TABLE, Dialect, error_response, error_text, find_rule
 from warpseal.errors import (
+    AnswerClass,
     MissingValidator,
     NodeAttempt,
     NodeFailure,
@@ -72,6 +73,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.Overloaded(21.4, 1200),
     errors.NodeUnavailable("the height", [NodeAttempt(0, NodeFailure.HTTP_STATUS)]),
     errors.DestinationUnavailable("c", "no configured node reports its epoch"),
+    errors.NodesDisagree("the set", 2, [AnswerClass((0, 2), "ab12"), AnswerClass((1,), "cd34")]),
     errors.QuorumNotReached(NEVER, at_deadline=True),
     errors.QuorumNotReached(NEVER, at_deadline=False),
     errors.QuorumImpossible(NEVER),

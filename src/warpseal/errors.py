@@ -451,6 +451,31 @@ class DestinationUnavailable(WarpsealError):
         super().__init__(f"destination {chain_id}: {reason}", destinationBlockchainId=chain_id, nodes=nodes)
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerClass:
+    """Nodes that gave the same answer: their positions in the configured list (from 0), and a digest of the answer."""
+
+    positions: tuple[int, ...]
+    digest: str
+
+
+class NodesDisagree(NodeUnavailable):
+    """Nodes gave different answers, and fewer than p-chain-quorum of them agree."""
+
+    code = "nodes_disagree"
+
+    def __init__(
+        self, what: str, quorum: int, classes: Sequence[AnswerClass], attempts: Sequence[NodeAttempt] = ()
+    ) -> None:
+        said = "; ".join(f"{found.digest}: node {', '.join(map(str, found.positions))}" for found in classes)
+        text = f"the nodes disagree about {what}, and {quorum} must agree ({said})"
+        shown = [{"positions": list(found.positions), "digest": found.digest} for found in classes]
+        nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
+        WarpsealError.__init__(self, text, quorum=quorum, classes=shown, nodes=nodes)
+        self.attempts = tuple(attempts)
+        self.classes = tuple(classes)
+
+
 # A missed quorum: the missing validators, the reasons, and whether waiting helps.
 
 

@@ -412,3 +412,17 @@ def test_the_price_source_is_checked_and_shown_without_its_key(tmp_path: Path) -
         load(write(tmp_path, {**LEAST, "price-url": "https://a/{day_of_year}"}), {}, {})
     with pytest.raises(ConfigError, match="price-path"):
         load(write(tmp_path, {**LEAST, "price-path": "{date}"}), {}, {})
+
+
+def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
+    other = {"base-url": "https://other.example"}
+    for nodes, counted in ((NODE, "1 node"), ([NODE, NODE], "1 node"), ([NODE, other], "2 different nodes")):
+        (fault,) = faults_of(tmp_path, {**LEAST, "p-chain-api": nodes, "p-chain-quorum": 3})
+        assert fault == (
+            f"p-chain-quorum: 3 nodes must agree, and p-chain-api names {counted}: add nodes"
+            f" (file {tmp_path / 'config.json'})"
+        )
+    (fault,) = faults_of(tmp_path, {**LEAST, "p-chain-quorum": 0})
+    assert fault.startswith("p-chain-quorum: ")
+    config = load(write(tmp_path, {**LEAST, "p-chain-api": [NODE, other], "p-chain-quorum": 2}), {}, {}).config
+    assert config.node.p_chain_quorum == 2

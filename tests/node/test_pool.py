@@ -310,6 +310,9 @@ async def test_calls_are_counted_with_their_outcome() -> None:
             assert 0 <= seconds < 30
             self.seen.append((method, outcome))
 
+        def count_disagreement(self, position: int, method: str) -> None:
+            raise AssertionError("nodes are compared only with p-chain-quorum")
+
     observer = RecordingObserver()
     first = RecordedNode({"platform.getHeight": status(500)})
     async with open_upstream(first, RecordedNode(), observer=observer) as upstream:

@@ -113,6 +113,7 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.Overloaded: ErrorResponseRule(503, 503, retry_after_s=_RETRY_SOON_S),
     errors.NodeUnavailable: ErrorResponseRule(502, 502, retry_after_s=_RETRY_SOON_S),
     errors.DestinationUnavailable: ErrorResponseRule(502, 502, retry_after_s=_RETRY_SOON_S),
+    errors.NodesDisagree: ErrorResponseRule(502, 502, retry_after_s=_RETRY_SOON_S),
     errors.InvalidPageToken: _REQUEST,
     errors.ExpiredPageToken: _REQUEST,
     errors.PageTokenMismatch: _REQUEST,

@@ -185,6 +185,10 @@ def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator
         longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
         if parsed.get("request-timeout-seconds", 0) > longest:
             yield SettingFault("request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}")
+    nodes, quorum = len({node.base_url for node in parsed.get("p-chain-api", ())}), parsed.get("p-chain-quorum", 1)
+    if 0 < nodes < quorum and "p-chain-api" not in faulty:
+        counted = "1 node" if nodes == 1 else f"{nodes} different nodes"
+        yield SettingFault("p-chain-quorum", f"{quorum} nodes must agree, and p-chain-api names {counted}: add nodes")
     if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids") and "tracked-subnet-ids" not in faulty:
         advice = "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with index"
         yield SettingFault("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")

@@ -61,6 +61,11 @@ class Metrics:
         self._node_calls = self._counter(
             "warpseal_node_calls", "Calls to upstream nodes, by method and outcome", ["method", "outcome"]
         )
+        self._node_disagreements = self._counter(
+            "warpseal_node_disagreements",
+            "Answers of a node of p-chain-api that contradicted the nodes that agree, by position and method",
+            ["node", "method"],
+        )
         self._node_seconds = self._histogram(
             "warpseal_node_call_duration_seconds", "Time of one call to an upstream node", ["method"]
         )
@@ -114,6 +119,10 @@ class Metrics:
     def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
         """Count calls of an EVM chain. upstream: the node's position in its list, empty if none was asked."""
         self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
+
+    def count_disagreement(self, position: int, method: str) -> None:
+        """Count an answer of a node of p-chain-api that contradicted the nodes that agree."""
+        self._node_disagreements.labels(str(position), method).inc()
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
         """Count one bad share, also against each node of its key."""

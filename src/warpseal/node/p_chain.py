@@ -209,9 +209,9 @@ def _unmerged(warp_set: _WarpSet) -> list[ValidatorEntry]:
     for member in warp_set.validators or ():
         weight = u64(member.weight)
         keyless -= weight
-        for position, node_id in enumerate(member.node_ids):
-            key = _public_key(member.public_key)
-            entries.append(ValidatorEntry(parse_node_id(node_id), key, 0 if position else weight))
+        # Nodes list them in any order.
+        for position, node_id in enumerate(sorted(map(parse_node_id, member.node_ids))):
+            entries.append(ValidatorEntry(node_id, _public_key(member.public_key), 0 if position else weight))
     if keyless < 0:
         raise ValueError("the validators weigh more than the total")
     if keyless:

@@ -1,5 +1,7 @@
 """P-Chain calls to a list of nodes: heights, validator sets, subnets, transactions, validations of L1s.
 
+Answers that decide who signs are those of `p-chain-quorum` nodes; see agreement.py.
+
 Source of truth: avalanchego `vms/platformvm/service.go`.
 """
 
@@ -11,13 +13,23 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
+from warpseal.node.agreement import NodeAgreement, height_call
+from warpseal.node.answers import (
+    compare_chains,
+    compare_fee_states,
+    compare_fixed,
+    compare_l1_validations,
+    compare_subnets,
+    compare_validations,
+)
+from warpseal.node.errors import CallFailure, HeightAhead, NotFoundByNode, RpcRefusal
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import (
     P_CHAIN_PATHS,
@@ -59,26 +71,30 @@ _FINAL: Final = (TxStatus.COMMITTED, TxStatus.ABORTED)
 class PlatformClient:
     """P-Chain calls to a list of nodes. Every method raises NodeUnavailable if no node answered.
 
-    check_key is called with each distinct public key of a set, on a worker thread for large sets; a
-    ValueError from it makes the answer unusable, so that the next node is called.
+    agreement: of the nodes of the pool; methods that use it also raise NodesDisagree. check_key: called with each
+    distinct public key of a set, on a worker thread for large sets; a ValueError from it makes the answer unusable, so
+    that the next node is called.
     """
 
-    def __init__(self, pool: NodePool, check_key: Callable[[bytes], object] | None = None) -> None:
+    def __init__(
+        self, pool: NodePool, agreement: NodeAgreement, check_key: Callable[[bytes], object] | None = None
+    ) -> None:
         self._pool = pool
+        self._agreement = agreement
         self._check_key = check_key
         self._recent_sets = _RecentSets()
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
-        return await self._pool.call(_call("platform.getProposedHeight", {}, decode_height, origin))
+        return await self._agreement.height(_call("platform.getProposedHeight", {}, decode_height, origin))
 
     async def height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height of the last accepted block."""
-        return await self._pool.call(_height_call(origin))
+        return await self._agreement.height(height_call(origin))
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return the height from each configured node, or its failure; for the operator."""
-        return await self._pool.call_all(_height_call(CallOrigin.DAEMON))
+        return await self._pool.call_all(height_call(CallOrigin.DAEMON))
 
     async def validators_at(
         self, subnet_id: SubnetID, height: int, origin: CallOrigin = CallOrigin.CALLER
@@ -89,7 +105,7 @@ class PlatformClient:
         """
         params = {"height": height, "subnetID": id_text(subnet_id)}
         decode = partial(self._decode_set, subnet_id)
-        return await self._pool.call(_call("platform.getValidatorsAt", params, decode, origin, large=True))
+        return await self._agreement.call(_call("platform.getValidatorsAt", params, decode, origin, large=True))
 
     async def all_validators_at(
         self, height: int, origin: CallOrigin = CallOrigin.CALLER
@@ -100,37 +116,41 @@ class PlatformClient:
         the empty node id. Raises MethodMissing if no node has the method (older ones), HeightAhead.
         """
         method, params = "platform.getAllValidatorsAt", {"height": height}
-        return await self._pool.call(_call(method, params, decode_all_sets, origin, large=True, optional=True))
+        return await self._agreement.call(_call(method, params, decode_all_sets, origin, large=True, optional=True))
 
     async def validated_by(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> SubnetID | None:
         """Return the subnet that validates a chain, or None if the P-Chain knows no such chain."""
         params = {"blockchainID": id_text(chain_id)}
-        return await self._find(_call("platform.validatedBy", params, decode_validated_by, origin))
+        return await self._agreement.find(_call("platform.validatedBy", params, decode_validated_by, origin))
 
     async def blockchains_of(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates; none for an unknown subnet."""
         params = {"subnetID": id_text(subnet_id)}
-        return await self._find(_call("platform.validates", params, decode_validates, origin)) or ()
+        call = _call("platform.validates", params, decode_validates, origin)
+        return await self._agreement.find(call, compare_chains) or ()
 
     async def subnet(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> Subnet | None:
         """Return the record of a subnet other than the Primary Network, or None if there is none."""
         params, decode = {"subnetID": id_text(subnet_id)}, partial(decode_subnet, subnet_id)
-        return await self._find(_call("platform.getSubnet", params, decode, origin))
+        return await self._agreement.find(_call("platform.getSubnet", params, decode, origin), compare_subnets)
 
     async def current_validations(
         self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[CurrentValidation, ...]:
         """Return the validations of a subnet now, with ids and start times; an unknown subnet has none."""
         method, params = "platform.getCurrentValidators", {"subnetID": id_text(subnet_id)}
-        return await self._pool.require(_call(method, params, decode_current_validations, origin, large=True))
+        call = _call(method, params, decode_current_validations, origin, large=True)
+        return await self._agreement.require_checked(call, compare_validations)
 
     async def fee_config(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeConfig:
         """Return the fee parameters of active L1 validators."""
-        return await self._pool.require(_call("platform.getValidatorFeeConfig", {}, decode_fee_config, origin))
+        call = _call("platform.getValidatorFeeConfig", {}, decode_fee_config, origin)
+        return await self._agreement.require_checked(call, compare_fixed)
 
     async def fee_state(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeState:
         """Return the state of the fee of active L1 validators after the last accepted block."""
-        return await self._pool.require(_call("platform.getValidatorFeeState", {}, decode_fee_state, origin))
+        call = _call("platform.getValidatorFeeState", {}, decode_fee_state, origin)
+        return await self._agreement.require_checked(call, compare_fee_states)
 
     async def subnets(self, origin: CallOrigin = CallOrigin.CALLER) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them."""
@@ -150,11 +170,21 @@ class PlatformClient:
         self, validation_id: ValidationID, at_least: int = 0, origin: CallOrigin = CallOrigin.CALLER
     ) -> ValidationAt | None:
         """Return a validation from the first node at height `at_least` or later; None if all that answered lag."""
-        attempt = partial(_validation_at, validation_id, origin)
-        found = await self._pool.try_each(
-            "platform.getL1Validator", origin, attempt, lambda validation: validation.height >= at_least
-        )
-        return found[-1] if found[-1].height >= at_least else None
+        method, attempt = "platform.getL1Validator", partial(_validation_at, validation_id, origin)
+        if self._agreement.quorum == 1:
+            found = await self._pool.try_each(method, origin, attempt, lambda validation: validation.height >= at_least)
+            return found[-1] if found[-1].height >= at_least else None
+
+        async def attempt_at_least(node: PoolNode) -> ValidationAt:
+            validation = await attempt(node)
+            if validation.height < at_least:
+                raise HeightAhead(0, "the node lags", at_least, validation.height)
+            return validation
+
+        try:
+            return await self._agreement.read_checked(method, origin, attempt_at_least, compare_l1_validations)
+        except HeightAhead:
+            return None
 
     async def l1_validator_each(
         self, validation_id: ValidationID, origin: CallOrigin = CallOrigin.CALLER
@@ -173,19 +203,18 @@ class PlatformClient:
         found = await asyncio.gather(*map(attempt, nodes))
         return tuple(validation for validation in found if validation is not None)
 
-    async def _find(self, call: NodeCall[T]) -> T | None:
-        """Return the first usable answer; None if no node has what the call names."""
-        try:
-            return await self._pool.call(call)
-        except NotFoundByNode:
-            return None
-
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
         """Return the entries of a set. Runs on a worker thread if it is large."""
         digest = sha256(result).digest()
         entries = self._recent_sets.get(subnet_id, digest)
         if entries is None:
             entries = decode_validators_at(result)
+            if self._agreement.quorum > 1:
+                # Nodes that order a set differently return equal entries.
+                entries = tuple(sorted(entries, key=itemgetter(0)))
+                latest = self._recent_sets.latest(subnet_id)
+                if latest == entries:
+                    return latest
             self._check_keys(entries)
             self._recent_sets.add(subnet_id, digest, entries)
         return entries
@@ -215,6 +244,11 @@ class _RecentSets:
             cached = self._sets.get(subnet_id)
             return cached[1] if cached is not None and cached[0] == digest else None
 
+    def latest(self, subnet_id: SubnetID) -> tuple[ValidatorEntry, ...] | None:
+        with self._lock:
+            cached = self._sets.get(subnet_id)
+            return None if cached is None else cached[1]
+
     def add(self, subnet_id: SubnetID, digest: bytes, entries: tuple[ValidatorEntry, ...]) -> None:
         # cachetools refuses a value that is larger than the whole cache.
         with self._lock, suppress(ValueError):
@@ -230,7 +264,7 @@ async def _transaction_at(tx_id: bytes, origin: CallOrigin, node: PoolNode) -> F
         return None
     status = await node.call(_call("platform.getTxStatus", params, decode_tx_status, origin))
     # The height comes last: a transaction that was committed by then is at or below it.
-    return FoundTransaction(raw, status, await node.call(_height_call(origin)))
+    return FoundTransaction(raw, status, await node.call(height_call(origin)))
 
 
 async def _validation_at(validation_id: ValidationID, origin: CallOrigin, node: PoolNode) -> ValidationAt:
@@ -240,7 +274,7 @@ async def _validation_at(validation_id: ValidationID, origin: CallOrigin, node: 
     except NotFoundByNode:
         pass
     # This answer names no height. If the validation is still missing after the height is known, it is missing there.
-    height = await node.call(_height_call(origin))
+    height = await node.call(height_call(origin))
     try:
         return await node.call(call)
     except NotFoundByNode:
@@ -256,7 +290,3 @@ def _call(
     optional: bool = False,
 ) -> NodeCall[T]:
     return NodeCall(method, params, P_CHAIN_PATHS, decode, origin, large, optional)
-
-
-def _height_call(origin: CallOrigin) -> NodeCall[int]:
-    return _call("platform.getHeight", {}, decode_height, origin)

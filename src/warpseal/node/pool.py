@@ -33,6 +33,7 @@ _CHECK_TIMEOUT_S = 2.0
 _RECHECK_UNKNOWN_AFTER_S = 600.0
 # A call is not sent to a node of another network: to ask it again for its network costs the caller little.
 _RECHECK_WRONG_AFTER_S = 5.0
+_REST_S = 60.0
 
 INFO_PATHS = ("/ext/info",)
 NETWORK_ID = NodeCall("info.getNetworkID", {}, INFO_PATHS, field_decoder("networkID", NUMBER, u32), CallOrigin.DAEMON)
@@ -96,10 +97,26 @@ class PoolNode:
         return result
 
     def failed_within(self, seconds: float) -> bool:
-        """Return whether its last call failed, that long ago at most; less long if it was of another network."""
+        """Return whether its last call failed, that long ago at most; less long if it was of another network.
+
+        A node that contradicted others counts as failed for a minute, in all lists that name it.
+        """
+        if self.rests:
+            return True
         if self._is_wrong_network:
             seconds = min(seconds, _RECHECK_WRONG_AFTER_S)
         return self._failed_at is not None and _now() - self._failed_at < seconds
+
+    @property
+    def rests(self) -> bool:
+        """Whether the node contradicted others in the last minute."""
+        return _now() < self._node.rests_until
+
+    def rest(self, method: str, detail: str) -> None:
+        """Take a node that contradicted others out of service for a minute."""
+        level = logging.DEBUG if self.rests else logging.WARNING
+        self._node.rests_until = _now() + _REST_S
+        self._log(level, "upstream node contradicts the others", method, detail)
 
     async def _check_network(self) -> None:
         served = self._served.network_id
@@ -149,7 +166,8 @@ class NodePool:
     """Nodes that answer the same calls. Used from one event loop; calls may run concurrently.
 
     learn_network is awaited before the first call if the served network is unknown: no answer may be used before the
-    network that it must come from is known.
+    network that it must come from is known. on_contradiction: takes the position of a node that contradicted others,
+    and the method.
     """
 
     def __init__(
@@ -159,11 +177,13 @@ class NodePool:
         *,
         learn_network: Callable[[], Awaitable[object]] | None = None,
         retry_failed_after_s: float = 10.0,
+        on_contradiction: Callable[[int, str], None] | None = None,
     ) -> None:
         self._nodes = tuple(PoolNode(position, node, network) for position, node in enumerate(nodes))
         self._network = network
         self._learn_network = learn_network
         self._retry_failed_after_s = retry_failed_after_s
+        self._on_contradiction = on_contradiction
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -172,8 +192,23 @@ class NodePool:
         """Return the nodes in the order in which a call tries them, for several calls to the same node."""
         if self._network.network_id is None and self._learn_network is not None:
             await self._learn_network()
-        retry_after_s = self._retry_failed_after_s * (_CALLER_RETRY_FACTOR if origin is CallOrigin.CALLER else 1)
+        retry_after_s = self._retry_after_s(origin)
         return sorted(self._nodes, key=lambda node: node.failed_within(retry_after_s))
+
+    async def by_service(self, origin: CallOrigin) -> tuple[Sequence[PoolNode], Sequence[PoolNode]]:
+        """Return the nodes that are in service, and the others."""
+        nodes, retry_after_s = await self.candidates(origin), self._retry_after_s(origin)
+        others = [node for node in nodes if node.failed_within(retry_after_s)]
+        return [node for node in nodes if node not in others], others
+
+    def rest(self, node: PoolNode, method: str, detail: str) -> None:
+        """Take a node that contradicted others out of service for a minute, and report it."""
+        node.rest(method, detail)
+        if self._on_contradiction is not None:
+            self._on_contradiction(node.position, method)
+
+    def _retry_after_s(self, origin: CallOrigin) -> float:
+        return self._retry_failed_after_s * (_CALLER_RETRY_FACTOR if origin is CallOrigin.CALLER else 1)
 
     async def call(self, call: NodeCall[T]) -> T:
         """Return the first usable answer. Raises NodeUnavailable, or the best informed node's RpcRefusal."""
@@ -189,7 +224,7 @@ class NodePool:
             except RpcRefusal as error:
                 attempts.append(NodeAttempt(node.position, NodeFailure.BAD_ANSWER))
                 refusals.append(error)
-        raise _final_error(call, attempts, refusals)
+        raise find_final_error(call.method, attempts, refusals, is_optional=call.optional)
 
     async def require(self, call: NodeCall[T]) -> T:
         """Return the first usable answer. Raises NodeUnavailable: a node that refuses now may answer later."""
@@ -216,7 +251,7 @@ class NodePool:
             try:
                 results.append(await attempt(node))
             except (CallFailure, RpcRefusal) as error:
-                attempts.append(NodeAttempt(node.position, _failure(error)))
+                attempts.append(NodeAttempt(node.position, find_failure(error)))
                 continue
             if is_final(results[-1]):
                 break
@@ -232,7 +267,7 @@ class NodePool:
                 value: T | None = await node.call(call)
                 return NodeResult(node.position, node.display, value, None)
             except (CallFailure, RpcRefusal) as error:
-                return NodeResult(node.position, node.display, None, _failure(error))
+                return NodeResult(node.position, node.display, None, find_failure(error))
 
         return tuple(await asyncio.gather(*map(result_of, self._nodes)))
 
@@ -251,12 +286,13 @@ class NodePool:
         return tuple(dict.fromkeys(result.value for result in results if result.value is not None))
 
 
-def _failure(error: CallFailure | RpcRefusal) -> NodeFailure:
+def find_failure(error: CallFailure | RpcRefusal) -> NodeFailure:
+    """Return the class of a failure, as far as a caller may know it."""
     return error.failure if isinstance(error, CallFailure) else NodeFailure.BAD_ANSWER
 
 
-def _final_error(
-    call: NodeCall[T], attempts: Sequence[NodeAttempt], refusals: Sequence[RpcRefusal]
+def find_final_error(
+    method: str, attempts: Sequence[NodeAttempt], refusals: Sequence[RpcRefusal], *, is_optional: bool
 ) -> RpcRefusal | NodeUnavailable:
     """Return the error of a call that no node answered: the best informed refusal, else NodeUnavailable.
 
@@ -265,11 +301,11 @@ def _final_error(
     ahead = [refusal for refusal in refusals if isinstance(refusal, HeightAhead)]
     if ahead:
         return max(ahead, key=lambda refusal: refusal.tip)
-    for kind in (NotFoundByNode, MethodMissing) if call.optional else (NotFoundByNode,):
+    for kind in (NotFoundByNode, MethodMissing) if is_optional else (NotFoundByNode,):
         for refusal in refusals:
             if isinstance(refusal, kind):
                 return refusal
-    return NodeUnavailable(call.method, attempts)
+    return NodeUnavailable(method, attempts)
 
 
 def _now() -> float:

@@ -46,6 +46,9 @@ class CallObserver(Protocol):
         outcome: "ok", "refused", "cancelled" or a NodeFailure's value.
         """
 
+    def count_disagreement(self, position: int, method: str) -> None:
+        """Note that a node of p-chain-api, by its position in the list, contradicted the nodes that agree."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeCall(Generic[T]):
@@ -95,6 +98,8 @@ class UpstreamNode:
         executor: Executor | None = None,
     ) -> None:
         self.endpoint = endpoint
+        # Pools call other nodes first until then: this one contradicted them.
+        self.rests_until = float("-inf")
         self._session = session
         self._settings = settings
         self._observer = observer

@@ -228,11 +228,19 @@ class NodeSettings:
     """Upstream nodes in order of preference, and the limits of calls to each of them.
 
     upstream_*: limits of calls that requests cause; follow_*: of calls for the blocks of the P-Chain follower.
+    height_claim_grace_s: how long a node may report a height that too few others reach while theirs grows.
     max_set_bytes: size of responses with validator sets or peers; max_answer_bytes: of all others.
     """
 
     p_chain_api: tuple[NodeEndpoint, ...] = field(metadata=_nodes("p-chain-api", "nodes for platform.* calls"))
     info_api: tuple[NodeEndpoint, ...] = field(metadata=_nodes("info-api", "nodes for info.* calls"))
+    p_chain_quorum: int = setting(
+        1,
+        "p-chain-quorum",
+        integer(1, 100),
+        "nodes of p-chain-api that must give the same answer about a validator set, a conversion or a subnet",
+        group=Group.NETWORK,
+    )
     call_timeout_s: float = setting(
         5.0,
         "node-timeout-seconds",
@@ -270,6 +278,7 @@ class NodeSettings:
         group=Group.LIMITS,
     )
     retry_failed_after_s: float = 10.0
+    height_claim_grace_s: float = 60.0
     max_set_bytes: int = 16 * MEBIBYTE
     max_answer_bytes: int = 1 * MEBIBYTE
     evm_chains: tuple[EvmChain, ...] = setting(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from warpseal.node.agreement import NodeAgreement
 from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
 from warpseal.node.chain_nodes import ChainApi, ChainApiNodes, api_endpoint
 from warpseal.node.chain_rpc import ChainRpcClient
@@ -70,7 +71,13 @@ def connect_upstream(
     info = InfoClient(NodePool(info_nodes, served, retry_failed_after_s=retry_s), served)
 
     def pool(members: Sequence[UpstreamNode]) -> NodePool:
-        return NodePool(members, served, learn_network=info.network_id, retry_failed_after_s=retry_s)
+        return NodePool(
+            members,
+            served,
+            learn_network=info.network_id,
+            retry_failed_after_s=retry_s,
+            on_contradiction=None if observer is None else observer.count_disagreement,
+        )
 
     def own_nodes(chain: EvmChain, api: ChainApi) -> list[UpstreamNode]:
         endpoints = (api_endpoint(endpoint, api) if api is not ChainApi.RPC else endpoint for endpoint in chain.rpc)
@@ -85,7 +92,9 @@ def connect_upstream(
         }
         return ChainApiNodes(api, pool(nodes), own)
 
-    platform = PlatformClient(pool(platform_nodes), check_key)
+    p_chain = pool(platform_nodes)
+    agreement = NodeAgreement(p_chain, settings.p_chain_quorum, claim_grace_s=settings.height_claim_grace_s)
+    platform = PlatformClient(p_chain, agreement, check_key)
     return Upstream(
         platform=platform,
         info=info,

@@ -1,0 +1,248 @@
+"""Calls of several nodes of a list, of which `p-chain-quorum` must give the same answer; of one node if that is 1.
+
+As many nodes as have to agree are called at once, in order of service; others are called only if those differ or fail.
+A node that lags neither agrees nor differs. A node that contradicts the others that agree rests for a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from warpseal.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, WarpsealError
+from warpseal.node.answers import (
+    Answer,
+    Compare,
+    HeightClaims,
+    are_explicable,
+    classify_answers,
+    compare_fixed,
+    contradict,
+    count_lacking,
+    find_agreement,
+    find_quorum_height,
+    make_digest,
+)
+from warpseal.node.errors import CallFailure, HeightAhead, MethodMissing, NotFoundByNode, RpcRefusal
+from warpseal.node.limits import CallOrigin
+from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height
+from warpseal.node.pool import NodePool, PoolNode, find_failure, find_final_error
+from warpseal.node.rpc import NodeCall
+
+T = TypeVar("T")
+
+_CHECKED_BY: Final = 2
+_FRESH_READINGS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Question(Generic[T]):
+    """One question to several nodes. attempt: returns the answer of a node, None if it has no such record.
+
+    quorum: how many equal answers end the question. optional: as in NodeCall.
+    """
+
+    method: str
+    origin: CallOrigin
+    attempt: Callable[[PoolNode], Awaitable[T | None]]
+    compare: Compare[T]
+    quorum: int
+    optional: bool = False
+
+
+@dataclass(slots=True)
+class _Found(Generic[T]):
+    """What nodes returned so far, in the order in which they were asked."""
+
+    nodes: dict[int, PoolNode] = field(default_factory=dict)
+    answers: list[Answer[T]] = field(default_factory=list)
+    attempts: list[NodeAttempt] = field(default_factory=list)
+    refusals: list[RpcRefusal] = field(default_factory=list)
+
+
+class NodeAgreement:
+    """The nodes of a list and how many of them must agree. Used from one event loop; calls may run concurrently.
+
+    claim_grace_s: for how long a node may report a height that fewer than `quorum` nodes reach while theirs grows.
+    Methods raise NodesDisagree if answers differ, and NodeUnavailable if too few nodes answer.
+    """
+
+    def __init__(self, pool: NodePool, quorum: int = 1, *, claim_grace_s: float = 60.0) -> None:
+        self._pool = pool
+        self._claims = HeightClaims(claim_grace_s)
+        self.quorum = quorum
+
+    async def call(self, call: NodeCall[T], compare: Compare[T] = compare_fixed) -> T:
+        """Return the answer of `quorum` nodes. Also raises the best informed node's RpcRefusal."""
+        if self.quorum == 1:
+            return await self._pool.call(call)
+        return await self._call(call, compare, self.quorum)
+
+    async def find(self, call: NodeCall[T], compare: Compare[T] = compare_fixed) -> T | None:
+        """Return the answer of `quorum` nodes; None if they do not have what the call names."""
+        if self.quorum == 1:
+            try:
+                return await self._pool.call(call)
+            except NotFoundByNode:
+                return None
+
+        async def attempt(node: PoolNode) -> T | None:
+            try:
+                return await node.call(call)
+            except NotFoundByNode:
+                return None
+
+        return await self._read(_Question(call.method, call.origin, attempt, compare, self.quorum, call.optional))
+
+    async def require_checked(self, call: NodeCall[T], compare: Compare[T]) -> T:
+        """Return the first node's answer about the present, if a second node agrees; else that of two nodes that do.
+
+        Raises NodeUnavailable: a node that refuses now may answer later.
+        """
+        if self.quorum == 1:
+            return await self._pool.require(call)
+        try:
+            return await self._call(call, compare, _CHECKED_BY)
+        except RpcRefusal:
+            raise NodeUnavailable(call.method) from None
+
+    async def read_checked(
+        self, method: str, origin: CallOrigin, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]
+    ) -> T:
+        """Return the result of an attempt at the first node, checked against a second node. Raises RpcRefusal."""
+        answer = await self._read(_Question(method, origin, attempt, compare, _CHECKED_BY))
+        assert answer is not None
+        return answer
+
+    async def height(self, call: NodeCall[int]) -> int:
+        """Return the highest height that `quorum` nodes have reached, so that fewer nodes cannot raise it."""
+        if self.quorum == 1:
+            return await self._pool.call(call)
+        question = _Question(call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum)
+        found: _Found[int] = _Found()
+        in_service, others = await self._pool.by_service(call.origin)
+        await _ask(in_service, question, found)
+        if len(found.answers) < self.quorum:
+            await _ask(others, question, found)
+        heights = {answer.position: answer.value for answer in found.answers if answer.value is not None}
+        agreed = find_quorum_height(heights.values(), self.quorum)
+        if agreed is None:
+            raise NodeUnavailable(call.method, found.attempts)
+        for position in self._claims.update(call.method, heights, agreed, asyncio.get_running_loop().time()):
+            detail = f"reports height {heights[position]}, the others are at {agreed} and do not reach what it reported"
+            self._pool.rest(found.nodes[position], call.method, detail)
+        return agreed
+
+    async def _call(self, call: NodeCall[T], compare: Compare[T], quorum: int) -> T:
+        question = _Question(call.method, call.origin, lambda node: node.call(call), compare, quorum, call.optional)
+        answer = await self._read(question)
+        assert answer is not None
+        return answer
+
+    async def _read(self, question: _Question[T]) -> T | None:
+        """Return what enough nodes say. If they do not, read the differing answers again with the heights of nodes."""
+        found: _Found[T] = _Found()
+        unasked = list(await self._pool.candidates(question.origin))
+        while wanted := count_lacking(found.answers, question.quorum, len(unasked), question.compare):
+            await _ask(unasked[:wanted], question, found)
+            del unasked[:wanted]
+        agreed: Sequence[Answer[T]] | None = find_agreement(found.answers, question.quorum, question.compare)
+        if agreed is None and are_explicable(found.answers, question.compare):
+            agreed = await self._read_again(question, found)
+        if agreed is None:
+            raise self._error(question, found)
+        await self._rest_others(question, found, agreed)
+        return agreed[0].value
+
+    async def _read_again(self, question: _Question[T], found: _Found[T]) -> Sequence[Answer[T]] | None:
+        """Read the answers again until enough agree, or all are of known heights and do not."""
+        nodes = [found.nodes[answer.position] for answer in found.answers]
+        for _ in range(_FRESH_READINGS):
+            answers = await _read_at_heights(nodes, question)
+            if len(answers) < len(nodes):
+                return None
+            found.answers = answers
+            agreed = find_agreement(answers, question.quorum, question.compare)
+            if agreed is not None or all(answer.height is not None for answer in answers):
+                return agreed
+        return None
+
+    async def _rest_others(self, question: _Question[T], found: _Found[T], agreed: Sequence[Answer[T]]) -> None:
+        """Let the nodes rest that contradict those that agree."""
+        positions = {answer.position for answer in agreed}
+        for answer in found.answers:
+            if answer.position not in positions and await self._contradicts(question, found, agreed[0], answer):
+                detail = f"answer {make_digest(answer.value)}, others agree on {make_digest(agreed[0].value)}"
+                self._pool.rest(found.nodes[answer.position], question.method, detail)
+
+    async def _contradicts(self, question: _Question[T], found: _Found[T], agreed: Answer[T], other: Answer[T]) -> bool:
+        """Return whether no heights explain the difference; unknown ones are read, with fresh answers."""
+        if contradict(agreed, other, question.compare):
+            return True
+        if other.height is not None:
+            return False
+        fresh = await _read_at_heights([found.nodes[agreed.position], found.nodes[other.position]], question)
+        return len(fresh) > 1 and contradict(fresh[0], fresh[1], question.compare)
+
+    def _error(self, question: _Question[T], found: _Found[T]) -> WarpsealError | RpcRefusal:
+        classes = classify_answers(found.answers, question.compare)
+        if len(classes) > 1:
+            shown = [
+                AnswerClass(tuple(answer.position for answer in members), make_digest(members[0].value))
+                for members in classes
+            ]
+            return NodesDisagree(question.method, question.quorum, shown, found.attempts)
+        if not found.answers:
+            return find_final_error(question.method, found.attempts, found.refusals, is_optional=question.optional)
+        # Nodes that lag may agree later: the height is known once enough of them reach it.
+        ahead = sorted(_ahead(found.refusals), key=lambda refusal: refusal.tip, reverse=True)
+        lacking = question.quorum - len(found.answers)
+        return ahead[lacking - 1] if len(ahead) >= lacking else NodeUnavailable(question.method, found.attempts)
+
+
+async def _ask(nodes: Sequence[PoolNode], question: _Question[T], found: _Found[T]) -> None:
+    """Ask nodes at once and add what they return."""
+
+    async def ask(node: PoolNode) -> Answer[T] | CallFailure | RpcRefusal:
+        try:
+            return Answer(node.position, await question.attempt(node))
+        except (CallFailure, RpcRefusal) as error:
+            return error
+
+    for node, result in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
+        found.nodes[node.position] = node
+        if isinstance(result, Answer):
+            found.answers.append(result)
+            continue
+        found.attempts.append(NodeAttempt(node.position, find_failure(result)))
+        if isinstance(result, RpcRefusal):
+            found.refusals.append(result)
+        elif question.optional and result.status is not None:
+            found.refusals.append(MethodMissing(0, f"HTTP status {result.status}"))
+
+
+async def _read_at_heights(nodes: Sequence[PoolNode], question: _Question[T]) -> list[Answer[T]]:
+    """Return the answers of the nodes that answer, with their heights."""
+
+    async def read(node: PoolNode) -> Answer[T] | None:
+        call = height_call(question.origin)
+        try:
+            before = await node.call(call)
+            value = await question.attempt(node)
+            after = await node.call(call)
+        except (CallFailure, RpcRefusal):
+            return None
+        return Answer(node.position, value, before if before == after else None)
+
+    return [answer for answer in await asyncio.gather(*map(read, nodes)) if answer is not None]
+
+
+def _ahead(refusals: Iterable[RpcRefusal]) -> Iterable[HeightAhead]:
+    return (refusal for refusal in refusals if isinstance(refusal, HeightAhead))
+
+
+def height_call(origin: CallOrigin) -> NodeCall[int]:
+    """Return the call of the height of a node's last accepted block."""
+    return NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, origin)

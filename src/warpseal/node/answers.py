@@ -1,0 +1,223 @@
+"""Answers of several nodes to one question: which of them agree, and which contradict the others; pure.
+
+The chain goes on while nodes are called, so different answers may be of different heights. They are a contradiction
+only if no heights explain the difference, or if both nodes were at the same height. Values are compared as decoded: a
+node may order the members of a set as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from hashlib import sha256
+from itertools import combinations
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from warpseal.node.p_chain import CurrentValidation, L1FeeState, Subnet, ValidationAt
+from warpseal.warp.ids import ChainID
+
+T = TypeVar("T")
+
+_DIGEST_DIGITS: Final = 12
+
+
+class Difference(Enum):
+    """How two answers differ.
+
+    AMOUNTS: only in amounts that change with every block. HEIGHT: as the state of one height may differ from that of
+    another. CONFLICT: as no two heights do.
+    """
+
+    NONE = auto()
+    AMOUNTS = auto()
+    HEIGHT = auto()
+    CONFLICT = auto()
+
+
+Compare = Callable[[T, T], Difference]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """The answer of one node. position: in the configured list, from 0; value: None if the node has no such record.
+
+    height: of the node's last accepted block before and after the answer; None if it is not known or was not the same.
+    """
+
+    position: int
+    value: T | None
+    height: int | None = None
+
+
+def find_difference(first: Answer[T], second: Answer[T], compare: Compare[T]) -> Difference:
+    """Return how two answers differ. A record that one node lacks may be too new for it."""
+    if first.value is None or second.value is None:
+        return Difference.NONE if first.value is second.value else Difference.HEIGHT
+    return Difference.NONE if first.value is second.value else compare(first.value, second.value)
+
+
+def agree(first: Answer[T], second: Answer[T], compare: Compare[T]) -> bool:
+    """Return whether two answers say the same; amounts may differ between two known heights."""
+    difference = find_difference(first, second, compare)
+    if difference is Difference.AMOUNTS:
+        return first.height is not None and second.height is not None and first.height != second.height
+    return difference is Difference.NONE
+
+
+def contradict(first: Answer[T], second: Answer[T], compare: Compare[T]) -> bool:
+    """Return whether no two heights explain the difference of two answers."""
+    difference = find_difference(first, second, compare)
+    if difference is Difference.CONFLICT:
+        return True
+    return difference is not Difference.NONE and first.height is not None and first.height == second.height
+
+
+def classify_answers(answers: Iterable[Answer[T]], compare: Compare[T]) -> list[list[Answer[T]]]:
+    """Return the answers in classes that agree with their first one, in the given order."""
+    classes: list[list[Answer[T]]] = []
+    for answer in answers:
+        for others in classes:
+            if agree(others[0], answer, compare):
+                others.append(answer)
+                break
+        else:
+            classes.append([answer])
+    return classes
+
+
+def find_agreement(answers: Iterable[Answer[T]], quorum: int, compare: Compare[T]) -> list[Answer[T]] | None:
+    """Return the largest class of at least `quorum` answers, the first of equal ones; None if there is none.
+
+    A record that a class knows wins over an equally large class that lacks it: nodes that lag overrule no others.
+    """
+    classes = classify_answers(answers, compare)
+    largest = max(classes, key=lambda members: (len(members), members[0].value is not None), default=[])
+    return largest if len(largest) >= quorum else None
+
+
+def count_lacking(answers: Iterable[Answer[T]], quorum: int, unasked: int, compare: Compare[T]) -> int:
+    """Return how many more nodes have to be asked for `quorum` equal answers, at most `unasked`.
+
+    Nodes that lack a record do not end the search as long as enough others may have it.
+    """
+    classes = classify_answers(answers, compare)
+    most = max((len(members) for members in classes if members[0].value is not None), default=0)
+    lacking_it = max((len(members) for members in classes if members[0].value is None), default=0)
+    if most >= quorum or (lacking_it >= quorum and most + unasked < quorum):
+        return 0
+    return min(unasked, quorum - most)
+
+
+def are_explicable(answers: Sequence[Answer[T]], compare: Compare[T]) -> bool:
+    """Return whether the heights of the nodes may explain that some of the answers differ."""
+    return any(
+        not agree(first, second, compare) and not contradict(first, second, compare)
+        for first, second in combinations(answers, 2)
+    )
+
+
+def find_quorum_height(heights: Collection[int], quorum: int) -> int | None:
+    """Return the highest height that `quorum` nodes have reached; None if there are fewer heights."""
+    return sorted(heights, reverse=True)[quorum - 1] if len(heights) >= quorum else None
+
+
+class _Claim(NamedTuple):
+    """A height that one node reported. agreed: the height that enough nodes had reached then; at: time in seconds."""
+
+    height: int
+    agreed: int
+    at: float
+
+
+class HeightClaims:
+    """The heights that nodes report beyond those that enough nodes have reached, until these reach them.
+
+    A node may be ahead of the others, but then they follow. grace_s: how long that may take while their height grows.
+    """
+
+    def __init__(self, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._claims: dict[tuple[str, int], _Claim] = {}
+
+    def update(self, method: str, heights: Mapping[int, int], agreed: int, now: float) -> list[int]:
+        """Note heights by the position of nodes; return the nodes that reported what the others do not reach."""
+        forging = []
+        for position, height in heights.items():
+            claim = self._claims.get((method, position))
+            if claim is None or agreed >= claim.height:
+                self._claims.pop((method, position), None)
+                if height > agreed:
+                    self._claims[method, position] = _Claim(height, agreed, now)
+            elif now - claim.at >= self._grace_s and agreed > claim.agreed:
+                del self._claims[method, position]
+                forging.append(position)
+        return forging
+
+
+def make_digest(value: object) -> str:
+    """Return a short digest of an answer, by which an operator tells answers apart."""
+    return sha256(repr(value).encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def compare_fixed(first: T, second: T) -> Difference:
+    """Compare facts that never change, such as a set at a height."""
+    return Difference.NONE if first == second else Difference.CONFLICT
+
+
+def compare_subnets(first: Subnet, second: Subnet) -> Difference:
+    """Compare two records of a subnet: it is converted once, for ever."""
+    if first == second:
+        return Difference.NONE
+    return Difference.CONFLICT if first.is_l1 and second.is_l1 else Difference.HEIGHT
+
+
+def compare_chains(first: Sequence[ChainID], second: Sequence[ChainID]) -> Difference:
+    """Compare the chains of a subnet, in any order: chains are added and never removed."""
+    before, after = set(first), set(second)
+    if before == after:
+        return Difference.NONE
+    return Difference.HEIGHT if before < after or after < before else Difference.CONFLICT
+
+
+def compare_validations(first: Iterable[CurrentValidation], second: Iterable[CurrentValidation]) -> Difference:
+    """Compare the current validations of a subnet, in any order."""
+    before, after = _by_id(first), _by_id(second)
+    if before == after:
+        return Difference.NONE
+    if any(_fixed(before[name]) != _fixed(after[name]) for name in before.keys() & after.keys()):
+        return Difference.CONFLICT
+    is_same = {name: _without_balance(found) for name, found in before.items()} == {
+        name: _without_balance(found) for name, found in after.items()
+    }
+    return Difference.AMOUNTS if is_same else Difference.HEIGHT
+
+
+def compare_fee_states(first: L1FeeState, second: L1FeeState) -> Difference:
+    """Compare two states of the fee of L1 validators, which changes with every block."""
+    return Difference.NONE if first == second else Difference.AMOUNTS
+
+
+def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Difference:
+    """Compare two states of an L1 validation: it stays with its L1, and its balance falls with the fee."""
+    before, after = first.state, second.state
+    if before == after:
+        return Difference.NONE
+    if before is None or after is None:
+        return Difference.HEIGHT
+    if before.subnet_id != after.subnet_id:
+        return Difference.CONFLICT
+    is_same = replace(before, balance=after.balance) == after and (before.balance > 0) == (after.balance > 0)
+    return Difference.AMOUNTS if is_same else Difference.HEIGHT
+
+
+def _by_id(validations: Iterable[CurrentValidation]) -> Mapping[bytes, CurrentValidation]:
+    return {validation.validation_id: validation for validation in validations}
+
+
+def _fixed(validation: CurrentValidation) -> tuple[object, ...]:
+    return validation.node_id, validation.is_l1
+
+
+def _without_balance(validation: CurrentValidation) -> CurrentValidation:
+    return replace(validation, balance=None if validation.balance is None else int(validation.is_active))

@@ -1,0 +1,332 @@
+"""Answers of several HTTP nodes of which `p-chain-quorum` must agree: right, few calls, and liars are found out."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from tests.eventually import stopped_clock
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1,
+    L1_CHAIN,
+    NO_CHAIN,
+    RecordedNode,
+    RpcFault,
+    open_upstream,
+    recorded_result,
+)
+from warpseal.errors import NodesDisagree, NodeUnavailable
+from warpseal.node.errors import HeightAhead
+from warpseal.node.limits import CallOrigin
+from warpseal.node.upstream import Upstream
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, id_text, parse_id
+
+SETS = "platform.getValidatorsAt"
+HEIGHT = "platform.getHeight"
+PROPOSED = "platform.getProposedHeight"
+SUBNET = "platform.getSubnet"
+CURRENT = "platform.getCurrentValidators"
+VALIDATION = "platform.getL1Validator"
+OTHER = SubnetID(b"\x66" * 32)
+VALIDATION_ID = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"))
+TIP = 19
+
+
+class Contradictions:
+    """Counts what the nodes are blamed for, by position and method."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[int, str]] = Counter()
+
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
+        """Calls themselves are counted by the nodes."""
+
+    def count_disagreement(self, position: int, method: str) -> None:
+        self.counts[position, method] += 1
+
+
+def honest_set(height: int = TIP) -> dict[str, Any]:
+    found: dict[str, Any] = recorded_result(SETS, height=height, subnetID=id_text(L1))
+    return found
+
+
+def heavier_set(params: Any) -> Any:
+    """Return the set that was asked for, with another weight of its first member."""
+    members = recorded_result(SETS, **params)
+    name = next(iter(members))
+    return {**members, name: {**members[name], "weight": "77777"}}
+
+
+def subnet_without_conversion() -> dict[str, Any]:
+    return {**recorded_result(SUBNET, subnetID=id_text(L1)), "conversionID": id_text(bytes(32))}
+
+
+def ahead(params: Any) -> Any:
+    height = int(params["height"])
+    text = f"unfinalized height with SubnetID = x: current P-chain height ({height - 1}) < requested P-Chain height"
+    raise RpcFault(f"{text} ({height})")
+
+
+def open_agreeing(
+    *nodes: RecordedNode, quorum: int = 2, observer: Contradictions | None = None, **changes: Any
+) -> AbstractAsyncContextManager[Upstream]:
+    return open_upstream(*nodes, observer=observer, p_chain_quorum=quorum, **changes)
+
+
+async def test_a_set_costs_one_call_of_each_node_that_must_agree_and_no_more() -> None:
+    nodes = RecordedNode(), RecordedNode(), RecordedNode()
+    async with open_agreeing(*nodes) as upstream:
+        first = await upstream.platform.validators_at(L1, TIP)
+        assert await upstream.platform.validators_at(L1, TIP) is first
+    assert [node.calls[SETS] for node in nodes] == [2, 2, 0]
+    assert len(first) == len(honest_set())
+
+
+async def test_with_a_quorum_of_one_a_single_node_is_called() -> None:
+    nodes = RecordedNode(), RecordedNode({SETS: heavier_set})
+    async with open_agreeing(*nodes, quorum=1) as upstream:
+        await upstream.platform.validators_at(L1, TIP)
+        assert await upstream.platform.proposed_height() == TIP
+        assert (await upstream.platform.subnet(L1)) is not None
+        await upstream.platform.current_validations(L1)
+        assert await upstream.platform.l1_validator(VALIDATION_ID) is not None
+    assert [call for call in nodes[1].calls if call != "info.getNetworkID"] == []
+
+
+async def test_nodes_that_order_a_set_differently_agree() -> None:
+    reversed_set = dict(reversed(honest_set().items()))
+    nodes = RecordedNode(), RecordedNode({SETS: reversed_set}), RecordedNode()
+    async with open_agreeing(*nodes) as upstream:
+        first = await upstream.platform.validators_at(L1, TIP)
+        assert await upstream.platform.validators_at(L1, TIP) is first
+    assert nodes[2].calls[SETS] == 0
+
+
+@pytest.mark.parametrize("place", [0, 1])
+async def test_one_node_that_lies_about_a_set_is_outvoted_named_rested_and_counted(
+    place: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = [RecordedNode(), RecordedNode(), RecordedNode()]
+    nodes[place].answers[SETS] = heavier_set
+    observer = Contradictions()
+    async with open_agreeing(*nodes, observer=observer) as upstream:
+        with stopped_clock() as clock, caplog.at_level(logging.WARNING):
+            entries = await upstream.platform.validators_at(L1, TIP)
+            assert 77_777 not in {entry.weight for entry in entries}
+            assert sum(entry.weight for entry in entries) == sum(int(v["weight"]) for v in honest_set().values())
+            assert observer.counts == {(place, SETS): 1}
+            (record,) = (found for found in caplog.records if "contradicts" in found.getMessage())
+            assert (vars(record)["node"], vars(record)["position"]) == (nodes[place].uri, place)
+            # It rests: neither sets nor other calls are sent to it, whatever their origin.
+            before = Counter(nodes[place].calls)
+            for origin in CallOrigin:
+                await upstream.platform.validators_at(L1, 12, origin)
+                await upstream.blocks.tip()
+            clock.advance(59.0)
+            await upstream.platform.validators_at(L1, 12)
+            assert nodes[place].calls == before
+            clock.advance(1.0)
+            await upstream.platform.validators_at(L1, 12)
+            assert nodes[place].calls[SETS] == before[SETS] + 1
+    assert observer.counts == {(place, SETS): 2}
+
+
+async def test_two_nodes_that_agree_on_a_lie_win() -> None:
+    liars = RecordedNode({SETS: heavier_set}), RecordedNode({SETS: heavier_set})
+    observer = Contradictions()
+    async with open_agreeing(RecordedNode(), *liars, observer=observer) as upstream:
+        entries = await upstream.platform.validators_at(L1, TIP)
+    assert 77_777 in {entry.weight for entry in entries}
+    assert observer.counts == {(0, SETS): 1}
+
+
+async def test_without_enough_equal_answers_the_error_has_the_classes_and_no_node_is_blamed() -> None:
+    nodes = RecordedNode(), RecordedNode({SETS: heavier_set}), RecordedNode({SETS: {}})
+    observer = Contradictions()
+    async with open_agreeing(*nodes, observer=observer) as upstream:
+        with pytest.raises(NodesDisagree) as caught:
+            await upstream.platform.validators_at(L1, TIP)
+    assert isinstance(caught.value, NodeUnavailable)
+    assert [found.positions for found in caught.value.classes] == [(0,), (1,), (2,)]
+    assert len({found.digest for found in caught.value.classes}) == 3
+    detail = caught.value.detail()
+    assert detail["quorum"] == 2
+    assert [found["positions"] for found in detail["classes"]] == [[0], [1], [2]]
+    assert "127.0.0.1" not in f"{caught.value}{detail}"
+    assert observer.counts == {}
+
+
+async def test_a_node_that_fails_is_replaced_and_too_few_answers_are_no_agreement() -> None:
+    broken, other = RecordedNode({SETS: {"x": 1}}), RecordedNode()
+    async with open_agreeing(broken, RecordedNode(), other) as upstream:
+        assert await upstream.platform.validators_at(L1, TIP)
+        assert other.calls[SETS] == 1
+    async with open_agreeing(broken, RecordedNode()) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.validators_at(L1, TIP)
+        assert [attempt.position for attempt in caught.value.attempts] == [0]
+        assert not isinstance(caught.value, NodesDisagree)
+
+
+async def test_a_node_that_lags_neither_agrees_nor_differs() -> None:
+    lagging, observer = RecordedNode({SETS: ahead}), Contradictions()
+    async with open_agreeing(lagging, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+        assert await upstream.platform.validators_at(L1, TIP)
+    async with open_agreeing(lagging, RecordedNode(), observer=observer) as upstream:
+        with pytest.raises(HeightAhead) as caught:
+            await upstream.platform.validators_at(L1, TIP)
+        assert caught.value.tip == TIP - 1
+    assert observer.counts == {}
+
+
+async def test_the_proposed_height_is_the_one_that_enough_nodes_have_reached() -> None:
+    def at(height: int) -> RecordedNode:
+        return RecordedNode({PROPOSED: {"height": str(height)}, HEIGHT: {"height": str(height)}})
+
+    for heights, expected in (((10**9, 20, 19), 20), ((5, 20, 19), 19), ((20, 20, 20), 20)):
+        async with open_agreeing(*map(at, heights)) as upstream:
+            assert await upstream.platform.proposed_height() == expected
+            assert await upstream.platform.height() == expected
+    down = RecordedNode({PROPOSED: {"height": "-1"}})
+    async with open_agreeing(at(20), down) as upstream:
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.platform.proposed_height()
+        assert [attempt.position for attempt in caught.value.attempts] == [1]
+
+
+async def test_a_node_that_forges_heights_rests_and_is_counted() -> None:
+    heights = {"forged": 10**9, "honest": 20}
+    forger = RecordedNode({PROPOSED: lambda _: {"height": str(heights["forged"])}})
+    others = [RecordedNode({PROPOSED: lambda _: {"height": str(heights["honest"])}}) for _ in range(2)]
+    observer = Contradictions()
+    async with open_agreeing(forger, *others, observer=observer) as upstream:
+        with stopped_clock() as clock:
+            for second in range(70):
+                assert await upstream.platform.proposed_height(CallOrigin.DAEMON) == 20 + second
+                heights["honest"] += 1
+                clock.advance(1.0)
+    assert observer.counts == {(0, PROPOSED): 1}
+    assert forger.calls[PROPOSED] == 61
+
+
+async def test_a_subnet_and_its_chains_are_those_of_the_nodes_that_agree() -> None:
+    liar = RecordedNode(
+        {
+            SUBNET: {**recorded_result(SUBNET, subnetID=id_text(L1)), "conversionID": id_text(OTHER)},
+            "platform.validatedBy": {"subnetID": id_text(OTHER)},
+            "platform.validates": {"blockchainIDs": [id_text(NO_CHAIN)]},
+        }
+    )
+    observer = Contradictions()
+    for method in (SUBNET, "platform.validatedBy", "platform.validates"):
+        async with open_agreeing(liar, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+            if method == SUBNET:
+                subnet = await upstream.platform.subnet(L1)
+                assert subnet is not None
+                assert subnet.conversion_id == parse_id(recorded_result(SUBNET, subnetID=id_text(L1))["conversionID"])
+            elif method == "platform.validatedBy":
+                assert await upstream.platform.validated_by(L1_CHAIN) == L1
+            else:
+                assert await upstream.platform.blockchains_of(L1) == (L1_CHAIN,)
+        assert observer.counts[0, method] == 1
+
+
+async def test_a_node_that_denies_what_the_others_have_is_blamed_only_at_their_height() -> None:
+    def missing(_: Any) -> Any:
+        raise RpcFault("not found")
+
+    for height, blamed in ((TIP, 1), (TIP - 1, 0)):
+        denying = RecordedNode({SUBNET: missing, HEIGHT: {"height": str(height)}})
+        observer = Contradictions()
+        async with open_agreeing(denying, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+            subnet = await upstream.platform.subnet(L1)
+        assert subnet is not None
+        assert subnet.is_l1
+        assert observer.counts[0, SUBNET] == blamed
+
+
+async def test_a_node_that_does_not_know_of_a_conversion_yet_is_no_liar() -> None:
+    lagging = RecordedNode({SUBNET: subnet_without_conversion(), HEIGHT: {"height": "3"}})
+    observer = Contradictions()
+    async with open_agreeing(lagging, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+        subnet = await upstream.platform.subnet(L1)
+    assert subnet is not None
+    assert subnet.is_l1
+    assert observer.counts == {}
+
+
+async def test_what_no_node_has_is_unknown() -> None:
+    async with open_agreeing(RecordedNode(), RecordedNode(), RecordedNode()) as upstream:
+        assert await upstream.platform.validated_by(NO_CHAIN) is None
+        assert await upstream.platform.validated_by(C_CHAIN) == PRIMARY_NETWORK
+
+
+async def test_current_validations_are_checked_against_a_second_node() -> None:
+    nodes = RecordedNode(), RecordedNode(), RecordedNode()
+    async with open_agreeing(*nodes, quorum=3) as upstream:
+        assert len(await upstream.platform.current_validations(L1)) == 4
+    assert [node.calls[CURRENT] for node in nodes] == [1, 1, 0]
+
+
+def with_balance(balance: str) -> dict[str, Any]:
+    first, *others = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
+    return {"validators": [{**first, "balance": balance}, *others]}
+
+
+async def test_balances_that_two_heights_explain_are_no_contradiction() -> None:
+    later = RecordedNode({CURRENT: with_balance("99999990000"), HEIGHT: {"height": str(TIP + 1)}})
+    observer = Contradictions()
+    async with open_agreeing(RecordedNode(), later, observer=observer) as upstream:
+        current = await upstream.platform.current_validations(L1)
+    assert current[0].balance == 99_999_999_949
+    assert observer.counts == {}
+
+
+async def test_a_balance_that_differs_at_the_same_height_is_a_contradiction() -> None:
+    liar, observer = RecordedNode({CURRENT: with_balance("1")}), Contradictions()
+    async with open_agreeing(liar, RecordedNode(), observer=observer) as upstream:
+        with pytest.raises(NodesDisagree) as caught:
+            await upstream.platform.current_validations(L1)
+        assert [found.positions for found in caught.value.classes] == [(0,), (1,)]
+    async with open_agreeing(liar, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+        current = await upstream.platform.current_validations(L1)
+    assert current[0].balance == 99_999_999_949
+    assert observer.counts == {(0, CURRENT): 1}
+
+
+async def test_members_that_change_while_nodes_are_read_are_compared_again() -> None:
+    """The second node accepts a block a moment later than the first one."""
+    listed = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
+    answers = iter([{"validators": listed[:3]}, {"validators": listed}])
+    second, observer = RecordedNode({CURRENT: lambda _: next(answers)}), Contradictions()
+    async with open_agreeing(RecordedNode(), second, observer=observer) as upstream:
+        assert len(await upstream.platform.current_validations(L1)) == 4
+    assert observer.counts == {}
+
+
+async def test_a_list_of_validators_without_the_right_ones_is_never_used_even_at_a_forged_height() -> None:
+    none: dict[str, list[Any]] = {"validators": []}
+    liar = RecordedNode({CURRENT: none, HEIGHT: {"height": str(10**9)}})
+    async with open_agreeing(liar, RecordedNode()) as upstream:
+        with pytest.raises(NodesDisagree):
+            await upstream.platform.current_validations(L1)
+    async with open_agreeing(liar, RecordedNode(), RecordedNode()) as upstream:
+        assert len(await upstream.platform.current_validations(L1)) == 4
+
+
+async def test_the_state_of_an_l1_validation_is_checked_against_a_second_node() -> None:
+    recorded = recorded_result(VALIDATION, validationID=id_text(VALIDATION_ID))
+    liar = RecordedNode({VALIDATION: {**recorded, "weight": "1"}})
+    observer = Contradictions()
+    async with open_agreeing(liar, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+        found = await upstream.platform.l1_validator(VALIDATION_ID)
+        assert found is not None
+        assert found.state is not None
+        assert found.state.weight == int(recorded["weight"])
+        assert await upstream.platform.l1_validator(VALIDATION_ID, at_least=10**6) is None
+    assert observer.counts == {(0, VALIDATION): 1}
