@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from warpseal.simnet.state import StateAt
 from warpseal.simnet.tx_executor import RejectedTransaction
 from warpseal.warp.ids import ValidationID
 
+SURPLUS = FeeConfig(min_price=7, excess_conversion=500, target=2)
 SMALL = FeeConfig(min_price=7, excess_conversion=500, target=10)
 
 
@@ -45,6 +48,37 @@ def test_the_fee_is_that_of_the_ledger(active: int, excess: int, seconds: int) -
     assert state.accrued == 5 + l1_fee_cost(config, active, excess, seconds)
     assert state.excess == advance_excess(config, active, excess, seconds)
     assert SMALL.price(excess) == l1_fee_price(config, excess)
+
+
+def test_the_price_rises_above_the_target_and_falls_as_validators_run_dry() -> None:
+    network, clock = clocked_network("l1-0/0:balance=6000", fees=SURPLUS, etna_height=20)
+    state = network.state
+    courses = []
+    for _ in range(5):
+        clock.now += 200
+        network.advance()
+        fees = state.fees.at(network.p_chain.height)
+        courses.append((fees.active, fees.excess, SURPLUS.price(fees.excess)))
+    assert courses == [(3, 200, 10), (3, 400, 15), (2, 600, 23), (2, 600, 23), (2, 600, 23)]
+    dry = state.validation_of(network.subnets[1].subnet_id, network.validators[4].node_id)
+    assert not dry.active
+    network.p_chain.disable(first_validation(network))
+    clock.now += 1000
+    network.advance()
+    assert state.fees.at(network.p_chain.height).excess == 0
+
+
+def test_no_more_validators_than_the_capacity_are_active() -> None:
+    network, _ = clocked_network(fees=replace(SURPLUS, capacity=3), etna_height=20)
+    subnet_id = network.subnets[1].subnet_id
+    with pytest.raises(RejectedTransaction, match="max number of active"):
+        network.p_chain.register(subnet_id)
+    inactive = network.p_chain.register(subnet_id, balance_navax=0).validation_id
+    assert inactive is not None
+    with pytest.raises(RejectedTransaction, match="max number of active"):
+        network.p_chain.increase_balance(inactive, 5)
+    network.p_chain.disable(first_validation(network))
+    network.p_chain.increase_balance(inactive, 5)
 
 
 def test_a_public_network_has_its_own_price() -> None:

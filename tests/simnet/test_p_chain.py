@@ -254,3 +254,20 @@ async def test_a_new_node_joins_a_running_network_and_is_registered() -> None:
         assert (validator["nodeID"], validator["minNonce"]) == (network.validators[index].name, "0")
         assert network.state.primary_key(network.validators[index].node_id) is None
         assert network.state.subnets[PRIMARY_NETWORK].conversion_id is None
+
+
+def test_a_node_registers_again_with_another_key(network: SimulatedNetwork) -> None:
+    subnet_id, chain, node = l1_of(network), network.p_chain, network.validators[4]
+    _, first = registered(network, validator=node.index)
+    old_key = node.bls_key
+    chain.remove(first)
+    network.change_bls_key(node.index)
+    chain.register(subnet_id, node.index)
+    keys = [
+        [member.public_key for member in network.state.set_at(subnet_id, height) if member.node_id == node.node_id]
+        for height in range(chain.height - 2, chain.height + 1)
+    ]
+    assert keys == [[old_key], [], [node.bls_key]]
+    assert node.bls_key != old_key
+    with pytest.raises(ValueError, match="stake"):
+        network.change_bls_key(0)

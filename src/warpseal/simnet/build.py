@@ -61,7 +61,7 @@ def _empty_state(plan: Plan) -> ChainState:
     heights = Heights(plan.height, plan.proposed_lag, plan.height, [now], now - _AGE_S)
     chains = [_create_primary_chain(plan, alias, vm_name) for alias, _, vm_name in _PRIMARY_CHAINS]
     ledger = Ledger(heights, _wallet(plan), chains)
-    state = ChainState(plan.network_id, heights, plan.settings.clock, ledger)
+    state = ChainState(plan.network_id, heights, plan.settings.clock, ledger, plan.fees)
     state.etna_height = plan.etna_height
     # A fee is due for the time since the last block before Etna, or since the genesis.
     started_at = max(0, plan.etna_height - 1)

@@ -68,6 +68,13 @@ def _build_identity(seed: bytes, tls_key: PrivateKey) -> Identity:
     return Identity(leaf, tls_key, secret, public_key, bls.prove_possession(secret))
 
 
+def replace_bls_key(identity: Identity) -> Identity:
+    """Return the same node with the BLS key that follows from its present one."""
+    secret = bls.generate_secret(sha256(b"next" + identity.bls_public_key).digest())
+    public_key = bls.public_key_bytes(bls.derive_public_key(secret))
+    return Identity(identity.leaf, identity.tls_key, secret, public_key, bls.prove_possession(secret))
+
+
 def make_certificate(key: PrivateKey) -> bytes:
     """Return a self-signed certificate as DER, field for field like those of a node."""
     algorithm = _RSA_WITH_SHA256 if isinstance(key, rsa.RSAPrivateKey) else _ECDSA_WITH_SHA256

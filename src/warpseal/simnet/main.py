@@ -7,11 +7,13 @@ import asyncio
 import json
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from warpseal.errors import StartupError
 from warpseal.simnet.behaviours import known_words
+from warpseal.simnet.fees import fee_config
 from warpseal.simnet.l1_scenario import HELP, SCENARIO_L1, L1Scenario
 from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.network import SimulatedNetwork
@@ -117,6 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="time between the steps of the L1 scenario, seconds (default 5)",
     )
+    add("--fee-target", type=int, metavar="N", help="number of active L1 validators beyond which their fee rises")
     add("--info-peers", type=int, metavar="N", help="number of validators that info.peers lists (default: all)")
     add("--nodes", type=int, default=1, metavar="N", help="number of RPC nodes (default 1)")
     add("--node-port", type=int, default=0, metavar="PORT", help="port of the first RPC node (default: any free port)")
@@ -179,6 +182,7 @@ def build_plan(args: argparse.Namespace) -> Plan:
         epoch_s=args.epoch_seconds,
         block_interval_s=args.block_interval,
         churn_every=args.churn,
+        fees=None if args.fee_target is None else replace(fee_config(args.network_id), target=args.fee_target),
         etna_height=args.etna_height,
         info_peers=args.info_peers,
         nodes=args.nodes,

@@ -20,7 +20,7 @@ from warpseal.simnet.behaviours import FIXED_FIELDS, Behaviour, InvalidBehaviour
 from warpseal.simnet.build import build_state, build_x_payments, seeded_id
 from warpseal.simnet.destination import Delivery, ReceivedMessage, RefusalCode, refuse, verify_in_block
 from warpseal.simnet.gossip import Gossip
-from warpseal.simnet.identity import make_identity
+from warpseal.simnet.identity import make_identity, replace_bls_key
 from warpseal.simnet.info import NodeIdentity, choose_listed_peers
 from warpseal.simnet.listener import LOOPBACK, Listener
 from warpseal.simnet.manager import ValidatorManager
@@ -235,6 +235,24 @@ class SimulatedNetwork:
         await self._place(listener, int(self.plan.settings.clock()))
         self._named.add(validator.node_id)
         return index
+
+    def change_bls_key(self, index: int) -> None:
+        """Restart a node with another BLS key, with which it can register again; it no longer signs with the old one.
+
+        Raises ValueError for a validator of the Primary Network, whose stake fixes its key.
+        """
+        validator = self.validators[index]
+        if validator.validates_primary:
+            raise ValueError("a stake fixes the key of a Primary Network validator")
+        validator.identity = identity = replace_bls_key(validator.identity)
+        validator.bls_key = identity.bls_public_key
+        validator.shares.clear()
+        validator.presigned.clear()
+        if validator.address is not None:
+            address = validator.address
+            validator.address = sign_address(identity, address.host, address.port, address.signed_at + 1)
+            self._gossip.addresses_changed()
+        self.disconnect(index)
 
     def disconnect(self, index: int) -> None:
         """Close all connections of a validator, which continues to listen."""

@@ -150,7 +150,7 @@ class PChain:
         require(amount_navax > 0, "balance must be greater than 0")
         step = _Step(
             l1.funding(validation, amount_navax),
-            lambda: self._executor.check_exists(validation),
+            lambda: self._executor.check_increase(validation),
             lambda: self._executor.increase_balance(validation, amount_navax),
         )
         return self._do(step, later)
@@ -249,7 +249,7 @@ class PChain:
         funding = Funding(node.identity.bls_proof, balance_navax)
         return _Step(
             l1.registration(self._state, message, funding, delivered),
-            lambda: self._executor.check_registration(message),
+            lambda: self._executor.check_registration(message, balance_navax),
             lambda: self._executor.register(message, node, balance_navax),
         )
 

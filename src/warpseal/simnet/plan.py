@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, parse_behaviour
+from warpseal.simnet.fees import FeeConfig
 from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.warp_config import DEFAULT_RULE, WarpRule
 
@@ -76,11 +77,11 @@ class Plan:
     messages: the number that the validators of each chain sign. presign: the number signed at start.
     height: the P-Chain's height at start; the proposed height lags proposed_lag behind it. epoch_blocks: a busy
     chain builds a block with every so manieth P-Chain block, and an epoch begins with it if the last one is at
-    least epoch_s seconds old (0: there are no epochs, as before Granite). churn_every: after so
-    many blocks one weight of each subnet changes. etna_height: the first block at or after Etna, where the
-    plan's L1s are converted (0: all blocks are, and the first converts). info_peers: the number of
-    validators that info.peers lists (None: all). nodes: the number of RPC nodes; they validate nothing, or
-    (node_is_validator) they are the first validators.
+    least epoch_s seconds old (0: there are no epochs, as before Granite). churn_every: after so many blocks one
+    weight of each subnet changes. etna_height: the first block at or after Etna, where the plan's L1s are converted
+    (0: all blocks are, and the first converts). fees: of L1 validators (None: those of the network); the L1s of the
+    plan have paid them since their conversion. info_peers: the number of validators that info.peers lists (None:
+    all). nodes: the number of RPC nodes; they validate nothing, or (node_is_validator) they are the first validators.
     """
 
     validators: int = 20
@@ -97,6 +98,7 @@ class Plan:
     epoch_s: int = 0
     block_interval_s: float | None = None
     churn_every: int | None = None
+    fees: FeeConfig | None = None
     etna_height: int = 0
     info_peers: int | None = None
     nodes: int = 1

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from warpseal import bls
-from warpseal.simnet.fees import FeeHistory, fee_config
+from warpseal.simnet.fees import FeeConfig, FeeHistory, fee_config
 from warpseal.simnet.ledger import Heights, Ledger
 from warpseal.simnet.proposervm import EpochRule, ProposerVM
 from warpseal.simnet.teleporter import Messenger
@@ -24,12 +24,20 @@ from warpseal.warp.l1_messages import RegisterL1Validator
 class ChainState:
     """The state on which all simulated nodes agree."""
 
-    def __init__(self, network_id: int, heights: Heights, clock: Callable[[], float], ledger: Ledger) -> None:
+    def __init__(
+        self,
+        network_id: int,
+        heights: Heights,
+        clock: Callable[[], float],
+        ledger: Ledger,
+        fees: FeeConfig | None = None,
+    ) -> None:
+        """Start without chains and validators. fees: None for those of the network."""
         self.network_id = network_id
         self.heights = heights
         self.clock = clock
         self.ledger = ledger
-        self.fees = FeeHistory(fee_config(network_id), heights)
+        self.fees = FeeHistory(fees or fee_config(network_id), heights)
         # The time of the next block, and the fee accrued until then, once its transactions are executed.
         self._begun: tuple[float, int] | None = None
         self.validators: list[SimValidator] = []
@@ -183,13 +191,13 @@ class ChainState:
         """Deactivate the L1 validators that cannot pay for another second, and accept the block."""
         assert self._begun is not None
         (made_at, _), self._begun = self._begun, None
-        paid = replace(self.fees.at_time(int(made_at)), active=self._count_active())
+        paid = replace(self.fees.at_time(int(made_at)), active=self.count_active())
         self._deactivate_below(paid.after(self.fees.config, 1).accrued)
         self.record_sets(height)
         self.heights.made_at.append(made_at)
         self.proposervm[P_CHAIN].build(made_at, height)
         self.heights.current = height
-        self.fees.record(height, self._count_active())
+        self.fees.record(height, self.count_active())
         for chain_id, proposer in self.proposervm.items():
             if chain_id != P_CHAIN:
                 proposer.follow(height, made_at)
@@ -199,7 +207,8 @@ class ChainState:
             if validation.end_accumulated_fee < accrued:
                 validation.end_accumulated_fee = 0
 
-    def _count_active(self) -> int:
+    def count_active(self) -> int:
+        """Return how many L1 validators pay fees."""
         return sum(1 for _ in self._funded_validations())
 
     def _funded_validations(self) -> Iterator[Validation]:

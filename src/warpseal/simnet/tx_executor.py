@@ -47,6 +47,11 @@ class TxExecutor:
         """Check that a validator still exists."""
         require(validation.present, "could not load L1 validator: not found", RefusalCode.NO_VALIDATION)
 
+    def check_capacity(self, more: int = 1) -> None:
+        """Check that this many more L1 validators can be active."""
+        has_capacity = self._state.count_active() + more <= self._state.fees.config.capacity
+        require(has_capacity, "already at the max number of active validators")
+
     def check_conversion(self, subnet_id: SubnetID, initial: Sequence[InitialValidator]) -> None:
         """Check that a subnet can become an L1 with these validators."""
         subnet = self._state.subnets[subnet_id]
@@ -55,6 +60,7 @@ class TxExecutor:
         require(all(validator.weight > 0 for validator in initial), "validator weight must be non-zero")
         ascending = all(first.node_id < second.node_id for first, second in pairwise(initial))
         require(ascending, "conversion validators are not sorted and unique")
+        self.check_capacity(sum(validator.balance_navax > 0 for validator in initial))
 
     def convert(self, data: ConversionData, initial: Sequence[InitialValidator]) -> None:
         """Convert a subnet to an L1."""
@@ -79,7 +85,12 @@ class TxExecutor:
             )
             state.validations[subnet_id][-1].index = index
 
-    def check_registration(self, message: RegisterL1Validator) -> None:
+    def check_increase(self, validation: Validation) -> None:
+        """Check that a validator still exists and can become active."""
+        self.check_exists(validation)
+        self.check_capacity(not validation.active)
+
+    def check_registration(self, message: RegisterL1Validator, balance_navax: int) -> None:
         """Check that a registration is in time, new and possible."""
         now = self._state.next_time
         validations = self._state.validations.get(message.subnet_id, ())
@@ -95,6 +106,7 @@ class TxExecutor:
             for validation in validations
         )
         require(not taken, "an L1 validator of this node exists")
+        self.check_capacity(balance_navax > 0)
         require(
             sum(validation.weight for validation in validations if validation.present) + message.weight <= _MAX_UINT64,
             "weight overflow",
