@@ -18,6 +18,7 @@ from tests.simnet.client import call, connected
 from warpseal import bls
 from warpseal.errors import StartupError
 from warpseal.simnet import main
+from warpseal.simnet.plan import InvalidPlan
 from warpseal.warp.ids import parse_id, parse_node_id
 from warpseal.warp.message import UnsignedMessage
 
@@ -152,3 +153,10 @@ async def test_the_command_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
         assert isinstance(await peer.ask(message.source_chain_id, message.raw), bytes)
     process.terminate()
     assert await finish(process.wait()) == 0
+
+
+def test_nodes_lie_as_the_flags_say() -> None:
+    plan = main.build_plan(parsed("--nodes", "3", "--node-behave", "1,2:old-sets=4", "--node-behave", "2:foreign-sets"))
+    assert [(rule.places, rule.behaviour.old_sets) for rule in plan.node_rules] == [((1, 2), 4), ((2,), 0)]
+    with pytest.raises(InvalidPlan, match="is not a behaviour of a node"):
+        main.build_plan(parsed("--node-behave", "0:silent"))

@@ -87,6 +87,8 @@ def _check(plan: Plan) -> None:
         raise InvalidPlan("rsa is at most the number of validators; epochs and lags are not negative")
     if not 0 <= plan.etna_height <= plan.height:
         raise InvalidPlan("Etna's height is at most the height at start")
+    if any(place >= plan.nodes for rule in plan.node_rules for place in rule.places):
+        raise InvalidPlan(f"a rule about nodes names one that is not there; there are {plan.nodes}, from 0")
     if not 0 < plan.network_id < 2**32:
         raise InvalidPlan("a network id is a uint32 above 0")
 

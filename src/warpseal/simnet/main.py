@@ -17,6 +17,7 @@ from warpseal.simnet.fees import fee_config
 from warpseal.simnet.l1_scenario import HELP, SCENARIO_L1, L1Scenario
 from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.node_behaviours import InvalidNodeBehaviour, NodeRule, parse_node_rule
 from warpseal.simnet.plan import DEFAULT_NETWORK_ID, DEFAULT_STAKE, InvalidPlan, L1Plan, Plan, parse_l1, parse_rule
 from warpseal.simnet.report import free_ports, network_report, write_atomically
 from warpseal.simnet.settings import NodeSettings
@@ -55,6 +56,13 @@ Behaviours (--behave, repeatable; the last rule about a validator counts):
   balance=N is the balance in nAVAX at the start; each block charges the fee of the seconds since the last one
   All words: {" ".join(known_words())}
 
+Lies of RPC nodes about the P-Chain (--node-behave, repeatable; the last rule about a node counts; equal lies agree):
+  NODES:WORD[+WORD...]           NODES: places from 0, such as 1 or 0,2
+  1:old-sets=5                   validator sets of 5 blocks before
+  1:foreign-sets                 sets and current validations of nodes that do not exist
+  1:forged-height=1000           heights of 1,000 blocks more
+  1:foreign-conversion           subnets with another conversion and manager, chains of another subnet
+
 {HELP}
 Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 --write network.json
 """
@@ -80,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of messages per chain that are signed at start (default 0)",
     )
     add("--behave", action="append", default=[], metavar="RULE", help="misbehaviour of validators; see below")
+    add("--node-behave", action="append", default=[], metavar="RULE", help="lies of RPC nodes; see below")
     add("--behaviours", type=Path, metavar="FILE", help="file with a JSON list of such rules")
     add("--seed", type=int, default=0, help="seed; equal seeds give equal networks (default 0)")
     add("--network-id", type=int, default=DEFAULT_NETWORK_ID, help="network ID (default %(default)s)")
@@ -187,6 +196,7 @@ def build_plan(args: argparse.Namespace) -> Plan:
         info_peers=args.info_peers,
         nodes=args.nodes,
         rules=tuple(parse_rule(text) for text in texts),
+        node_rules=_node_rules(args.node_behave),
         settings=_node_settings(args),
     )
 
@@ -198,6 +208,13 @@ def _node_settings(args: argparse.Namespace) -> NodeSettings:
         read_timeout_s=args.ping_interval * 4 / 3,
         max_outstanding=args.max_outstanding,
     )
+
+
+def _node_rules(texts: list[str]) -> tuple[NodeRule, ...]:
+    try:
+        return tuple(map(parse_node_rule, texts))
+    except InvalidNodeBehaviour as error:
+        raise InvalidPlan(str(error)) from None
 
 
 def _load_rules(file: Path) -> list[str]:

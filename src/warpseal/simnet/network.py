@@ -68,6 +68,9 @@ class SimulatedNetwork:
         self.x_transactions = build_x_payments(self.state, plan.seed)
         view = NodeContext(self.state, plan.settings, self.violations, named, self.x_transactions, self.stats)
         self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]
+        for rule in plan.node_rules:
+            for place in rule.places:
+                self.nodes[place].behaviour = rule.behaviour
         self._stack = AsyncExitStack()
 
     @property

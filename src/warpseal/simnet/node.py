@@ -12,6 +12,7 @@ from warpseal.simnet.blocks import Blocks, x_methods
 from warpseal.simnet.evm import EvmChain
 from warpseal.simnet.info import Info, NodeIdentity, proposervm_methods
 from warpseal.simnet.listener import LOOPBACK
+from warpseal.simnet.node_behaviours import NodeBehaviour, with_lies
 from warpseal.simnet.platform import Platform
 from warpseal.simnet.rpc import RpcServer
 from warpseal.simnet.settings import NodeSettings
@@ -42,11 +43,12 @@ class SimNode:
         self._view = view
         # The number of blocks by which the node's own chain is behind the tip.
         self.lag = 0
+        self.behaviour = NodeBehaviour()
         self.rpc = RpcServer(node_id_text(identity.identity.node_id))
         info = Info(view.state, view.settings, identity, view.named_peers)
         self.rpc.serve(("/ext/info",), info.methods())
         platform = Platform(view.state, self._current_state).methods() | Blocks(self._current_state).methods()
-        self.rpc.serve(("/ext/P", "/ext/bc/P"), platform)
+        self.rpc.serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
         for chain in view.state.chains.values():
             self._serve_chain(chain)
         self._runner: web.AppRunner | None = None

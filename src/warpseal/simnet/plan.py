@@ -10,6 +10,7 @@ from typing import Final
 
 from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, parse_behaviour
 from warpseal.simnet.fees import FeeConfig
+from warpseal.simnet.node_behaviours import NodeRule
 from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.warp_config import DEFAULT_RULE, WarpRule
 
@@ -82,6 +83,7 @@ class Plan:
     (0: all blocks are, and the first converts). fees: of L1 validators (None: those of the network); the L1s of the
     plan have paid them since their conversion. info_peers: the number of validators that info.peers lists (None:
     all). nodes: the number of RPC nodes; they validate nothing, or (node_is_validator) they are the first validators.
+    node_rules: how the nodes lie.
     """
 
     validators: int = 20
@@ -104,6 +106,7 @@ class Plan:
     nodes: int = 1
     node_is_validator: bool = False
     rules: tuple[Rule, ...] = ()
+    node_rules: tuple[NodeRule, ...] = ()
     settings: NodeSettings = field(default_factory=NodeSettings)
 
 

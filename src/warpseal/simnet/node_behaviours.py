@@ -1,0 +1,179 @@
+"""Lies of simulated RPC nodes about the P-Chain, and their grammar: `1:old-sets=5`, `0,2:foreign-sets+forged-height=9`.
+
+A lie changes what the honest answer says. Equal lies of two nodes are equal, so that liars may agree with each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final
+
+from warpseal import bls
+from warpseal.simnet.rpc import Method, Params
+from warpseal.warp.ids import NodeID, id_text, node_id_text
+
+_NODE_ID_BYTES: Final = 20
+
+
+class InvalidNodeBehaviour(ValueError):
+    """The text does not describe a behaviour of a node; the message names the invalid part."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBehaviour:
+    """How an RPC node lies; it may change while the network runs.
+
+    old_sets: sets are those of so many blocks before the height in question. foreign_sets: the validators of sets and
+    current validations are nodes that do not exist, with keys of the liar. forged_height: added to the heights of the
+    P-Chain; sets beyond the tip are those of the tip. foreign_conversion: subnets have another conversion and manager,
+    and chains another subnet.
+    """
+
+    old_sets: int = 0
+    foreign_sets: bool = False
+    forged_height: int = 0
+    foreign_conversion: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRule:
+    """The behaviour of some RPC nodes, by their places from 0."""
+
+    places: tuple[int, ...]
+    behaviour: NodeBehaviour
+
+
+def parse_node_rule(text: str) -> NodeRule:
+    """Return the rule of `PLACES:WORD[+WORD...]`, such as `1,2:old-sets=5`. Raises InvalidNodeBehaviour."""
+    places, colon, words = text.partition(":")
+    numbers = places.split(",")
+    if not colon or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise InvalidNodeBehaviour(f"{text!r} is not NODES:BEHAVIOUR, such as 1:old-sets=5")
+    return NodeRule(tuple(map(int, numbers)), parse_node_behaviour(words))
+
+
+def parse_node_behaviour(text: str) -> NodeBehaviour:
+    """Return the behaviour of words joined by `+`; of no words an honest one. Raises InvalidNodeBehaviour."""
+    behaviour = NodeBehaviour()
+    for word in filter(None, text.split("+")):
+        name, _, value = word.partition("=")
+        if name not in _WORDS:
+            raise InvalidNodeBehaviour(f"{name!r} is not a behaviour of a node; known: {', '.join(_WORDS)}")
+        try:
+            behaviour = replace(behaviour, **_WORDS[name](value))
+        except ValueError as error:
+            raise InvalidNodeBehaviour(f"{word}: {error}") from None
+    return behaviour
+
+
+_WORDS: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
+    "old-sets": lambda value: {"old_sets": int(value or 1)},
+    "foreign-sets": lambda _: {"foreign_sets": True},
+    "forged-height": lambda value: {"forged_height": int(value or 1000)},
+    "foreign-conversion": lambda _: {"foreign_conversion": True},
+}
+NODE_WORDS: Final = tuple(_WORDS)
+"""Every word of the grammar."""
+
+
+def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehaviour]) -> dict[str, Method]:
+    """Return the platform.* calls of a node that behaves so at the moment of each call."""
+
+    def lying(method: Method, lie: Callable[[Method, Params, NodeBehaviour], Any]) -> Method:
+        def answer(params: Params) -> Any:
+            current = behaviour()
+            return method(params) if current == NodeBehaviour() else lie(method, params, current)
+
+        return answer
+
+    tip = methods["platform.getHeight"]
+
+    def at_height(params: Params, lies: NodeBehaviour) -> Params:
+        """Return the parameters with the height of which the sets are shown."""
+        height = params.get("height")
+        if not isinstance(height, int | str) or not str(height).isdigit():
+            return params
+        known = min(int(height), int(tip({})["height"])) if lies.forged_height else int(height)
+        return {**params, "height": max(0, known - lies.old_sets)}
+
+    def validators_at(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+        members = json.loads(honest(at_height(params, lies)))
+        if not lies.foreign_sets:
+            return members
+        return {_foreign_node(name): {**member, "publicKey": _foreign_key(name)} for name, member in members.items()}
+
+    def all_validators_at(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+        sets = json.loads(honest(at_height(params, lies)))["validatorSets"]
+        for members in sets.values() if lies.foreign_sets else ():
+            for member in members["validators"]:
+                member["publicKey"] = _foreign_key(member["publicKey"])
+                member["nodeIDs"] = list(map(_foreign_node, member["nodeIDs"]))
+        return {"validatorSets": sets}
+
+    lies = {
+        "platform.getValidatorsAt": validators_at,
+        "platform.getAllValidatorsAt": all_validators_at,
+        "platform.getHeight": _forge_height,
+        "platform.getProposedHeight": _forge_height,
+        "platform.getCurrentValidators": _list_foreign,
+        "platform.getL1Validator": _change_weight,
+        "platform.getSubnet": _convert_otherwise,
+        "platform.validatedBy": _name_another_subnet,
+        "platform.validates": _add_chain,
+    }
+    return {**methods, **{name: lying(methods[name], lie) for name, lie in lies.items()}}
+
+
+def _forge_height(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    answer = honest(params)
+    return {**answer, "height": str(int(answer["height"]) + lies.forged_height)}
+
+
+def _list_foreign(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    answer = honest(params)
+    if not lies.foreign_sets:
+        return answer
+    return {"validators": [{**listed, "nodeID": _foreign_node(listed["nodeID"])} for listed in answer["validators"]]}
+
+
+def _change_weight(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    answer = _forge_height(honest, params, lies)
+    return {**answer, "weight": str(int(answer["weight"]) + 1)} if lies.foreign_sets else answer
+
+
+def _convert_otherwise(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    answer = honest(params)
+    if not lies.foreign_conversion:
+        return answer
+    foreign = {"conversionID": _foreign_id(answer["conversionID"]), "managerAddress": "0x" + "66" * 20}
+    return {**answer, **foreign, "managerChainID": _foreign_id(answer["managerChainID"])}
+
+
+def _name_another_subnet(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    answer = honest(params)
+    return {"subnetID": _foreign_id(answer["subnetID"])} if lies.foreign_conversion else answer
+
+
+def _add_chain(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    answer = honest(params)
+    if not lies.foreign_conversion:
+        return answer
+    return {"blockchainIDs": [*answer["blockchainIDs"], _foreign_id(json.dumps(answer))]}
+
+
+def _foreign_id(text: str) -> str:
+    return id_text(sha256(b"foreign " + text.encode()).digest())
+
+
+def _foreign_node(name: str) -> str:
+    return node_id_text(NodeID(sha256(b"foreign " + name.encode()).digest()[:_NODE_ID_BYTES]))
+
+
+@lru_cache(1024)
+def _foreign_key(name: str) -> str:
+    secret = bls.generate_secret(sha256(b"foreign " + name.encode()).digest())
+    return "0x" + bls.public_key_bytes(bls.derive_public_key(secret)).hex()
