@@ -27,18 +27,23 @@ def advance_excess(config: L1FeeConfig, active: int, excess: int, seconds: int) 
 
 def l1_fee_price(config: L1FeeConfig, excess: int) -> int:
     """Return nAVAX a second: min_price * e^(excess / excess_conversion), by the series that nodes sum."""
-    if not excess:
-        return config.min_price
+    return scaled_l1_fee_price(config, excess) // config.excess_conversion
+
+
+def scaled_l1_fee_price(config: L1FeeConfig, excess: int) -> int:
+    """Return excess_conversion times the price before it is rounded down; the price is at most 2^64 - 1."""
     divisor = config.excess_conversion
+    if not excess:
+        return config.min_price * divisor
     index, total, term = 1, 0, config.min_price * divisor
     most = divisor * _MOST
     while term > 0:
         total += term
         if total >= most:
-            return _MOST
+            return most
         term = term * excess // divisor // index
         index += 1
-    return total // divisor
+    return total
 
 
 def l1_fee_cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:

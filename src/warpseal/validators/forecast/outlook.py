@@ -5,16 +5,24 @@ Pure. Source of truth: ACP-77, avalanchego `vms/platformvm/block/executor/verifi
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 from typing import Final
 
 from warpseal.ledger.params import DAY_S
+from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve
 from warpseal.warp.ids import NodeID, ValidationID
 
 QUORUM_PERCENT: Final = 67
 # For how long top-ups keep the quorum.
 TOP_UP_S: Final = 30 * DAY_S
+
+_MAX_BALANCE_NAVAX: Final = 2**64 - 1
+# Up to so many candidates, all choices of top-ups are compared.
+_EXACT_CANDIDATES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +140,166 @@ class QuorumOutlook:
         if not self.total_weight:
             return Fraction(-QUORUM_PERCENT, 100)
         return Fraction(weight - self.required_weight, self.total_weight)
+
+
+def forecast_quorum(
+    validators: Sequence[ForecastValidator],
+    as_of_s: int,
+    today: FeeCurve | None = None,
+    at_capacity: FeeCurve | None = None,
+    *,
+    top_up_s: int = TOP_UP_S,
+) -> QuorumOutlook:
+    """Return the forecast of a subnet's validators, all of them, whose balances were read at chain time `as_of_s`.
+
+    today, at_capacity: the fee from `as_of_s` on. Validators keep their order. top_up_s: for how long top-ups keep the
+    quorum. Raises ValueError if a fee is missing and there are L1 validators.
+    """
+    if (today is None or at_capacity is None) and any(validator.balance_navax is not None for validator in validators):
+        raise ValueError("expected the fee of L1 validators")
+    left_today = _find_seconds_left(validators, as_of_s, today)
+    left_at_capacity = _find_seconds_left(validators, as_of_s, at_capacity)
+    total_weight = sum(validator.weight for validator in validators)
+    active = [validator for validator in validators if validator.can_sign]
+    course_at_capacity = None
+    if at_capacity is not None:
+        course_at_capacity = _follow_course(validators, as_of_s, left_at_capacity, at_capacity, top_up_s)
+    return QuorumOutlook(
+        as_of_s=as_of_s,
+        total_weight=total_weight,
+        required_weight=_required_weight(total_weight),
+        active_weight=sum(validator.weight for validator in active),
+        answering_weight=sum(validator.weight for validator in active if validator.has_answered),
+        validators=tuple(map(ValidatorOutlook, validators, left_today, left_at_capacity)),
+        today=_follow_course(validators, as_of_s, left_today, today, top_up_s),
+        at_capacity=course_at_capacity,
+    )
+
+
+def _required_weight(total_weight: int) -> int:
+    return -(-total_weight * QUORUM_PERCENT // 100)
+
+
+def _find_seconds_left(
+    validators: Sequence[ForecastValidator], as_of_s: int, curve: FeeCurve | None
+) -> tuple[int | None, ...]:
+    covered: dict[int | None, int | None] = {0: 0}
+    if curve is not None:
+        balances = {validator.balance_navax for validator in validators if validator.balance_navax}
+        covered |= {balance: curve.seconds_covered(balance) for balance in balances}
+
+    def seconds_left(validator: ForecastValidator) -> int | None:
+        if validator.end_s is None:
+            return covered.get(validator.balance_navax)
+        seconds = max(0, validator.end_s - as_of_s)
+        return seconds if seconds < HORIZON_S else None
+
+    return tuple(map(seconds_left, validators))
+
+
+def _follow_course(
+    validators: Sequence[ForecastValidator],
+    as_of_s: int,
+    seconds_left: Sequence[int | None],
+    curve: FeeCurve | None,
+    top_up_s: int,
+) -> Course:
+    """Return the course of validators that leave after `seconds_left`."""
+    leaving: dict[int, list[ForecastValidator]] = defaultdict(list)
+    for validator, seconds in zip(validators, seconds_left, strict=True):
+        if validator.is_active and seconds is not None:
+            leaving[seconds].append(validator)
+    total_weight = sum(validator.weight for validator in validators)
+    active_weight = sum(validator.weight for validator in validators if validator.can_sign)
+    weights = {0: (active_weight, total_weight)}
+    losses: list[WeightLoss] = []
+    for seconds, left in sorted(leaving.items()):
+        weight_lost = sum(validator.weight for validator in left)
+        active_weight -= sum(validator.weight for validator in left if validator.can_sign)
+        total_weight -= sum(validator.weight for validator in left if validator.balance_navax is None)
+        ids = tuple(sorted(validator.id for validator in left))
+        losses.append(WeightLoss(as_of_s + seconds, ids, weight_lost, active_weight, total_weight))
+        weights[seconds] = (active_weight, total_weight)
+    # Without any weight there is no signer.
+    lacking = {seconds: max(1, _required_weight(total)) - active for seconds, (active, total) in weights.items()}
+    impossible_after = next((seconds for seconds, weight in lacking.items() if weight > 0), None)
+    top_ups: tuple[TopUp, ...] | None = ()
+    if curve is not None:
+        totals = {total: seconds for seconds, (_, total) in weights.items() if seconds <= top_up_s}
+        # While the total stays, its last second needs the most.
+        needs = {seconds: lacking[seconds] for seconds in totals.values() if lacking[seconds] > 0}
+        top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s), needs)
+    return Course(tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A top-up, the weight that it keeps, and the second from which that weight is missing without it."""
+
+    top_up: TopUp
+    weight: int
+    missing_from: int
+
+    @property
+    def rank(self) -> tuple[Fraction, bytes]:
+        """The order of candidates: the amount by weight."""
+        return Fraction(self.top_up.amount_navax, self.weight), self.top_up.validation_id
+
+
+def _find_candidates(
+    validators: Sequence[ForecastValidator], seconds_left: Sequence[int | None], curve: FeeCurve, top_up_s: int
+) -> list[_Candidate]:
+    """Return L1 validators that leave within `top_up_s`, the cheapest weight first; none if no balance lasts longer."""
+    # Behind the transactions of a block, a validator needs the price of the next second.
+    needed = max(1, curve.cost(top_up_s + 1))
+    if needed >= _MAX_BALANCE_NAVAX:
+        return []
+    candidates = [
+        _Candidate(TopUp(ValidationID(validator.id), needed - validator.balance_navax), validator.weight, seconds)
+        for validator, seconds in zip(validators, seconds_left, strict=True)
+        if validator.balance_navax is not None and validator.has_key and validator.weight
+        if seconds is not None and seconds <= top_up_s
+    ]
+    return sorted(candidates, key=lambda candidate: candidate.rank)
+
+
+def _choose_top_ups(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> tuple[TopUp, ...] | None:
+    """Return a cheap choice that has the needed weight from each second on, by validation ID; None if there is none."""
+    if not _is_enough(candidates, needs):
+        return None
+    choose = _choose_least if len(candidates) <= _EXACT_CANDIDATES else _choose_greedily
+    chosen = choose(candidates, needs)
+    return tuple(sorted((candidate.top_up for candidate in chosen), key=lambda top_up: top_up.validation_id))
+
+
+def _is_enough(chosen: Sequence[_Candidate], needs: Mapping[int, int]) -> bool:
+    return all(
+        sum(candidate.weight for candidate in chosen if candidate.missing_from <= second) >= weight
+        for second, weight in needs.items()
+    )
+
+
+def _choose_least(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> Sequence[_Candidate]:
+    """Return the least sum; of equal sums the one of fewest validators."""
+    choices = (choice for size in range(len(candidates) + 1) for choice in combinations(candidates, size))
+    enough = (choice for choice in choices if _is_enough(choice, needs))
+    return min(enough, key=lambda choice: sum(candidate.top_up.amount_navax for candidate in choice))
+
+
+def _choose_greedily(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> Sequence[_Candidate]:
+    """Choose in the given order while weight is missing, then drop the superfluous, the largest amount first."""
+    missing = dict(needs)
+    chosen: list[_Candidate] = []
+    for candidate in candidates:
+        helped = [second for second in missing if candidate.missing_from <= second]
+        if any(missing[second] > 0 for second in helped):
+            chosen.append(candidate)
+            for second in helped:
+                missing[second] -= candidate.weight
+    for candidate in sorted(chosen, key=lambda candidate: candidate.top_up.amount_navax, reverse=True):
+        helped = [second for second in missing if candidate.missing_from <= second]
+        if all(missing[second] + candidate.weight <= 0 for second in helped):
+            chosen.remove(candidate)
+            for second in helped:
+                missing[second] += candidate.weight
+    return chosen

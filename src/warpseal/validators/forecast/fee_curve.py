@@ -1,0 +1,249 @@
+"""What one active L1 validator pays from now on, while the number of active validators stays the same. Pure.
+
+Source of truth: `ledger/chain_time.py`, avalanchego `vms/platformvm/validators/fee/fee.go`. The excess moves by a
+constant each second, so that the price only rises or only falls. The curve sums it over stretches of equal price,
+whose ends are found by bisection, and, while the price changes every few seconds, over blocks of seconds. In a block,
+a cubic through four prices gives the others, with a bound of its error; the seconds at which the bound leaves two
+prices are computed one by one. The sums are therefore exactly those of the P-Chain.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate, islice, repeat
+from typing import Final
+
+from warpseal.ledger.chain_time import advance_excess, l1_fee_price, scaled_l1_fee_price
+from warpseal.ledger.params import DAY_S, L1FeeConfig
+
+HORIZON_S: Final = 3_652 * DAY_S
+"""Ten years: the curve ends there."""
+
+_MOST: Final = 2**64 - 1
+# A price that lasts this long is a stretch of its own.
+_STRETCH_S: Final = 64
+_LONGEST_STEP_S: Final = 1_024
+# Prices that are computed exactly before the curve becomes coarse; seconds of a block cost a sixteenth of that.
+_EXACT_PRICES: Final = 500_000
+_SECONDS_PER_PRICE: Final = 16
+# Coarse stretches end when the price has changed by about this part.
+_COARSE_PARTS: Final = 1_024
+# In a block, the cubic may miss a price by about this part of 1 nAVAX.
+_CERTAIN_PARTS: Final = 500
+# By rounding of the last terms of the series; see `_spread`.
+_LOST_AT_MOST: Final = 700
+
+
+class FeeCurve:
+    """The fee of an active validator, with `active` validators of all L1s from now on, and `excess` now.
+
+    Exact up to half a million changes of the price, many more than a real network has before its balances are used up;
+    behind them a fee is too high by a thousandth at most, and never too low. The curve grows as far as it is asked for.
+    Raises ValueError if the excess conversion is not positive.
+    """
+
+    def __init__(self, config: L1FeeConfig, active: int, excess: int) -> None:
+        if config.excess_conversion < 1:
+            raise ValueError(f"expected a positive excess conversion, got {config.excess_conversion}")
+        self.config = config
+        self.active = active
+        self.excess = excess
+        # Pieces: the second at which each one begins, the fee until then, and its price; None if the price changes.
+        self._starts: list[int] = []
+        self._costs: list[int] = []
+        self._prices: list[int | None] = []
+        self._end_s = 0
+        self._total = 0
+        self._last_stretch_s = _STRETCH_S
+        self._last_step_s = 1
+        self._computed_prices = 0
+        self._exact_prices_left = _EXACT_PRICES
+
+    @property
+    def price(self) -> int:
+        """The price now, nAVAX a second."""
+        return l1_fee_price(self.config, self.excess)
+
+    def cost(self, seconds: int) -> int:
+        """Return the fee of the next `seconds`, nAVAX, at most 2^64 - 1. Raises ValueError beyond the horizon."""
+        if seconds > HORIZON_S:
+            raise ValueError(f"expected at most {HORIZON_S} seconds, got {seconds}")
+        while self._end_s < seconds and self._total <= _MOST:
+            self._extend()
+        if self._end_s <= seconds:
+            return min(_MOST, self._total)
+        piece = bisect_right(self._starts, seconds) - 1
+        start, cost, price = self._starts[piece], self._costs[piece], self._prices[piece]
+        if price is None:
+            return min(_MOST, cost + sum(self._block_prices(start, self._length_of(piece))[: seconds - start]))
+        return min(_MOST, cost + price * (seconds - start))
+
+    def seconds_covered(self, balance: int) -> int | None:
+        """Return the seconds that a balance of at most 2^64 - 1 nAVAX pays for; None for longer than ten years.
+
+        A block of exactly that second deactivates the validator: at once if nothing is left, otherwise behind its
+        transactions, as the rest does not pay for another second. An earlier block does not.
+        """
+        while self._total <= balance:
+            if self._end_s >= HORIZON_S:
+                return None
+            self._extend()
+        piece = bisect_right(self._costs, balance) - 1
+        start, left, price = self._starts[piece], balance - self._costs[piece], self._prices[piece]
+        if price is not None:
+            return start + left // price
+        paid = list(accumulate(self._block_prices(start, self._length_of(piece))))
+        return start + bisect_right(paid, left)
+
+    def _extend(self) -> None:
+        """Add a piece behind the end."""
+        start, most = self._end_s, HORIZON_S - self._end_s
+        computed_before = self._computed_prices
+        first = self._excess_at(start + 1)
+        price = self._price_at(start + 1)
+        if first == self._excess_at(HORIZON_S):
+            self._add_stretch(most, price)
+        elif self._exact_prices_left <= 0:
+            seconds = min(most, max(1, self.config.excess_conversion // (_COARSE_PARTS * abs(self._slope))))
+            self._add_stretch(seconds, max(price, self._price_at(start + seconds)))
+        elif most > _STRETCH_S and self._price_at(start + _STRETCH_S) == price:
+            self._add_stretch(self._find_stretch(price, most), price)
+        else:
+            self._add_block(min(most, 3 * self._choose_step()))
+        self._exact_prices_left -= self._computed_prices - computed_before
+
+    def _add_stretch(self, seconds: int, price: int) -> None:
+        self._add(seconds, price, seconds * price)
+
+    def _add_block(self, seconds: int) -> None:
+        cost = sum(self._block_prices(self._end_s, seconds))
+        self._exact_prices_left -= seconds // _SECONDS_PER_PRICE
+        self._add(seconds, None, cost)
+
+    def _add(self, seconds: int, price: int | None, cost: int) -> None:
+        self._starts.append(self._end_s)
+        self._costs.append(self._total)
+        self._prices.append(price)
+        self._end_s += seconds
+        self._total += cost
+
+    def _length_of(self, piece: int) -> int:
+        ends = self._starts[piece + 1] if piece + 1 < len(self._starts) else self._end_s
+        return ends - self._starts[piece]
+
+    @property
+    def _slope(self) -> int:
+        return self.active - self.config.target
+
+    def _excess_at(self, second: int) -> int:
+        return advance_excess(self.config, self.active, self.excess, second)
+
+    def _price_at(self, second: int) -> int:
+        """Return the price of a second; the first is number 1."""
+        return self._scaled_at(second) // self.config.excess_conversion
+
+    def _scaled_at(self, second: int) -> int:
+        self._computed_prices += 1
+        return scaled_l1_fee_price(self.config, self._excess_at(second))
+
+    def _find_stretch(self, price: int, most: int) -> int:
+        """Return for how long the price stays, at most `most`: a search that begins at the length of the last one."""
+        start = self._end_s
+        # The price is the same up to low, and not at high.
+        low, high, step = _STRETCH_S, most + 1, 1
+        probe = min(max(self._last_stretch_s, low), most)
+        if self._price_at(start + probe) == price:
+            low = probe
+            while low + step < high and self._price_at(start + low + step) == price:
+                low, step = low + step, 2 * step
+            high = min(high, low + step)
+        else:
+            high = probe
+            while high - step > low and self._price_at(start + high - step) != price:
+                high, step = high - step, 2 * step
+            low = max(low, high - step)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._price_at(start + middle) == price:
+                low = middle
+            else:
+                high = middle
+        self._last_stretch_s = low
+        return low
+
+    def _choose_step(self) -> int:
+        """Return seconds between the four prices of the next block: as many as leave few prices uncertain."""
+        step = min(_LONGEST_STEP_S, 2 * self._last_step_s)
+        first = self._scaled_at(self._end_s + 1)
+        while step > 1:
+            highest = max(first, self._scaled_at(self._end_s + 1 + 3 * step))
+            if self._curvature(highest, step) <= self.config.excess_conversion // _CERTAIN_PARTS:
+                break
+            step //= 2
+        self._last_step_s = step
+        return step
+
+    def _curvature(self, highest: int, step: int) -> int:
+        """Return a bound of the distance between unrounded scaled prices and the cubic; see `_spread`."""
+        span = abs(step * self._slope)
+        return highest * span**4 // (23 * self.config.excess_conversion**4) + 1
+
+    def _spread(self, start: int, step: int) -> int | None:
+        """Return a bound of the difference between the scaled price and the cubic; None if no cubic fits.
+
+        Without rounding, the scaled price is F = min_price * K * e^y with y = excess / K, and a cubic through four
+        points in steps of h seconds differs from it by at most F * (h * slope / K)^4 / 24. The series loses less than 1
+        with each term but the first two, and the loss of term j grows in the later ones to at most the sum over k of
+        y^k (j-1)! / (j-1+k)!. Together that is less than 700 + e^y * min(1, 8 / y^2), for less than 400 terms and y
+        below 45. It counts thrice: once in the price, and up to 1.64 times in the cubic.
+        """
+        config = self.config
+        divisor = config.excess_conversion
+        scale = config.min_price * divisor
+        ends = (self.excess + self._slope * (start + 1), self.excess + self._slope * (start + 1 + 3 * step))
+        if scale < 2**10 or min(ends) < 0 or max(ends) > _MOST:
+            return None
+        highest = max(self._scaled_at(start + 1), self._scaled_at(start + 1 + 3 * step))
+        if highest >= divisor * _MOST:
+            return None
+        loss = (highest + _LOST_AT_MOST) * 513 // 512 // scale + 1
+        if max(ends) ** 2 > 8 * divisor**2:
+            loss = loss * 8 * divisor**2 // max(ends) ** 2 + 1
+        return self._curvature(highest, step) + 3 * (loss + _LOST_AT_MOST)
+
+    def _block_prices(self, start: int, seconds: int) -> list[int]:
+        """Return the prices of the seconds start + 1 to start + seconds."""
+        step = seconds // 3
+        spread = self._spread(start, step) if seconds == 3 * step and step > 1 else None
+        divisor = self.config.excess_conversion
+        if spread is None or 4 * spread > divisor:
+            return [self._price_at(second) for second in range(start + 1, start + seconds + 1)]
+        scale = 6 * step**3
+        values = islice(_cubic([self._scaled_at(start + 1 + place * step) for place in range(4)], step), seconds)
+        spread, divisor = spread * scale, divisor * scale
+        highest_rest = divisor - spread
+        prices: list[int] = []
+        for value in values:
+            price, rest = divmod(value, divisor)
+            if not spread <= rest < highest_rest:
+                price = self._price_at(start + 1 + len(prices))
+            prices.append(price)
+        return prices
+
+
+def _cubic(points: list[int], step: int) -> accumulate[int]:
+    """Yield 6 * step^3 times the cubic through four points that lie `step` apart, at 0, 1, 2 and so on."""
+    first, second, third, fourth = points
+    rise, bend, twist = second - first, third - 2 * second + first, fourth - 3 * third + 3 * second - first
+
+    def value(place: int) -> int:
+        to_second, to_third = place * (place - step), place * (place - step) * (place - 2 * step)
+        return 6 * step**3 * first + 6 * step**2 * rise * place + 3 * step * bend * to_second + twist * to_third
+
+    differences = [value(place) for place in range(4)]
+    for order in range(1, 4):
+        for place in range(3, order - 1, -1):
+            differences[place] -= differences[place - 1]
+    bends = accumulate(repeat(differences[3]), initial=differences[2])
+    rises = accumulate(bends, initial=differences[1])
+    return accumulate(rises, initial=differences[0])
