@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,12 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
+import zstandard
 from sqlalchemy import Connection, event, func, select
 
 from tests.eventually import until
 from tests.usage.test_database import database
 from tests.usage.traffic import Call, FakeRecorder, as_plain, make_calls, totals_of
+from warpseal.errors import UsageDamaged
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, in_schema
 from warpseal.usage.calls import OTHER, UsageLabels, UsageTotals
@@ -28,7 +32,7 @@ from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_star
 from warpseal.usage.rollup import MergedElsewhere, UsageRollup, _read_input, _store, merge, stored_bytes
 from warpseal.usage.schema import BUCKETS, MINUTES
 from warpseal.usage.settings import UsageSettings
-from warpseal.usage.sum_table import LABELS, Dimension, SumTable, as_labels
+from warpseal.usage.sum_table import LABELS, Dimension, Sums, SumTable, as_labels
 from warpseal.usage.throttle import Throttle
 
 # A Wednesday in a week that has days of two months.
@@ -281,6 +285,44 @@ async def test_a_table_is_the_same_after_it_was_stored() -> None:
     again = SumTable.decode(table.encode())
     assert list(again.labels()) == [as_labels(labels)]
     assert as_plain(again.totals(0)) == (6, 2, 2, 2**41, 14, {-100: 2, 700: 2**34})
+
+
+def test_tables_of_former_versions_are_read() -> None:
+    table = _table_of_two()
+    values, indices, counters, times, lengths = _decoded(table.encode())
+    assert list(lengths) == [6, 0, 0, 0, 12, 0, 0, 0]
+    former = SumTable.decode(_encoded([values, indices, counters, [times[:6], times[6:]]]))
+    assert list(former.labels()) == [("a",), ("b",)]
+    assert [former.totals(at) for at in range(2)] == [table.totals(at) for at in range(2)]
+    assert former.encode() == table.encode()
+
+
+def test_a_table_whose_columns_do_not_match_is_damaged() -> None:
+    values, indices, counters, times, lengths = _decoded(_table_of_two().encode())
+    for damaged in (
+        [values, indices, counters, times[:-1], lengths],
+        [values, indices, counters, times],
+        [values, indices, counters, [times]],
+        [values, indices, counters[:-1], times, lengths],
+        [values, [indices[0][:-4]], counters, times, lengths],
+        [values, indices, [column[:8] for column in counters], times, lengths],
+    ):
+        with pytest.raises(UsageDamaged):
+            SumTable.decode(_encoded(damaged))
+
+
+def _table_of_two() -> SumTable:
+    sums: Sums = {("a",): UsageTotals(1, times=Counter({3: 1})), ("b",): UsageTotals(2, times=Counter({5: 1, 4: 1}))}
+    return SumTable.of(sums, 1, _NO_THROTTLE)
+
+
+def _decoded(raw: bytes) -> list[Any]:
+    decoded: list[Any] = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(raw))
+    return decoded
+
+
+def _encoded(parts: list[Any]) -> bytes:
+    return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(parts))
 
 
 async def test_a_damaged_row_stops_no_daemon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

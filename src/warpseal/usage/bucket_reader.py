@@ -6,7 +6,9 @@ Counts are added as floats, which are exact up to 2^53. Imported by the first qu
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from warpseal.errors import UsageQueryTooLong
 from warpseal.usage.calls import OTHER
 from warpseal.usage.periods import bucket_end, bucket_start
 from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
-from warpseal.usage.response_times import MAX_MS, MIN_MS, bucket_of, time_of
+from warpseal.usage.response_times import time_of
 from warpseal.usage.schema import BUCKETS, MINUTES, UNMERGED
 from warpseal.usage.sum_table import LABELS, Dimension, SumTable, time_pairs
 from warpseal.usage.throttle import Throttle
@@ -25,8 +27,6 @@ from warpseal.usage.throttle import Throttle
 # Rows whose tables stay in memory for the second pass over a range.
 _MAX_KEPT_ROWS: Final = 500_000
 _PAUSES: Final = (0.002, 0.0001)
-_FIRST_KEY: Final = bucket_of(MIN_MS)
-_KEYS: Final = bucket_of(MAX_MS) - _FIRST_KEY + 1
 _PAIR: Final = np.dtype([("bucket", "<i2"), ("count", "<u4")])
 
 # Run for each bucket: as an expression it would be compiled each time.
@@ -64,7 +64,7 @@ class BucketReader:
         self._unmerged: dict[int, list[bytes]] = {}
         self._has_totals = query.group_by is not None and not query.filters
         # Numbers of groups in the order in which they are found.
-        self._groups: dict[str, int] = {}
+        self._groups = defaultdict[str, int](count().__next__)
 
     def read(self) -> list[UsageBucket]:
         """Return the buckets that have calls, newest first. Raises UsageQueryTooLong."""
@@ -151,31 +151,31 @@ class BucketReader:
             return _Piece(table, positions, np.zeros(len(positions), np.int64), total)
         values, column = label(self._query.group_by)
         names = map(self._query.group_of, values)
-        numbers = np.array([self._groups.setdefault(name, len(self._groups)) for name in names], np.int64)
+        numbers = np.fromiter(map(self._groups.__getitem__, names), np.int64, len(values))
         return _Piece(table, positions, numbers[column[positions]], total)
 
     def _bucket(self, start: int, slots: _Numbers, names: Sequence[str | None]) -> list[UsageGroup]:
-        counters, sketches = np.zeros((len(names), 5)), np.zeros((len(names), _KEYS))
+        counters, sketches = np.zeros((len(names), 5)), list[tuple[int, _Counts]]()
+        rest = len(names) - 1
         for piece in self._pieces(start):
             rows, slot_of_row = piece.positions, slots[piece.groups]
             if piece.total is not None:
-                is_busy = slot_of_row < len(names) - 1
+                is_busy = slot_of_row < rest
                 rows, slot_of_row = rows[is_busy], slot_of_row[is_busy]
             added = _sum_counters(piece.table, rows, slot_of_row, len(names))
-            used, times = _sum_times(piece.table, rows, slot_of_row, len(names))
-            counters += added
-            sketches[:, used] += times
+            first, times = _sum_times(piece.table, rows, slot_of_row, len(names))
             if piece.total is not None:
-                first, only = np.arange(len(piece.total)), np.zeros(len(piece.total), np.int64)
-                counters[-1] += _sum_counters(piece.total, first, only, 1)[0] - added.sum(0)
-                sketches[-1, used] -= times.sum(0)
-                used, times = _sum_times(piece.total, first, only, 1)
-                sketches[-1, used] += times[0]
+                only, slot = np.arange(len(piece.total)), np.full(len(piece.total), rest)
+                added[rest] = _sum_counters(piece.total, only, slot, len(names))[rest] - added.sum(0)
+                times[rest] = -times.sum(0)
+                sketches.append(_sum_times(piece.total, only, slot, len(names)))
+            counters += added
+            sketches.append((first, times))
         sums = counters.astype(np.int64).tolist()
         groups = [
             UsageGroup(name, UsageSums(requests, invalid, failed, credits, wasted, median_ms))
             for name, (requests, invalid, failed, credits, wasted), median_ms in zip(
-                names, sums, _medians(sketches), strict=True
+                names, sums, _medians(sketches, len(names)), strict=True
             )
             if requests
         ]
@@ -192,26 +192,32 @@ def _sum_counters(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) 
     return np.stack(columns, axis=1)
 
 
-def _sum_times(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> tuple[slice, _Counts]:
-    """Return the counts of sketches of so many slots, for the part of the buckets that is in use."""
-    raw = time_pairs(map(table.times.__getitem__, rows.tolist()))
+def _sum_times(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> tuple[int, _Counts]:
+    """Return the counts of sketches of so many slots, and their first bucket."""
+    raw = time_pairs(map(table.times, rows.tolist()))
     pairs = np.frombuffer(b"".join(raw), _PAIR)
     if not len(pairs):
-        return slice(0, 0), np.zeros((count, 0))
+        return 0, np.zeros((count, 0))
     lengths = np.fromiter(map(len, raw), np.int64, len(raw)) // _PAIR.itemsize
     first, last = int(pairs["bucket"].min()), int(pairs["bucket"].max())
     width = last - first + 1
     places = np.repeat(slots * width - first, lengths) + pairs["bucket"]
-    counts = np.bincount(places, pairs["count"], count * width).reshape(count, width)
-    return slice(first - _FIRST_KEY, last - _FIRST_KEY + 1), counts
+    return first, np.bincount(places, pairs["count"], count * width).reshape(count, width)
 
 
-def _medians(sketches: _Counts) -> list[float]:
-    """Return the median of each sketch, the lower one of an even number; 0 without any."""
-    used = np.flatnonzero(sketches.any(axis=0))
-    if not len(used):
-        return [0.0] * len(sketches)
-    summed = sketches[:, used].cumsum(axis=1)
+def _medians(sketches: Sequence[tuple[int, _Counts]], count: int) -> list[float]:
+    """Return the median of each of so many slots, the lower one of an even number; 0 without any.
+
+    sketches: first bucket and counts, which are added up.
+    """
+    used = [(first, times) for first, times in sketches if times.size]
+    if not used:
+        return [0.0] * count
+    low, high = min(first for first, _ in used), max(first + times.shape[1] for first, times in used)
+    summed = np.zeros((count, high - low))
+    for first, times in used:
+        summed[:, first - low : first - low + times.shape[1]] += times
+    np.cumsum(summed, axis=1, out=summed)
     totals = summed[:, -1]
-    middles = used[(summed >= ((totals + 1) // 2)[:, None]).argmax(axis=1)]
-    return [time_of(_FIRST_KEY + int(key)) if total else 0.0 for key, total in zip(middles, totals, strict=True)]
+    middles = low + (summed >= ((totals + 1) // 2)[:, None]).argmax(axis=1)
+    return [time_of(middle) if total else 0.0 for middle, total in zip(middles.tolist(), totals.tolist(), strict=True)]

@@ -1,9 +1,9 @@
 """Tables of sums by labels, in columns: how minute rows and buckets are stored, added to and read.
 
 A table is MessagePack, compressed by Zstandard. A label is a number into the list of its column's values; counters are
-64-bit little-endian numbers; times are, for each row, the buckets of its sketch with their counts, 16 and 32 bits. A
-count that is larger follows in parts. Long sketches are compressed row by row, because few rows of a table are needed
-together.
+64-bit little-endian numbers; times are, for each row, the buckets of its sketch with their counts, 16 and 32 bits, all
+rows one after another beside their lengths. A count that is larger follows in parts. Long sketches are compressed row
+by row, because few rows of a table are needed together.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -62,27 +63,31 @@ _MAX_PLAIN_BYTES: Final = 512
 
 
 class _Stored(msgspec.Struct, array_like=True, gc=False):
-    """A table as it is stored."""
+    """A table as it is stored. times: of all rows. lengths: of the times of each row; older tables have a list."""
 
     values: list[list[str]]
     indices: list[bytes]
     counters: list[bytes]
-    times: list[bytes]
+    times: bytes | list[bytes]
+    lengths: bytes | None = None
 
 
 _decode_stored: Final = msgspec.msgpack.Decoder(_Stored).decode
 
 
 class SumTable:
-    """Sums by labels. columns: of each label the values, and the number of its value by row. times: encoded."""
+    """Sums by labels. columns: of each label the values, and the number of its value by row."""
 
-    __slots__ = ("_positions", "columns", "counters", "times")
+    __slots__ = ("_ends", "_joined_times", "_positions", "_times", "columns", "counters")
 
     def __init__(self, width: int) -> None:
         self.columns: list[tuple[list[str], array[int]]] = [([], array("I")) for _ in range(width)]
         # Requests, invalid and failed ones, credits, wasted credits.
         self.counters: tuple[array[int], ...] = tuple(array("Q") for _ in range(_COUNTERS))
-        self.times: list[bytes] = []
+        # Encoded times by row. Those of a decoded table stay joined until a row changes: most queries need few rows.
+        self._times: list[bytes] | None = []
+        self._joined_times = b""
+        self._ends: list[int] = []
         self._positions: dict[Labels, int] | None = None
 
     @classmethod
@@ -102,29 +107,31 @@ class SumTable:
             indices = [_array("I", column) for column in stored.indices]
             table.columns = list(zip(stored.values, indices, strict=True))
             table.counters = tuple(_array("Q", column) for column in stored.counters)
+            table._set_times(stored)
         except (zstandard.ZstdError, msgspec.MsgspecError, ValueError) as error:
             raise UsageDamaged(str(error)) from None
-        table.times = stored.times
         return table
 
     def encode(self) -> bytes:
         """Return the table as it is stored."""
         values, indices = [column[0] for column in self.columns], [_bytes(column[1]) for column in self.columns]
-        stored = _Stored(values, indices, list(map(_bytes, self.counters)), self.times)
+        times = self._split_times()
+        lengths = _bytes(array("I", map(len, times)))
+        stored = _Stored(values, indices, list(map(_bytes, self.counters)), b"".join(times), lengths)
         return zstandard.ZstdCompressor(level=_LEVEL).compress(_encode(stored))
 
     def __len__(self) -> int:
-        return len(self.times)
+        return len(self.counters[0])
 
     def add(self, sums: Mapping[Labels, UsageTotals], throttle: Throttle) -> None:
         """Add sums to the rows with the same labels."""
-        positions = self._find_positions()
+        positions, row_times = self._find_positions(), self._split_times()
         numbers = [{value: number for number, value in enumerate(values)} for values, _ in self.columns]
         requests, invalid, failed, credits, wasted = self.counters
         for labels, totals in sums.items():
             position = positions.get(labels)
             if position is None:
-                positions[labels] = len(self.times)
+                positions[labels] = len(row_times)
                 for label, known, (values, column) in zip(labels, numbers, self.columns, strict=True):
                     if label not in known:
                         known[label] = len(values)
@@ -135,7 +142,7 @@ class SumTable:
                 failed.append(totals.failed)
                 credits.append(totals.credits)
                 wasted.append(totals.credits_wasted)
-                self.times.append(_encode_times(totals.times))
+                row_times.append(_encode_times(totals.times))
             else:
                 requests[position] += totals.requests
                 invalid[position] += totals.invalid
@@ -143,16 +150,22 @@ class SumTable:
                 credits[position] += totals.credits
                 wasted[position] += totals.credits_wasted
                 if totals.times:
-                    times = _decode_times(self.times[position])
+                    times = _decode_times(row_times[position])
                     add_times(times, totals.times)
-                    self.times[position] = _encode_times(times)
+                    row_times[position] = _encode_times(times)
             throttle.step()
+
+    def times(self, position: int) -> bytes:
+        """Return the encoded times of a row."""
+        if self._times is not None:
+            return self._times[position]
+        return self._joined_times[self._ends[position - 1] if position else 0 : self._ends[position]]
 
     def totals(self, position: int) -> UsageTotals:
         """Return the sums of a row."""
         times: Counter[int] = Counter()
         # Counter.update would look at each bucket.
-        dict.update(times, _decode_times(self.times[position]))
+        dict.update(times, _decode_times(self.times(position)))
         requests, invalid, failed, credits, wasted = (column[position] for column in self.counters)
         return UsageTotals(requests, invalid, failed, credits, wasted, times)
 
@@ -164,8 +177,9 @@ class SumTable:
         totals.failed += failed[position]
         totals.credits += credits[position]
         totals.credits_wasted += wasted[position]
-        if self.times[position]:
-            add_times(totals.times, _decode_times(self.times[position]))
+        times = self.times(position)
+        if times:
+            add_times(totals.times, _decode_times(times))
 
     def labels(self) -> Iterator[Labels]:
         """Yield the labels of all rows."""
@@ -180,6 +194,28 @@ class SumTable:
             found[labels] = self.totals(position)
             throttle.step()
         return found
+
+    def _set_times(self, stored: _Stored) -> None:
+        """Take over stored times. Raises ValueError if they are not those of the rows."""
+        if isinstance(stored.times, list):
+            self._times, count = stored.times, len(stored.times)
+        else:
+            self._times, self._joined_times = None, stored.times
+            self._ends = list(accumulate(_array("I", stored.lengths or b"")))
+            count = len(self._ends)
+            if len(stored.times) != (self._ends[-1] if count else 0):
+                raise ValueError("the times have another length")
+        if len(self.counters) != _COUNTERS or any(
+            len(column) != count for column in (*self.counters, *(column for _, column in self.columns))
+        ):
+            raise ValueError("the columns have different lengths")
+
+    def _split_times(self) -> list[bytes]:
+        """Return the encoded times of all rows, which may be changed."""
+        if self._times is None:
+            self._times = [self.times(position) for position in range(len(self))]
+            self._joined_times, self._ends = b"", []
+        return self._times
 
     def _find_positions(self) -> dict[Labels, int]:
         if self._positions is None:
