@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from itertools import accumulate, islice
 from typing import Any
@@ -16,7 +17,7 @@ from tests import paths
 from tests.validators.forecast.plain_p_chain import plain_price, plain_prices, run_plainly
 from warpseal.ledger.chain_time import l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import DAY_S, FUJI, MAINNET, L1FeeConfig
-from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve
+from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve, share_fee_curve
 
 REFERENCE = L1FeeConfig(target=10_000, min_price=2048, excess_conversion=1_246_488_515)
 MOST = 2**64 - 1
@@ -135,6 +136,16 @@ def test_a_free_network_uses_up_no_balance() -> None:
     curve = FeeCurve(L1FeeConfig(0, 0, 1), 1, MOST)
     assert curve.seconds_covered(0) is None
     assert curve.cost(HORIZON_S) == 0
+
+
+def test_threads_that_share_a_curve_get_its_costs() -> None:
+    curve = share_fee_curve(FUJI.l1_fee, 20_000, 77)
+    assert share_fee_curve(FUJI.l1_fee, 20_000, 77) is curve
+    spans = [*range(0, 40_000, 1_999), *range(40_000, 0, -1_999)]
+    with ThreadPoolExecutor(4) as threads:
+        costs = list(threads.map(curve.cost, spans))
+    alone = FeeCurve(FUJI.l1_fee, 20_000, 77)
+    assert costs == [alone.cost(seconds) for seconds in spans]
 
 
 def test_spans_beyond_the_horizon_and_an_excess_conversion_of_zero_are_refused() -> None:

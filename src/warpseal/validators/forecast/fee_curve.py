@@ -10,7 +10,9 @@ prices are computed one by one. The sums are therefore exactly those of the P-Ch
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 from itertools import accumulate, islice, repeat
+from threading import Lock
 from typing import Final
 
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price, scaled_l1_fee_price
@@ -32,14 +34,16 @@ _COARSE_PARTS: Final = 1_024
 _CERTAIN_PARTS: Final = 500
 # By rounding of the last terms of the series; see `_spread`.
 _LOST_AT_MOST: Final = 700
+_SHARED_CURVES: Final = 16
 
 
 class FeeCurve:
     """The fee of an active validator, with `active` validators of all L1s from now on, and `excess` now.
 
     Exact up to half a million changes of the price, many more than a real network has before its balances are used up;
-    behind them a fee is too high by a thousandth at most, and never too low. The curve grows as far as it is asked for.
-    Raises ValueError if the excess conversion is not positive.
+    behind them a fee is too high by a thousandth at most, and never too low. The curve grows as far as it is asked for:
+    thirty days at the capacity of mainnet take a second. Threads may share it. Raises ValueError if the excess
+    conversion is not positive.
     """
 
     def __init__(self, config: L1FeeConfig, active: int, excess: int) -> None:
@@ -58,6 +62,7 @@ class FeeCurve:
         self._last_step_s = 1
         self._computed_prices = 0
         self._exact_prices_left = _EXACT_PRICES
+        self._lock = Lock()
 
     @property
     def price(self) -> int:
@@ -68,15 +73,16 @@ class FeeCurve:
         """Return the fee of the next `seconds`, nAVAX, at most 2^64 - 1. Raises ValueError beyond the horizon."""
         if seconds > HORIZON_S:
             raise ValueError(f"expected at most {HORIZON_S} seconds, got {seconds}")
-        while self._end_s < seconds and self._total <= _MOST:
-            self._extend()
-        if self._end_s <= seconds:
-            return min(_MOST, self._total)
-        piece = bisect_right(self._starts, seconds) - 1
-        start, cost, price = self._starts[piece], self._costs[piece], self._prices[piece]
-        if price is None:
+        with self._lock:
+            while self._end_s < seconds and self._total <= _MOST:
+                self._extend()
+            if self._end_s <= seconds:
+                return min(_MOST, self._total)
+            piece = bisect_right(self._starts, seconds) - 1
+            start, cost, price = self._starts[piece], self._costs[piece], self._prices[piece]
+            if price is not None:
+                return min(_MOST, cost + price * (seconds - start))
             return min(_MOST, cost + sum(self._block_prices(start, self._length_of(piece))[: seconds - start]))
-        return min(_MOST, cost + price * (seconds - start))
 
     def seconds_covered(self, balance: int) -> int | None:
         """Return the seconds that a balance of at most 2^64 - 1 nAVAX pays for; None for longer than ten years.
@@ -84,16 +90,17 @@ class FeeCurve:
         A block of exactly that second deactivates the validator: at once if nothing is left, otherwise behind its
         transactions, as the rest does not pay for another second. An earlier block does not.
         """
-        while self._total <= balance:
-            if self._end_s >= HORIZON_S:
-                return None
-            self._extend()
-        piece = bisect_right(self._costs, balance) - 1
-        start, left, price = self._starts[piece], balance - self._costs[piece], self._prices[piece]
-        if price is not None:
-            return start + left // price
-        paid = list(accumulate(self._block_prices(start, self._length_of(piece))))
-        return start + bisect_right(paid, left)
+        with self._lock:
+            while self._total <= balance:
+                if self._end_s >= HORIZON_S:
+                    return None
+                self._extend()
+            piece = bisect_right(self._costs, balance) - 1
+            start, left, price = self._starts[piece], balance - self._costs[piece], self._prices[piece]
+            if price is not None:
+                return start + left // price
+            paid = list(accumulate(self._block_prices(start, self._length_of(piece))))
+            return start + bisect_right(paid, left)
 
     def _extend(self) -> None:
         """Add a piece behind the end."""
@@ -229,6 +236,12 @@ class FeeCurve:
                 price = self._price_at(start + 1 + len(prices))
             prices.append(price)
         return prices
+
+
+@lru_cache(_SHARED_CURVES)
+def share_fee_curve(config: L1FeeConfig, active: int, excess: int) -> FeeCurve:
+    """Return the curve, the same for equal arguments: forecasts of several subnets at one fee state grow it once."""
+    return FeeCurve(config, active, excess)
 
 
 def _cubic(points: list[int], step: int) -> accumulate[int]:

@@ -228,7 +228,8 @@ def _follow_course(
         totals = {total: seconds for seconds, (_, total) in weights.items() if seconds <= top_up_s}
         # While the total stays, its last second needs the most.
         needs = {seconds: lacking[seconds] for seconds in totals.values() if lacking[seconds] > 0}
-        top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s), needs)
+        if needs:
+            top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s), needs)
     return Course(tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups)
 
 
