@@ -26,6 +26,10 @@ class WarpsealError(Exception):
         """Return what a program may want to know beyond the code."""
         return self._detail
 
+    def add_detail(self, **detail: Any) -> None:
+        """Add to the detail of this error."""
+        self._detail |= detail
+
 
 class StartupError(Exception):
     """The program cannot start; the text says what to change. Ends the process with exit code 1."""
@@ -603,7 +607,7 @@ class QuorumNotReached(WarpsealError):
         self.at_deadline = at_deadline
 
     def detail(self) -> Mapping[str, Any]:
-        return self.shortfall.as_json()
+        return {**self.shortfall.as_json(), **self._detail}
 
 
 class QuorumImpossible(WarpsealError):
@@ -619,7 +623,7 @@ class QuorumImpossible(WarpsealError):
         self.shortfall = shortfall
 
     def detail(self) -> Mapping[str, Any]:
-        return self.shortfall.as_json()
+        return {**self.shortfall.as_json(), **self._detail}
 
 
 # Signed messages of P-Chain transactions: missing, not yet, or never again.

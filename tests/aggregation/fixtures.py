@@ -412,12 +412,16 @@ class Metrics:
 
     aggregations: list[tuple[str, Mapping[str, float]]] = field(default_factory=list)
     bad_shares: list[str] = field(default_factory=list)
+    reissued: int = 0
 
     def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
         self.aggregations.append((outcome, stages))
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
         self.bad_shares += node_ids
+
+    def count_reissued_message(self) -> None:
+        self.reissued += 1
 
 
 class EmptyArchive:

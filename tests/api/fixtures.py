@@ -26,12 +26,20 @@ from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
+from warpseal.chains.proposervm import Epoch
+from warpseal.delivery.advice import Advice
+from warpseal.delivery.candidates import CandidateHeight
+from warpseal.delivery.destination import Destination
+from warpseal.delivery.report import DeliveryReport
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
+from warpseal.delivery.warp_rules import WarpRules
 from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall, Verdict, WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID
 from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet
 
 NETWORK_ID = 88888
 METRICS_PORT = 8_181
@@ -44,9 +52,27 @@ KEBAB = "/aggregate-signatures"
 SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_host="127.0.0.1", metrics_port=0, grace_period_s=5.0)
 
 
+DESTINATION = ChainID(bytes(range(64, 96)))
+REPORT = DeliveryReport(
+    Destination(DESTINATION, SUBNET, Epoch(18, 30, 1_795_226_806), 300, 19, WarpRules(80, True, "genesis"), 0.0),
+    SUBNET,
+    "source",
+    18,
+    "epoch",
+    80,
+    "genesis",
+    (
+        CandidateHeight("current", 18, 870, 800, 1_000, True),
+        CandidateHeight("next", 19, 500, 800, 1_000, False),
+        CandidateHeight("proposed", 19, 500, 800, 1_000, False),
+    ),
+    Advice(18, 19, 1, 1_795_227_106, "build one block there"),
+)
+
+
 def aggregation(signed: bytes = SIGNED) -> Aggregation:
     """An answer of the service."""
-    return Aggregation(signed, 19, SUBNET, False, 3)
+    return Aggregation(signed, 19, SUBNET, False, 3, CanonicalValidatorSet((), 3), 3)
 
 
 def shortfall(verdict: Verdict, retry_after_s: float | None = None) -> QuorumShortfall:
@@ -85,6 +111,30 @@ class ScriptedL1Messages:
     async def explain(self, request: L1Request) -> Mapping[str, Any]:
         self.explained.append(request)
         return {"transaction": {"id": "a"}}
+
+
+@dataclass
+class ScriptedDeliveries:
+    """Returns the given report with a signed message, and records its requests."""
+
+    report: DeliveryReport = REPORT
+    next: NextMessage | None = None
+    error: WarpsealError | None = None
+    requests: list[DeliveryRequest] = field(default_factory=list)
+    l1_requests: list[L1DeliveryRequest] = field(default_factory=list)
+
+    async def sign(self, request: DeliveryRequest) -> Delivery:
+        self.requests.append(request)
+        if self.error is not None:
+            raise self.error
+        return Delivery(aggregation(), self.report, request.wants_report, self.next)
+
+    async def sign_l1(self, request: L1DeliveryRequest) -> L1Delivery:
+        self.l1_requests.append(request)
+        if self.error is not None:
+            raise self.error
+        signed = L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True)
+        return L1Delivery(signed, self.report, request.wants_report, self.next)
 
 
 @dataclass
@@ -140,6 +190,7 @@ class ApiSetup:
     network_id: int | None = NETWORK_ID
     aggregator: ScriptedAggregator = field(default_factory=ScriptedAggregator)
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
+    deliveries: ScriptedDeliveries = field(default_factory=lambda: ScriptedDeliveries())
     background: dict[str, Any] = field(default_factory=dict)
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
     refresh_status: Callable[[], Awaitable[None]] | None = None
@@ -174,6 +225,8 @@ class ApiSetup:
             self.aggregator.aggregate,
             self.l1_messages.get,
             self.l1_messages.explain,
+            self.deliveries.sign,
+            self.deliveries.sign_l1,
             self.readiness.readiness,
             lambda: self.readiness.is_fresh,
             lambda: self.background,

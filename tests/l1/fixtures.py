@@ -122,6 +122,10 @@ def _no_chain_config(_: EvmChain) -> LoadChainConfig:
     return load
 
 
+async def _unknown_quorum(_: ChainID) -> int | None:
+    return None
+
+
 @dataclass
 class _Built:
     heights: ProposedHeight
@@ -168,6 +172,7 @@ def _build(
         sets=sets,
         aggregator=aggregator,
         progress=lambda: follower,
+        find_quorum=_unknown_quorum,
     )
     return _Built(heights, tracker, sets, L1MessageService(l1_deps, network_id, settings, config.aggregation), follower)
 

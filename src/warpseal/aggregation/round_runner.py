@@ -55,7 +55,7 @@ from warpseal.errors import (
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
 from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare
-from warpseal.warp.ids import NodeID, id_text, node_id_text
+from warpseal.warp.ids import MessageID, NodeID, id_text, node_id_text
 
 log = logging.getLogger("warpseal.aggregation")
 
@@ -69,12 +69,16 @@ _SHARES_PER_TURN: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class RoundDeps:
-    """The resources that all rounds share. offenders: keys whose share was bad lately."""
+    """The resources that all rounds share. offenders: keys whose share was bad lately.
+
+    signed_for: by message, the digest of the validator set for which it was signed last.
+    """
 
     ports: AggregationDeps
     shares: ShareCache
     results: ResultCache
     offenders: MutableMapping[bytes, bool]
+    signed_for: MutableMapping[MessageID, bytes]
     pool: CryptoPool
     settings: AggregationSettings
     random: Random
@@ -371,12 +375,24 @@ class RoundRunner:
     def _complete(self, action: Complete) -> None:
         digest, now = self.request.validators.digest, self._loop.time()
         self._turn.record_result()
+        self._note_result(digest, is_stored=action.is_stored)
         self._deps.results.put(self._message_id, digest, action.result, action.made_for, now)
         for goal in action.goals:
             caller = self.callers.pop(goal)
             if action.is_stored:
                 caller.connected_at, caller.ready_at = caller.entered_at, caller.loaded_at
             caller.settle(action.result)
+
+    def _note_result(self, digest: bytes, *, is_stored: bool) -> None:
+        """Note for which set the message was signed; count it if it was signed for another one before.
+
+        After a start only the store knows of an earlier set: a signature in it that did not serve as it stands.
+        """
+        before = self._deps.signed_for.get(self._message_id)
+        self._deps.signed_for[self._message_id] = digest
+        was_signed = bool(self._loaded.signatures) and not is_stored if before is None else before != digest
+        if was_signed and not self._peers.has_asked:
+            self._deps.ports.metrics.count_reissued_message()
 
     def _fail(self, action: Fail, shortfalls: dict[tuple[object, ...], QuorumShortfall]) -> None:
         """Explain a failure; equal explanations are made once."""
@@ -428,6 +444,11 @@ class PeerRequests:
         self._wake = wake
         self._requests: list[SentRequest] = []
         self._inactive_known_at = inf
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether a request was sent."""
+        return bool(self._requests)
 
     @contextmanager
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:

@@ -24,7 +24,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool, ShareAuditor, stored_signature
 from warpseal.bls import SHARE_BYTES
-from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, WarpsealError
+from warpseal.errors import QuorumImpossible, QuorumNotReached, WarpsealError
 from warpseal.metrics.samples import CacheSample
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
@@ -48,7 +48,8 @@ _MAX_PINNED: Final = 16_384
 class Aggregation:
     """A signed message whose signature and weight were verified as they stand in its bytes.
 
-    height: of the validator set. cached: the result was in memory. signers: their number.
+    height: of the validator set. cached: the result was in memory. signers: their number. members: the set;
+    signed_weight: of the signers in it.
     """
 
     signed_message: bytes
@@ -56,6 +57,8 @@ class Aggregation:
     signing_subnet_id: SubnetID
     cached: bool
     signers: int
+    members: CanonicalValidatorSet
+    signed_weight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,16 @@ class SignatureAggregator:
             _MAX_OFFENDERS, _SUSPECT_S, lambda: asyncio.get_running_loop().time()
         )
         self._rounds = OpenRounds(
-            RoundDeps(deps, self._shares, self._results, offenders, pool, settings, random or Random())
+            RoundDeps(
+                deps,
+                self._shares,
+                self._results,
+                offenders,
+                LRUCache(_MAX_PINNED),
+                pool,
+                settings,
+                random or Random(),
+            )
         )
 
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
@@ -155,11 +167,7 @@ class SignatureAggregator:
 
     async def _aggregate(self, request: AggregationRequest, trace: _RequestTrace) -> Aggregation:
         loop = asyncio.get_running_loop()
-        timeout_s = self._settings.default_timeout_s if request.timeout_s is None else request.timeout_s
-        longest_s = self._settings.max_timeout_s
-        if not 0 < timeout_s <= longest_s:
-            raise InvalidTimeout("timeoutSeconds", f"{timeout_s:g} is not within 0..{longest_s:g} seconds")
-        deadline = loop.time() + timeout_s
+        deadline = loop.time() + self._settings.timeout_s(request.timeout_s)
         resolved = await self._resolver.resolve(request, deadline)
         message, validators = resolved.message, resolved.validators
         goal = QuorumGoal(
@@ -191,8 +199,15 @@ class SignatureAggregator:
         if request.is_pinned:
             await self._pinned.ensure_stored(message, result, validators, is_new=not trace.is_cached)
         trace.result = result
-        signed_message, height, subnet_id = result.signed_message, resolved.height, resolved.subnet_id
-        return Aggregation(signed_message, height, subnet_id, trace.is_cached, result.signers)
+        return Aggregation(
+            result.signed_message,
+            resolved.height,
+            resolved.subnet_id,
+            trace.is_cached,
+            result.signers,
+            validators,
+            result.weight,
+        )
 
 
 class PinnedMessages:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warpseal.errors import InvalidTimeout
 from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, seconds, setting
 
 
@@ -69,3 +70,11 @@ class AggregationSettings:
     probes: int = 8
     below_buffer_ttl_s: float = 30.0
     empty_set_retry_s: float = 1.0
+
+    def timeout_s(self, requested_s: float | None) -> float:
+        """Return the timeout of a request; None: it names none. Raises InvalidTimeout."""
+        timeout_s = self.default_timeout_s if requested_s is None else requested_s
+        if not 0 < timeout_s <= self.max_timeout_s:
+            reason = f"{timeout_s:g} is not within 0..{self.max_timeout_s:g} seconds"
+            raise InvalidTimeout("timeoutSeconds", reason)
+        return timeout_s

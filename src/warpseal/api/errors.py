@@ -165,7 +165,7 @@ def error_response(error: errors.WarpsealError, dialect: Dialect, *, shows_addre
     if dialect is Dialect.KEBAB:
         if "field" in detail and not isinstance(error, errors.UnknownField):
             detail["field"] = kebab_name(detail["field"])
-        detail = _with_kebab_names(detail)
+        detail = with_kebab_names(detail)
     body = json.dumps({**content, "code": error.code, "detail": detail}, separators=(",", ":"))
     return Response(body, status, _headers(error, rule), "application/json")
 
@@ -195,10 +195,11 @@ def _kebab_text(error: errors.WarpsealError, rule: ErrorResponseRule) -> str:
     return rule.text if _RETRIED.search(error.reason) else f"{rule.text}: {error.reason}"
 
 
-def _with_kebab_names(value: Any) -> Any:
+def with_kebab_names(value: Any) -> Any:
+    """Return JSON with all names of its objects in kebab-case."""
     if isinstance(value, Mapping):
-        return {kebab_name(name): _with_kebab_names(item) for name, item in value.items()}
-    return [_with_kebab_names(item) for item in value] if isinstance(value, list | tuple) else value
+        return {kebab_name(name): with_kebab_names(item) for name, item in value.items()}
+    return [with_kebab_names(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def without_addresses(validator: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.settings import ApiSettings
+from warpseal.delivery.settings import DeliverySettings
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.gateway.settings import GatewaySettings
 from warpseal.index.settings import IndexSettings
@@ -50,6 +51,7 @@ class Config:
     peers: PeerSettings
     validators: ValidatorSettings
     l1: L1Settings
+    delivery: DeliverySettings
     follower: FollowerSettings
     evm_rpc: EvmRpcSettings
     store: StoreSettings

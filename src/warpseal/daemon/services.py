@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
+from warpseal.delivery.destination import DestinationDeps, Destinations
+from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.errors import MissingValidator
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.logs import EvmLogClient
@@ -72,6 +74,8 @@ class Services:
     store: Store
     follower: PChainFollower
     l1_messages: L1MessageService
+    destinations: Destinations
+    delivery: DeliveryService
     observed: UptimeRecorder
     background: tuple[Service, ...]
     min_balance_navax: int
@@ -168,6 +172,16 @@ async def build_services(
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         indexed = _indexed_blocks(config, identity, stack)
         follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
+        destinations = Destinations(
+            DestinationDeps(
+                epochs,
+                upstream.chain_rpc,
+                upstream.info,
+                chains,
+                lambda: upstream.view.primary_chains(network_id),
+                frozenset(chain.blockchain_id for chain in config.node.evm_chains),
+            )
+        )
         l1_deps = L1Deps(
             upstream=upstream,
             store=store,
@@ -181,8 +195,14 @@ async def build_services(
             sets=sets,
             aggregator=aggregator,
             progress=lambda: follower.status().progress(),
+            find_quorum=destinations.quorum,
         )
         l1_messages = L1MessageService(l1_deps, network_id, config.l1, config.aggregation, executor=hashing)
+        delivery = DeliveryService(
+            DeliveryDeps(destinations, aggregator.aggregate, l1_messages, chains, heights, sets),
+            config.delivery,
+            config.aggregation,
+        )
         eager = EagerSigner(
             EagerDeps(l1_messages.get, store.l1, leadership, chains.subnet_of, follower.subscribe),
             frozenset(settings.tracked_subnet_ids),
@@ -202,6 +222,8 @@ async def build_services(
             store,
             follower,
             l1_messages,
+            destinations,
+            delivery,
             observed,
             background,
             settings.min_balance_navax,

@@ -143,6 +143,8 @@ def _signing_services(
         services.aggregator.aggregate,
         services.l1_messages.get,
         services.l1_messages.explain,
+        services.delivery.sign,
+        services.delivery.sign_l1,
         services.followed.readiness,
         lambda: services.heights.is_fresh,
         background_status,

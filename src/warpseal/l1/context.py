@@ -12,7 +12,7 @@ from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.heights import HeightChoice, HeightChooser
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.origins import OriginFinder
-from warpseal.l1.ports import EvmLogReader, ReadProgress
+from warpseal.l1.ports import EvmLogReader, FindQuorum, ReadProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import LocatedTransaction, TransactionFinder
@@ -27,7 +27,10 @@ from warpseal.warp.ids import ChainID, SubnetID
 
 @dataclass(frozen=True, slots=True)
 class L1Deps:
-    """The services that signed messages by transaction use. evm: configured chains; progress: of the follower."""
+    """The services that signed messages by transaction use.
+
+    evm: configured chains; progress: of the follower; find_quorum: of the chains of managers.
+    """
 
     upstream: Upstream
     store: Store
@@ -38,13 +41,15 @@ class L1Deps:
     sets: ValidatorSets
     aggregator: SignatureAggregator
     progress: ReadProgress
+    find_quorum: FindQuorum
 
 
 @dataclass(frozen=True, slots=True)
 class SigningContext:
     """The message and the subnet that signs it.
 
-    at_least: a node below this P-Chain height proves nothing about the message.
+    at_least: a node below this P-Chain height proves nothing about the message. quorum: percent, that of the manager's
+    chain if the request names no higher one.
     """
 
     located: LocatedTransaction
@@ -52,6 +57,7 @@ class SigningContext:
     at_least: int
     signing_subnet_id: SubnetID
     choice: HeightChoice
+    quorum: int
 
 
 class L1Components:
@@ -61,6 +67,7 @@ class L1Components:
         """executor: hashes the ids of initial validators."""
         platform, index = deps.upstream.platform, deps.store.l1
         self.find_subnet = deps.chains.subnet_of
+        self._find_quorum = deps.find_quorum
         self.current_validations = platform.current_validations
         self.transactions = TransactionFinder(platform, deps.upstream.x_chain.transaction, index, network_id, settings)
         self.heights = HeightChooser(deps.epochs.height, settings)
@@ -78,4 +85,12 @@ class L1Components:
         self.origins.learn(attestation)
         signing_subnet_id = await self.find_subnet(attestation.manager_chain_id)
         choice = await self.heights.choose(request.height, attestation.manager_chain_id)
-        return SigningContext(located, attestation, located.height or 0, signing_subnet_id, choice)
+        quorum = await self.quorum(request, attestation.manager_chain_id)
+        return SigningContext(located, attestation, located.height or 0, signing_subnet_id, choice, quorum)
+
+    async def quorum(self, request: L1Request, manager_chain_id: ChainID) -> int:
+        """Return the quorum of a request, percent: at least that of the manager's chain, if it is known."""
+        own = await self._find_quorum(manager_chain_id)
+        if own is None:
+            return request.quorum
+        return own if request.is_default_quorum else max(own, request.quorum)

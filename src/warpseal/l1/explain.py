@@ -109,7 +109,8 @@ class _Explanation:
             return
         self._parts["signingSubnetId"] = id_text(subnet_id)
         self._check("signing_subnet", True, f"it validates the manager's chain {id_text(manager)}")
-        members = await self._add_set(subnet_id, await self._components.heights.choose(self._request.height, manager))
+        choice = await self._components.heights.choose(self._request.height, manager)
+        members = await self._add_set(subnet_id, choice, await self._components.quorum(self._request, manager))
         if members is not None:
             entry = await self._try(self._services.archive.load(attestation.message.id))
             if isinstance(entry, ArchiveEntry):
@@ -155,7 +156,7 @@ class _Explanation:
             self._parts["truth"] = {"state": "unknown"}
             self._check(check, None, validity.reason if isinstance(validity, Unknown) else str(validity))
 
-    async def _add_set(self, subnet_id: SubnetID, choice: HeightChoice) -> CanonicalValidatorSet | None:
+    async def _add_set(self, subnet_id: SubnetID, choice: HeightChoice, quorum: int) -> CanonicalValidatorSet | None:
         """Add the height and the weights of the set, and return it; None if it is not known."""
         reason = f"chosen by: {choice.source}"
         height, members = await self._find_members(subnet_id, choice)
@@ -172,7 +173,7 @@ class _Explanation:
             self._check("validator_set", None, str(members))
             return None
         total, able = members.total_weight, members.total_weight - members.keyless_weight
-        required = required_weight(total, self._request.quorum)
+        required = required_weight(total, quorum)
         self._parts["weights"] = {
             "total": str(total),
             "required": str(required),

@@ -21,6 +21,9 @@ FindSubnet = Callable[[ChainID], Awaitable[SubnetID]]
 FindEpochHeight = Callable[[ChainID], Awaitable[int | None]]
 """Returns the epoch height of a chain; None: no node runs it, or it has no epochs. Raises NodeUnavailable."""
 
+FindQuorum = Callable[[ChainID], Awaitable[int | None]]
+"""Returns the quorum in percent that a chain demands; None if it is not known now. Raises nothing."""
+
 
 class L1Platform(Protocol):
     """The P-Chain."""

@@ -18,6 +18,7 @@ class L1Request:
     tx_id: 32 bytes. quorum, buffer: percent. height: of the validator set; None: the epoch height of the manager's
     chain if it has one, else the proposed height; 0: the proposed height. registration_tx_id, justification: the origin
     of a removed validation, if the caller knows it (None, empty: not given). timeout_s: None: the default.
+    is_default_quorum: the caller named no quorum, so that of the manager's chain counts if it is known.
     """
 
     tx_id: bytes
@@ -27,6 +28,7 @@ class L1Request:
     registration_tx_id: bytes | None = None
     justification: bytes = b""
     timeout_s: float | None = None
+    is_default_quorum: bool = False
 
 
 @dataclass(frozen=True, slots=True)

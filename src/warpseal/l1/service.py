@@ -17,7 +17,6 @@ from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import (
     HeightTooNew,
-    InvalidTimeout,
     MessageSuperseded,
     NodeUnavailable,
     NoValidators,
@@ -33,13 +32,14 @@ from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.validity import NO_NODE_ANSWERED, Superseded, cancel_when_superseded
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import ChainID, id_text
 
 # Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is not as stated.
 STATE_REFUSALS: Final = frozenset({6, 11, 12, 14, 16, 17})
 # For stored signatures only the validator set may have to be fetched.
 _STORED_TIMEOUT_S: Final = 5.0
 _MIN_TIMEOUT_S: Final = 0.001
+_MAX_PERCENTAGE: Final = 100
 
 
 class L1MessageService:
@@ -67,7 +67,7 @@ class L1MessageService:
         Raises TransactionNotFound, NoMessage, UndecodableTransaction, MessageSuperseded, ProofMismatch,
         OriginNotIndexed, UnknownChain, InvalidTimeout, NodeUnavailable, and what the aggregation raises.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout_s(request)
+        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.timeout_s)
         try:
             return await self._get(request, deadline)
         except NodeUnavailable:
@@ -88,12 +88,19 @@ class L1MessageService:
         current = await self._current(request, context, deadline)
         return replace(current, is_unchecked=validity == NO_NODE_ANSWERED)
 
+    async def manager_chain(self, request: L1Request) -> ChainID:
+        """Return the chain that verifies the message of a transaction.
+
+        Raises TransactionNotFound, NoMessage, UndecodableTransaction, NodeUnavailable.
+        """
+        return (await self._components.transactions.find(request.tx_id)).message().manager_chain_id
+
     async def explain(self, request: L1Request) -> dict[str, Any]:
         """Return how the message would be signed and which check would fail, JSON-ready; asks no validator.
 
         Raises InvalidTimeout.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout_s(request)
+        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.timeout_s)
         return await self._explainer.explain(request, deadline)
 
     async def _current(self, request: L1Request, context: SigningContext, deadline: float) -> L1SignedMessage:
@@ -174,7 +181,9 @@ class L1MessageService:
                 if height is None:
                     return None
                 validity = await components.validity.current(attestation, at_least)
-                context = SigningContext(located, attestation, at_least, subnet_id, HeightChoice(height, "epoch"))
+                quorum = await components.quorum(request, attestation.manager_chain_id)
+                choice = HeightChoice(height, "epoch")
+                context = SigningContext(located, attestation, at_least, subnet_id, choice, quorum)
                 stored = await self._aggregate_stored(request, context)
         except (WarpsealError, TimeoutError):
             return None
@@ -206,21 +215,14 @@ class L1MessageService:
         request = replace(request, height=None, is_epoch_height=False, timeout_s=_remaining_s(deadline))
         return await self._aggregator.aggregate(request)
 
-    def _timeout_s(self, request: L1Request) -> float:
-        timeout_s = self._limits.default_timeout_s if request.timeout_s is None else request.timeout_s
-        longest_s = self._limits.max_timeout_s
-        if not 0 < timeout_s <= longest_s:
-            raise InvalidTimeout("timeoutSeconds", f"{timeout_s:g} is not within 0..{longest_s:g} seconds")
-        return timeout_s
-
 
 def _aggregation_request(request: L1Request, context: SigningContext, justification: bytes) -> AggregationRequest:
     return AggregationRequest(
         message=context.attestation.message,
         justification=justification,
         signing_subnet_id=context.signing_subnet_id,
-        quorum=request.quorum,
-        buffer=request.buffer,
+        quorum=context.quorum,
+        buffer=min(request.buffer, _MAX_PERCENTAGE - context.quorum),
         height=context.choice.height,
         timeout_s=None,
         is_epoch_height=context.choice.is_epoch,

@@ -75,6 +75,10 @@ class Metrics:
             ["chain", "method_class", "upstream", "outcome"],
         )
         self._bad_share_count = self._counter("warpseal_bad_shares", "Shares that were found bad")
+        self._reissued = self._counter(
+            "warpseal_messages_reissued",
+            "Messages that were signed again for another validator set without a request to a validator",
+        )
         self._commit_seconds = Histogram(
             "warpseal_store_commit_duration_seconds",
             "Time of one transaction of the store",
@@ -129,6 +133,10 @@ class Metrics:
         self._bad_share_count.inc()
         self._bad_shares.update(node_ids)
         self._reference.bad_shares += 1
+
+    def count_reissued_message(self) -> None:
+        """Count a message that was signed again for another validator set without a request to a validator."""
+        self._reissued.inc()
 
     def observe_commit(self, rows: int, seconds: float) -> None:
         """Record one transaction of the store; from any thread."""

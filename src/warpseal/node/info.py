@@ -187,7 +187,7 @@ def decode_upgrades(result: bytes) -> Mapping[str, int]:
 
 def _epoch_duration_s(nanoseconds: int | str) -> int:
     duration_s = -(-u64(nanoseconds) // _SECOND_NS)
-    if not 0 < duration_s <= _MAX_EPOCH_S:
+    if duration_s > _MAX_EPOCH_S:
         raise ValueError(f"an epoch of {duration_s} s")
     return duration_s
 

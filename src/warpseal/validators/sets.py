@@ -98,6 +98,22 @@ class ValidatorSets:
         parsed = await self._fetch_shared(key, named, origin)
         return self._store(key, parsed, is_current=is_current)
 
+    def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
+        """Return the set at a height that the daemon itself uses if no node has to be asked, else None."""
+        return self._cached((subnet_id, height), is_current=True)
+
+    async def past(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:
+        """Return the set at a height that the daemon looks at once; no lookback applies.
+
+        Raises HeightTooNew, NodeUnavailable.
+        """
+        key = (subnet_id, height)
+        cached = self._cached(key, is_current=False)
+        if cached is not None:
+            return cached
+        parsed = await self._fetch_shared(key, named=True, origin=CallOrigin.CALLER)
+        return self._store(key, parsed, is_current=False)
+
     def newest_height(self, subnet_id: SubnetID) -> int | None:
         """Return the newest height of which a set of a subnet is known without a node; None: of no height."""
         return self._cache.newest_height(subnet_id)

@@ -44,7 +44,9 @@ def parse(**fields: Any) -> AggregationRequest:
 
 
 def parse_raw(body: str | bytes) -> AggregationRequest:
-    return parse_aggregation_request(body.encode() if isinstance(body, str) else body, SETTINGS)
+    parsed = parse_aggregation_request(body.encode() if isinstance(body, str) else body, SETTINGS)
+    assert isinstance(parsed, AggregationRequest)
+    return parsed
 
 
 def reference_text_of(body: str | bytes) -> str:

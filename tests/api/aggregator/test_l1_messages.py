@@ -36,7 +36,7 @@ async def test_a_hash_is_cb58_or_hex(text: str) -> None:
         assert response.headers["X-Warpseal-P-Chain-Height"] == "19"
         assert response.headers["X-Warpseal-P-Chain-Height-Source"] == "epoch"
         assert response.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(SUBNET)
-    assert setup.l1_messages.requests == [L1Request(TX_ID, 67, 0)]
+    assert setup.l1_messages.requests == [L1Request(TX_ID, 67, 0, is_default_quorum=True)]
 
 
 async def test_a_header_marks_a_message_that_no_node_has_checked() -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from warpseal.aggregation.service import AggregationRequest
-from warpseal.api.aggregator.request_fields import decode_hex, decode_id, read_fields
+from warpseal.api.aggregator.request_fields import decode_destination, decode_hex, decode_id, read_fields
 from warpseal.api.settings import ApiSettings
+from warpseal.delivery.request import DeliveryRequest
 from warpseal.errors import (
     AllZeroes,
     FieldTooLarge,
     InvalidQuorum,
     InvalidQuorumBuffer,
+    InvalidRequest,
     InvalidSigningSubnet,
     NotAWarpMessage,
     NothingToSign,
@@ -34,11 +36,12 @@ MAX_PERCENTAGE: Final = 100
 _LOG_DATA_OVERHEAD_BYTES: Final = 3 * 32
 
 
-def parse_aggregation_request(body: bytes, settings: ApiSettings) -> AggregationRequest:
+def parse_aggregation_request(body: bytes, settings: ApiSettings) -> AggregationRequest | DeliveryRequest:
     """Parse a request body. Raises an InvalidRequest that names the first error.
 
-    A missing quorum is 67 percent; a missing height, 0 and 2^64-1 mean the proposed height (None). Only the
-    form of a justification without a message is checked; the aggregation resolves its message.
+    A missing quorum is 67 percent, or that of the destination; a missing height, 0 and 2^64-1 mean the proposed height
+    (None), or that of the destination's epoch. Only the form of a justification without a message is checked; the
+    aggregation resolves its message.
     """
     given = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
     message, justification = _subject(
@@ -46,7 +49,7 @@ def parse_aggregation_request(body: bytes, settings: ApiSettings) -> Aggregation
     )
     quorum, buffer = percentages(given.get("quorumPercentage", 0), given.get("quorumPercentageBuffer", 0))
     subnet = given.get("signingSubnetId")
-    return AggregationRequest(
+    request = AggregationRequest(
         message=message,
         justification=justification,
         signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None,
@@ -55,6 +58,13 @@ def parse_aggregation_request(body: bytes, settings: ApiSettings) -> Aggregation
         height=given.get("pChainHeight"),
         timeout_s=given.get("timeoutSeconds"),
     )
+    destination, wants_report = given.get("destinationBlockchainId"), given.get("report", False)
+    if destination is None:
+        if wants_report:
+            raise InvalidRequest("report", "the report is about a destination: name one in destinationBlockchainId")
+        return request
+    names_quorum = bool(given.get("quorumPercentage", 0))
+    return DeliveryRequest(request, decode_destination(destination), names_quorum, wants_report)
 
 
 def _subject(message_hex: str, justification_hex: str, limit_bytes: int) -> tuple[UnsignedMessage | None, bytes]:

@@ -21,11 +21,14 @@ from starlette.types import Receive, Scope
 
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
-from warpseal.api.aggregator.l1_request import parse_l1_query
+from warpseal.api.aggregator.l1_request import L1Query, parse_l1_query
+from warpseal.api.errors import with_kebab_names
 from warpseal.api.middleware import client_address, log_fields
 from warpseal.api.request_body import ClientDisconnected, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
+from warpseal.delivery.report import HEIGHT_HEADER, HEIGHT_SOURCE_HEADER, SUBNET_HEADER
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest
 from warpseal.errors import (
     MissingConnection,
     MissingValidator,
@@ -39,9 +42,6 @@ from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import NodeID, SubnetID, id_text
 
-HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
-HEIGHT_SOURCE_HEADER: Final = "X-Warpseal-P-Chain-Height-Source"
-SUBNET_HEADER: Final = "X-Warpseal-Signing-Subnet-Id"
 UNCHECKED_HEADER: Final = "X-Warpseal-Unchecked"
 _KEBAB_METHODS: Final = ("POST", "PUT")
 
@@ -53,16 +53,19 @@ R = TypeVar("R", AggregationRequest, L1Request)
 class SigningServices:
     """The functions that the aggregation endpoints and the probes call.
 
-    aggregate, l1_message, explain_l1_message raise a WarpsealError. readiness: of the Primary Network and each tracked
-    subnet. is_height_fresh: whether the proposed height is recent. background_status: state of what signing does not
-    need, JSON-ready. missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked
-    subnet without enough balance. refresh_status: reads again what is old of the background status.
+    The first five raise a WarpsealError; deliver, deliver_l1_message: for a destination. readiness: of the Primary
+    Network and each tracked subnet. is_height_fresh: whether the proposed height is recent. background_status: state of
+    what signing does not need, JSON-ready. missing_connection: why a node is not connected. underfunded: the L1
+    validators of a tracked subnet without enough balance. refresh_status: reads again what is old of the background
+    status.
     """
 
     network_id: int
     aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
     l1_message: Callable[[L1Request], Awaitable[L1SignedMessage]]
     explain_l1_message: Callable[[L1Request], Awaitable[Mapping[str, Any]]]
+    deliver: Callable[[DeliveryRequest], Awaitable[Delivery]]
+    deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[L1Delivery]]
     readiness: Callable[[], Sequence[SubnetReadiness]]
     is_height_fresh: Callable[[], bool]
     background_status: Callable[[], Mapping[str, Any]]
@@ -82,74 +85,93 @@ class AggregatorEndpoints:
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
-        return _encode(await self._aggregate(request, request.path_params["network"]), "signedMessage", 201)
+        signed = await self._aggregate(request, request.path_params["network"])
+        if isinstance(signed, Delivery):
+            return JSONResponse(_delivery_content(signed), 201, signed.report.headers())
+        return _encode(signed, "signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
         """POST or PUT /aggregate-signatures; every other method gets the reference's answer to an empty body."""
         if request.method not in _KEBAB_METHODS:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
-        return _encode(await self._aggregate(request, None), "signed-message", 200)
+        signed = await self._aggregate(request, None)
+        if isinstance(signed, Delivery):
+            return JSONResponse(with_kebab_names(_delivery_content(signed)), 200, signed.report.headers())
+        return _encode(signed, "signed-message", 200)
 
     async def l1_message(self, request: Request) -> Response:
         """GET /v1/signatureAggregator/{network}/aggregateSignatures/{txHash}."""
         with self._counted():
             params = request.path_params
-            query = request.query_params.multi_items()
-            wanted, is_explain = parse_l1_query(params["tx_hash"], query, self._settings)
-            log_fields(request.scope)["tx_id"] = id_text(wanted.tx_id)
+            wanted = parse_l1_query(params["tx_hash"], request.query_params.multi_items(), self._settings)
+            log_fields(request.scope)["tx_id"] = id_text(wanted.request.tx_id)
             with self._in_flight.slot(client_address(request.scope)):
-                work = self._l1_response(wanted, params["network"], request.scope, is_explain=is_explain)
+                work = self._l1_response(wanted, params["network"], request.scope)
                 response = await cancel_on_disconnect(work, request.receive)
         return response
 
-    async def _aggregate(self, request: Request, network: str | None) -> Aggregation:
+    async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery:
         with self._counted(), self._in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             wanted = parse_aggregation_request(body, self._settings)
-            if wanted.message is not None:
-                log_fields(request.scope)["message_id"] = id_text(wanted.message.id)
-            aggregation = await cancel_on_disconnect(self._aggregate_admitted(wanted, network), request.receive)
+            message = (wanted.aggregation if isinstance(wanted, DeliveryRequest) else wanted).message
+            if message is not None:
+                log_fields(request.scope)["message_id"] = id_text(message.id)
+            signed = await cancel_on_disconnect(self._aggregate_admitted(wanted, network), request.receive)
+        aggregation = signed.aggregation if isinstance(signed, Delivery) else signed
         log_fields(request.scope).update(
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
         )
-        return aggregation
+        return signed
 
-    async def _aggregate_admitted(self, wanted: AggregationRequest, network: str | None) -> Aggregation:
-        services, wanted = await self._admit(wanted, network)
-        return await services.aggregate(wanted)
+    async def _aggregate_admitted(
+        self, wanted: AggregationRequest | DeliveryRequest, network: str | None
+    ) -> Aggregation | Delivery:
+        if isinstance(wanted, DeliveryRequest):
+            services, timeout_s = await self._admit(wanted.aggregation.timeout_s, network)
+            if timeout_s != wanted.aggregation.timeout_s:
+                wanted = replace(wanted, aggregation=replace(wanted.aggregation, timeout_s=timeout_s))
+            return await services.deliver(wanted)
+        services, timeout_s = await self._admit(wanted.timeout_s, network)
+        return await services.aggregate(_with_timeout(wanted, timeout_s))
 
-    async def _l1_response(self, wanted: L1Request, network: str, scope: Scope, *, is_explain: bool) -> Response:
-        services, wanted = await self._admit(wanted, network)
-        if is_explain:
-            return JSONResponse(await services.explain_l1_message(wanted))
-        signed = await services.l1_message(wanted)
+    async def _l1_response(self, wanted: L1Query, network: str, scope: Scope) -> Response:
+        services, timeout_s = await self._admit(wanted.request.timeout_s, network)
+        request = _with_timeout(wanted.request, timeout_s)
+        if wanted.is_explain:
+            return JSONResponse(await services.explain_l1_message(request))
+        if wanted.delivery is None:
+            signed = await services.l1_message(request)
+            content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
+            headers = {
+                HEIGHT_HEADER: str(signed.height),
+                HEIGHT_SOURCE_HEADER: signed.height_source,
+                SUBNET_HEADER: id_text(signed.signing_subnet_id),
+            }
+        else:
+            delivery = await services.deliver_l1_message(replace(wanted.delivery, l1=request))
+            signed, content, headers = delivery.signed, _delivery_content(delivery), delivery.report.headers()
         log_fields(scope).update(height=signed.height, cached=signed.cached)
-        content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
         if signed.superseded is not None:
             content["superseded"] = dict(signed.superseded)
-        headers = {
-            HEIGHT_HEADER: str(signed.height),
-            HEIGHT_SOURCE_HEADER: signed.height_source,
-            SUBNET_HEADER: id_text(signed.signing_subnet_id),
-        }
         if signed.is_unchecked:
             headers[UNCHECKED_HEADER] = NodeUnavailable.code
         return JSONResponse(content, 201, headers)
 
-    async def _admit(self, wanted: R, network: str | None) -> tuple[SigningServices, R]:
-        """Return the services and the request, its timeout shortened by the time that it waited for them.
+    async def _admit(self, timeout_s: float | None, network: str | None) -> tuple[SigningServices, float | None]:
+        """Return the services and the timeout of a request, shortened by the time that it waited for them.
 
         network: as the path names it; None if it names none. Raises NetworkNotServed, and what the gate raises.
         """
         services = self._gate.services
         if services is None:
             loop = asyncio.get_running_loop()
-            deadline = loop.time() + (wanted.timeout_s or self._gate.timeout_s)
-            services = await self._gate.wait(wanted.timeout_s)
-            wanted = replace(wanted, timeout_s=max(deadline - loop.time(), 0.001))
+            deadline = loop.time() + (timeout_s or self._gate.timeout_s)
+            services = await self._gate.wait(timeout_s)
+            timeout_s = max(deadline - loop.time(), 0.001)
         if network is not None:
             self._settings.require_network(network, services.network_id)
-        return services, wanted
+        return services, timeout_s
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -208,6 +230,21 @@ async def cancel_on_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _with_timeout(wanted: R, timeout_s: float | None) -> R:
+    return wanted if timeout_s == wanted.timeout_s else replace(wanted, timeout_s=timeout_s)
+
+
+def _delivery_content(delivery: Delivery | L1Delivery) -> dict[str, Any]:
+    """Return the body: the message alone, or with the report if one was asked for."""
+    signed = delivery.aggregation if isinstance(delivery, Delivery) else delivery.signed
+    content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
+    if delivery.is_reported:
+        content["report"] = delivery.report.as_json()
+    if delivery.next is not None:
+        content["next"] = delivery.next.as_json()
+    return content
 
 
 def _encode(aggregation: Aggregation, key: str, status: int) -> Response:

@@ -1,27 +1,32 @@
 """The grammar of `GET .../aggregateSignatures/{txHash}`: the path's hash and the query's parameters.
 
 Source of truth: the specification's endpoint 2; its parameters beyond `txHash` are those of endpoint 1, in the same
-spellings and ranges, and the extensions `registrationTxHash`, `justification` and `explain`.
+spellings and ranges, and the extensions `registrationTxHash`, `justification`, `explain`, `destinationBlockchainId` and
+`report`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, TypeVar
 
 from warpseal.api.aggregator.aggregation_request import percentages
 from warpseal.api.aggregator.request_fields import (
     FieldNames,
+    decode_destination,
     decode_hex,
     decode_id,
+    plain_flag,
     plain_height,
     plain_hex,
     plain_seconds,
     plain_uint64,
 )
 from warpseal.api.settings import ApiSettings
+from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import InvalidRequest, MalformedTransactionHash, UndecodableBody, UndecodableJustification
 from warpseal.l1.request import L1Request
 
@@ -35,19 +40,31 @@ QUERY_FIELDS: Final = FieldNames(
     "justification",
     "explain",
     "timeoutSeconds",
+    "destinationBlockchainId",
+    "report",
 )
 _FRACTION: Final = re.compile(r"\d{1,9}\.\d{1,9}", re.ASCII)
-_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings) -> tuple[L1Request, bool]:
-    """Parse a path and its query; return the request, and whether to explain it only. Raises an InvalidRequest.
+@dataclass(frozen=True, slots=True)
+class L1Query:
+    """A request by transaction. is_explain: it is explained only. delivery: None: no report on it is wanted."""
 
-    A missing quorum is 67 percent. A missing height means the epoch height; 0 and 2^64-1 mean the proposed height.
+    request: L1Request
+    is_explain: bool
+    delivery: L1DeliveryRequest | None = None
+
+
+def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings) -> L1Query:
+    """Parse a path and its query. Raises an InvalidRequest.
+
+    A missing quorum is that of the manager's chain, else 67 percent. A missing height means the epoch height; 0 and
+    2^64-1 mean the proposed height.
     """
     given = QUERY_FIELDS.collect(query, lambda _, text: text, ignore_unknown=settings.ignore_unknown_fields)
+    named_quorum = _number("quorumPercentage", given, plain_uint64) or 0
     quorum, buffer = percentages(
-        _number("quorumPercentage", given, plain_uint64) or 0,
+        named_quorum,
         _number("quorumPercentageBuffer", given, plain_uint64) or 0,
     )
     registration, justification = given.get("registrationTxHash"), given.get("justification", "")
@@ -66,11 +83,23 @@ def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: Api
             UndecodableJustification,
         ),
         timeout_s=_number("timeoutSeconds", given, _seconds),
+        is_default_quorum=not named_quorum,
     )
-    is_explain = _FLAGS.get(given.get("explain", "false").casefold())
-    if is_explain is None:
-        raise InvalidRequest("explain", "neither true nor false")
-    return request, is_explain
+    destination, wants_report = given.get("destinationBlockchainId"), _flag("report", given)
+    delivery = None
+    if destination is not None or wants_report:
+        delivery = L1DeliveryRequest(
+            request, None if destination is None else decode_destination(destination), wants_report
+        )
+    return L1Query(request, _flag("explain", given), delivery)
+
+
+def _flag(field: str, given: Mapping[str, str]) -> bool:
+    """Return a parameter as a flag, false if it is missing. Raises InvalidRequest."""
+    try:
+        return plain_flag(field, given.get(field, "false"))
+    except UndecodableBody as error:
+        raise InvalidRequest(field, error.reason) from None
 
 
 def _number(field: str, given: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:

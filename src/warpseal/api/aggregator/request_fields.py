@@ -11,21 +11,25 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from warpseal.delivery.destination import DESTINATION_FIELD
 from warpseal.errors import (
     ConflictingSpellings,
     FieldTooLarge,
+    InvalidDestination,
     InvalidRequest,
     InvalidTimeout,
     UndecodableBody,
     UnknownField,
 )
-from warpseal.warp.ids import ID_BYTES, MalformedID, parse_id
+from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, parse_id
 
 MAX_UINT64: Final = 2**64 - 1
 _MAX_DIGITS: Final = 40
 _SHOWN_CHARACTERS: Final = 64
+_MAX_DESTINATIONS: Final = 1_024
 
 T = TypeVar("T")
 
@@ -37,6 +41,13 @@ _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "pChainHeight": ("pchain-height", "p-chain-height"),
     "registrationTxHash": ("registration-tx-hash",),
     "timeoutSeconds": ("timeout-seconds",),
+    "destinationBlockchainId": (
+        "destination-blockchain-id",
+        "destinationBlockchain",
+        "destination-blockchain",
+        "destinationChainId",
+        "destination-chain-id",
+    ),
 }
 
 
@@ -169,6 +180,16 @@ def _number(name: str, value: Any) -> Decimal:
     return number
 
 
+def plain_flag(name: str, value: Any) -> bool:
+    """Return a flag, from a JSON flag or a text of one. Raises UndecodableBody."""
+    flag = value if isinstance(value, bool) else _FLAGS.get(value.casefold()) if isinstance(value, str) else None
+    if flag is None:
+        raise UndecodableBody(name, "neither true nor false")
+    return flag
+
+
+_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
+
 _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "message": plain_hex,
     "justification": plain_hex,
@@ -177,6 +198,8 @@ _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "quorumPercentageBuffer": plain_uint64,
     "pChainHeight": plain_height,
     "timeoutSeconds": plain_seconds,
+    "destinationBlockchainId": _text,
+    "report": plain_flag,
 }
 BODY_FIELDS: Final = FieldNames(*_CONVERTERS)
 
@@ -189,6 +212,12 @@ def decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidReq
         return binascii.unhexlify(digits)
     except ValueError:
         raise fault(field, "not hex") from None
+
+
+@lru_cache(_MAX_DESTINATIONS)
+def decode_destination(text: str) -> ChainID:
+    """Return the blockchain id of a destination. Raises InvalidDestination."""
+    return ChainID(decode_id(DESTINATION_FIELD, text, InvalidDestination))
 
 
 def decode_id(field: str, text: str, fault: type[InvalidRequest]) -> bytes:

@@ -356,13 +356,34 @@ class AggregateSignaturesRequest(Resource, frozen=True, gc=False, kw_only=True):
         UNSET
     )
     timeout_seconds: Annotated[float, Meta(ge=0, description="How long the caller waits.")] | UnsetType = UNSET
+    destination_blockchain_id: (
+        Annotated[str, Meta(description="The chain that has to accept the message: base58-check or hex.")] | UnsetType
+    ) = UNSET
+    report: (
+        Annotated[bool, Meta(description="Return the report on the destination, and a message for its next epoch.")]
+        | UnsetType
+    ) = UNSET
+
+
+class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
+    """A second message, for the predicted height of the next epoch. error: the code, if it was not signed."""
+
+    p_chain_height: str
+    predicted: bool
+    signed_message: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
 
 
 class SignedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """The signed message, hex without 0x. superseded: the message that replaced it, if it is not valid any more."""
+    """The signed message, hex without 0x. superseded: the message that replaced it, if it is not valid any more.
+
+    report: what decides whether the destination accepts it. next: a message for the next epoch, if it needs another.
+    """
 
     signed_message: str
     superseded: dict[str, Any] | UnsetType = UNSET
+    report: dict[str, Any] | UnsetType = UNSET
+    next: NextSignedMessage | UnsetType = UNSET
 
 
 class Explanation(Resource, frozen=True, gc=False, kw_only=True):
@@ -370,9 +391,11 @@ class Explanation(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class KebabSignedMessage(Resource, frozen=True, gc=False, kw_only=True, rename="kebab"):
-    """The signed message as the reference aggregator writes it."""
+    """The signed message as the reference aggregator writes it; report and next as in /v1, in kebab case."""
 
     signed_message: str
+    report: dict[str, Any] | UnsetType = UNSET
+    next: dict[str, Any] | UnsetType = UNSET
 
 
 class KebabError(Resource, frozen=True, gc=False, kw_only=True):

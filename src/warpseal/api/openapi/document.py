@@ -197,7 +197,9 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 _L1_PARAMETERS: Final = (
-    describe_query("quorumPercentage", "By default 67.", type="integer", minimum=0, maximum=100),
+    describe_query(
+        "quorumPercentage", "By default that of the manager's chain, else 67.", type="integer", minimum=0, maximum=100
+    ),
     describe_query("quorumPercentageBuffer", "By default 0.", type="integer", minimum=0, maximum=100),
     describe_query(
         "pChainHeight", "By default that of the destination's epoch; 0: the proposed one.", type="integer", minimum=0
@@ -206,6 +208,8 @@ _L1_PARAMETERS: Final = (
     describe_query("justification", "Hex of a proof of the validation's registration.", type="string"),
     describe_query("explain", "Return the plan for signing instead of a signed message.", type="boolean"),
     describe_query("timeoutSeconds", "How long the caller waits.", type="integer", minimum=0),
+    describe_query("destinationBlockchainId", "The chain of the L1's manager; another one is refused.", type="string"),
+    describe_query("report", "Return the report on the destination as well.", type="boolean"),
 )
 _HEADERS: Final = {
     HEADER: describe_text(

@@ -1,0 +1,72 @@
+"""Requests and results of signing for a destination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from warpseal.aggregation.resolve import AggregationRequest
+from warpseal.aggregation.service import Aggregation
+from warpseal.delivery.report import DeliveryReport
+from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.warp.ids import ChainID
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRequest:
+    """A request for a message that a destination accepts.
+
+    aggregation: what the caller asked for; its height and signing subnet win if they are given. names_quorum: the
+    caller named the quorum. wants_report: the answer has the report, and a message for the next epoch if one is needed.
+    """
+
+    aggregation: AggregationRequest
+    destination_id: ChainID
+    names_quorum: bool = False
+    wants_report: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class L1DeliveryRequest:
+    """A request for the message of a transaction with a report. destination_id: None: the chain of the L1's manager."""
+
+    l1: L1Request
+    destination_id: ChainID | None = None
+    wants_report: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NextMessage:
+    """A second message, for the predicted P-Chain height of the next epoch. error: a code, if it failed."""
+
+    height: int
+    signed_message: bytes | None = None
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"pChainHeight": str(self.height), "predicted": True}
+        if self.signed_message is not None:
+            content["signedMessage"] = self.signed_message.hex()
+        if self.error is not None:
+            content["error"] = self.error
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message that was signed for a destination. is_reported: the caller wants the report."""
+
+    aggregation: Aggregation
+    report: DeliveryReport
+    is_reported: bool = False
+    next: NextMessage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class L1Delivery:
+    """The message of a transaction that was signed for the chain of its manager. is_reported: as above."""
+
+    signed: L1SignedMessage
+    report: DeliveryReport
+    is_reported: bool = False
+    next: NextMessage | None = None

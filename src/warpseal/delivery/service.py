@@ -1,0 +1,317 @@
+"""The use case: a message that the next block of its destination accepts, and a report on what decides that.
+
+Source of truth: ACP-181; avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from warpseal.aggregation.resolve import AggregationRequest
+from warpseal.aggregation.service import Aggregation
+from warpseal.aggregation.settings import AggregationSettings
+from warpseal.delivery.advice import Advice, advise
+from warpseal.delivery.candidates import CandidateHeight, HeightLabel, SignedSet, weigh
+from warpseal.delivery.destination import DESTINATION_FIELD, Destination, Destinations
+from warpseal.delivery.needed_height import NeededHeights
+from warpseal.delivery.report import DeliveryReport, QuorumSource
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
+from warpseal.delivery.settings import DeliverySettings
+from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
+from warpseal.errors import (
+    DestinationMismatch,
+    DestinationUnavailable,
+    NodeUnavailable,
+    NoValidators,
+    QuorumImpossible,
+    QuorumNotReached,
+    WarpsealError,
+)
+from warpseal.l1.request import HeightSource, L1SignedMessage
+from warpseal.l1.service import L1MessageService
+from warpseal.node.proposervm import NO_EPOCH
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.sets import ValidatorSets
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
+from warpseal.warp.message import SignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+MAX_PERCENTAGE: Final = 100
+_MIN_TIMEOUT_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryDeps:
+    """The services that signing for a destination uses."""
+
+    destinations: Destinations
+    aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
+    l1_messages: L1MessageService
+    chains: ChainLookup
+    heights: ProposedHeight
+    sets: ValidatorSets
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """How a message is signed for a destination. verifying_subnet_id: whose set the destination takes."""
+
+    signing_subnet_id: SubnetID
+    signed_by: SignerSource
+    verifying_subnet_id: SubnetID
+    height: int
+    height_source: HeightSource
+    quorum: int
+    quorum_source: QuorumSource
+
+
+class DeliveryService:
+    """Used from one event loop. unix_now: Unix seconds, which are compared with the times of epochs."""
+
+    def __init__(
+        self,
+        deps: DeliveryDeps,
+        settings: DeliverySettings,
+        limits: AggregationSettings,
+        *,
+        unix_now: Callable[[], float] = time.time,
+    ) -> None:
+        self._deps = deps
+        self._settings = settings
+        self._limits = limits
+        self._unix_now = unix_now
+        self._needed_heights = NeededHeights(deps.sets)
+
+    async def sign(self, request: DeliveryRequest) -> Delivery:
+        """Return a message signed for a destination.
+
+        Raises UnknownChain, WarpDisabled, DestinationUnavailable, and what the aggregation raises; a missed quorum has
+        `advice` in its detail if the destination verifies with an old set.
+        """
+        wanted = request.aggregation
+        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(wanted.timeout_s)
+        source_chain_id = P_CHAIN if wanted.message is None else wanted.message.source_chain_id
+        async with _lookups(deadline, request.destination_id):
+            destination = await self._deps.destinations.resolve(request.destination_id)
+            source_subnet_id = await self._deps.chains.subnet_of(source_chain_id)
+        terms = _terms(request, destination, source_chain_id, source_subnet_id)
+        wanted = replace(
+            wanted,
+            signing_subnet_id=terms.signing_subnet_id,
+            quorum=terms.quorum,
+            buffer=min(wanted.buffer, MAX_PERCENTAGE - terms.quorum),
+            height=terms.height,
+            is_epoch_height=terms.height_source != "request",
+            timeout_s=_remaining_s(deadline),
+        )
+        async with self._candidate_sets(destination, terms.verifying_subnet_id) as load:
+            try:
+                aggregation = await self._deps.aggregate(wanted)
+            except (QuorumNotReached, QuorumImpossible, NoValidators) as error:
+                await load()
+                await self._add_advice(error, destination, terms.verifying_subnet_id, terms.height_source)
+                raise
+            await load()
+        signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
+        report = self._report(destination, terms, signed)
+        if not request.wants_report:
+            return Delivery(aggregation, report)
+        report = await self._with_advice(report, terms.verifying_subnet_id)
+        following = None
+        if self._needs_next(report):
+            height = destination.proposed_height
+            again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
+            following = await _next_message(height, lambda: self._deps.aggregate(again))
+        return Delivery(aggregation, report, True, following)
+
+    async def sign_l1(self, request: L1DeliveryRequest) -> L1Delivery:
+        """Return the signed message of a transaction with a report; its destination is the chain of the L1's manager.
+
+        Raises DestinationMismatch, WarpDisabled, DestinationUnavailable, and what L1MessageService.get raises.
+        """
+        wanted = request.l1
+        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(wanted.timeout_s)
+        async with _lookups(deadline, request.destination_id):
+            chain_id = await self._deps.l1_messages.manager_chain(wanted)
+            if request.destination_id not in (None, chain_id):
+                name = id_text(chain_id)
+                reason = f"the message of this transaction is verified on {name}, the chain of the L1's manager"
+                raise DestinationMismatch(DESTINATION_FIELD, reason, managerBlockchainId=name)
+            destination = await self._deps.destinations.resolve(chain_id)
+        subnet_id = destination.subnet_id
+        async with self._candidate_sets(destination, subnet_id) as load:
+            try:
+                signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
+            except (QuorumNotReached, QuorumImpossible, NoValidators) as error:
+                await load()
+                await self._add_advice(error, destination, subnet_id, "request" if wanted.height else "epoch")
+                raise
+            members = await self._deps.sets.at(signed.signing_subnet_id, signed.height, named=True, epoch=True)
+            await load()
+        quorum, quorum_source = _quorum(None if wanted.is_default_quorum else wanted.quorum, destination.rules)
+        terms = _Terms(
+            signed.signing_subnet_id,
+            "destination",
+            subnet_id,
+            signed.height,
+            signed.height_source,
+            quorum,
+            quorum_source,
+        )
+        weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
+        report = self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
+        if not request.wants_report:
+            return L1Delivery(signed, report)
+        report = await self._with_advice(report, subnet_id)
+        following = None
+        if self._needs_next(report):
+            height = destination.proposed_height
+            again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
+            following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
+        return L1Delivery(signed, report, True, following)
+
+    # Validator sets of the heights at which the destination may verify.
+
+    def _heights(self, destination: Destination) -> list[tuple[HeightLabel, int]]:
+        heights: list[tuple[HeightLabel, int]] = [("current", destination.height)]
+        if destination.epoch != NO_EPOCH:
+            heights.append(("next", destination.proposed_height))
+        if self._deps.heights.last is not None:
+            heights.append(("proposed", self._deps.heights.last))
+        return heights
+
+    @asynccontextmanager
+    async def _candidate_sets(
+        self, destination: Destination, subnet_id: SubnetID
+    ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Load the sets that are not known while the message is signed; yields the wait for them."""
+        missing = {
+            height for _, height in self._heights(destination) if self._deps.sets.known(subnet_id, height) is None
+        }
+        loading = asyncio.create_task(self._load(subnet_id, missing)) if missing else None
+
+        async def load() -> None:
+            if loading is not None:
+                await asyncio.wait((loading,), timeout=self._settings.sets_timeout_s)
+
+        try:
+            yield load
+        finally:
+            if loading is not None:
+                loading.cancel()
+
+    async def _load(self, subnet_id: SubnetID, heights: Iterable[int]) -> None:
+        loads = (self._deps.sets.at(subnet_id, height, named=True, epoch=True) for height in heights)
+        await asyncio.gather(*loads, return_exceptions=True)
+
+    def _report(self, destination: Destination, terms: _Terms, signed: SignedSet) -> DeliveryReport:
+        return DeliveryReport(
+            destination,
+            terms.signing_subnet_id,
+            terms.signed_by,
+            terms.height,
+            terms.height_source,
+            terms.quorum,
+            terms.quorum_source,
+            self._weigh(destination, terms.verifying_subnet_id, signed),
+        )
+
+    def _weigh(self, destination: Destination, subnet_id: SubnetID, signed: SignedSet) -> list[CandidateHeight]:
+        weighed = []
+        for label, height in self._heights(destination):
+            members = self._deps.sets.known(subnet_id, height)
+            if members is not None:
+                weighed.append(weigh(label, height, members, signed, destination.rules.quorum))
+        return weighed
+
+    # The next epoch, and advice.
+
+    def _needs_next(self, report: DeliveryReport) -> bool:
+        """Return whether the epoch may end soon, and the message would not serve the next one."""
+        sealed_from = report.destination.sealed_from
+        is_ending = sealed_from is not None and self._unix_now() + self._settings.window_s >= sealed_from
+        return is_ending and report.serves_next is False and report.height_source != "request"
+
+    def _next_timeout_s(self, deadline: float) -> float:
+        return min(_remaining_s(deadline), self._settings.next_timeout_s)
+
+    async def _with_advice(self, report: DeliveryReport, subnet_id: SubnetID) -> DeliveryReport:
+        advice = await self._advise(report.destination, subnet_id)
+        return report if advice is None else replace(report, advice=advice)
+
+    async def _add_advice(
+        self, error: WarpsealError, destination: Destination, subnet_id: SubnetID, source: HeightSource
+    ) -> None:
+        advice = None if source == "request" else await self._advise(destination, subnet_id)
+        if advice is not None:
+            error.add_detail(advice=advice.as_json())
+
+    async def _advise(self, destination: Destination, subnet_id: SubnetID) -> Advice | None:
+        """Return the advice if the destination verifies with another set than the present one, as far as known."""
+        sets, pinned, present = self._deps.sets, destination.height, self._deps.heights.last
+        before = sets.known(subnet_id, pinned)
+        now = None if present is None else sets.known(subnet_id, present)
+        if before is None or now is None or present is None or not _differ(before, now) or present <= pinned:
+            return None
+        timeout_s = self._settings.advice_timeout_s
+        needed = await self._needed_heights.find(subnet_id, pinned, present, now.digest, timeout_s)
+        return advise(destination, needed, self._unix_now())
+
+
+def _differ(members: CanonicalValidatorSet, others: CanonicalValidatorSet) -> bool:
+    return members is not others and members.digest != others.digest
+
+
+def _terms(
+    request: DeliveryRequest, destination: Destination, source_chain_id: ChainID, source_subnet_id: SubnetID
+) -> _Terms:
+    wanted = request.aggregation
+    verifying_subnet_id, signed_by = choose_signing_subnet(
+        source_chain_id, source_subnet_id, destination.chain_id, destination.subnet_id, destination.rules
+    )
+    signing_subnet_id = wanted.signing_subnet_id
+    if signing_subnet_id is None:
+        signing_subnet_id = verifying_subnet_id
+    else:
+        signed_by = "request"
+    height_source: HeightSource = "proposed" if destination.epoch == NO_EPOCH else "epoch"
+    height = destination.height
+    if wanted.height is not None:
+        height, height_source = wanted.height, "request"
+    quorum, quorum_source = _quorum(wanted.quorum if request.names_quorum else None, destination.rules)
+    return _Terms(signing_subnet_id, signed_by, verifying_subnet_id, height, height_source, quorum, quorum_source)
+
+
+def _quorum(named: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
+    """Return the quorum and its source: that of the caller if it is higher than the destination's."""
+    return (named, "request") if named is not None and named > rules.quorum else (rules.quorum, rules.source)
+
+
+@asynccontextmanager
+async def _lookups(deadline: float, destination_id: ChainID | None) -> AsyncIterator[None]:
+    """Bound the lookups of a request. Raises DestinationUnavailable when they take too long."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            yield
+    except TimeoutError:
+        if destination_id is None:
+            raise NodeUnavailable("the transaction and its destination") from None
+        raise DestinationUnavailable(id_text(destination_id), "its nodes did not answer in time") from None
+
+
+async def _next_message(height: int, sign: Callable[[], Awaitable[Aggregation | L1SignedMessage]]) -> NextMessage:
+    """Return the message for the next epoch, or the code of the error."""
+    try:
+        return NextMessage(height, (await sign()).signed_message)
+    except WarpsealError as error:
+        return NextMessage(height, error=error.code)
+
+
+def _remaining_s(deadline: float) -> float:
+    return max(_MIN_TIMEOUT_S, deadline - asyncio.get_running_loop().time())

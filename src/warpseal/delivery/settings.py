@@ -1,0 +1,29 @@
+"""Settings of signing for a destination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warpseal.runtime.settings import HOUR_S, Group, seconds, setting
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """Durations in seconds.
+
+    sets_timeout_s: wait for the validator sets of other heights than that of the message. advice_timeout_s: wait for
+    the height that a message needs; next_timeout_s: for a second message.
+    """
+
+    window_s: float = setting(
+        30.0,
+        "delivery-window-seconds",
+        seconds(0, HOUR_S),
+        "time from the answer to the block with the message, in which an epoch of the destination may end, seconds",
+        "SECONDS",
+        group=Group.LIMITS,
+    )
+
+    sets_timeout_s: float = 1.0
+    advice_timeout_s: float = 0.5
+    next_timeout_s: float = 5.0

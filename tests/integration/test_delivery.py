@@ -1,0 +1,260 @@
+"""Messages signed for a destination: its next block accepts them, or the answer says what has to happen there first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.eventually import until
+from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.values import ChainKind, SimMessage
+from warpseal.simnet.warp_config import WarpRule
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
+from warpseal.warp.message import SignedMessage
+from warpseal.warp.validator_set import canonical_sort_key
+
+PLAN = Plan(
+    validators=4,
+    l1s=(
+        L1Plan(validators=4),
+        L1Plan(shared=True, idle=True, warp=WarpRule(quorum=80)),
+        L1Plan(shared=True, warp=None),
+    ),
+    messages=5,
+    height=20,
+    epoch_s=3600,
+)
+QUICK = {"height_poll_s": 0.05, "validator_refresh_period_s": 0.1}
+METRIC = "warpseal_messages_reissued_total"
+
+
+def chain_of(network: SimulatedNetwork, place: int) -> ChainID:
+    """Return the first chain of the subnet at a place; 0 is the Primary Network."""
+    return network.state.chains_of(network.subnets[place].subnet_id)[0]
+
+
+def named_chain(network: SimulatedNetwork, kind: ChainKind) -> ChainID:
+    return next(chain.chain_id for chain in network.state.chains.values() if chain.kind is kind)
+
+
+def l1_messages(network: SimulatedNetwork) -> list[SimMessage]:
+    """Return the messages of the chain of the first L1."""
+    source = chain_of(network, 1)
+    return [message for message in network.messages if message.unsigned.source_chain_id == source]
+
+
+def sorted_keys(network: SimulatedNetwork, subnet_id: SubnetID) -> list[bytes]:
+    """Return the keys of a subnet in canonical order."""
+    members = network.state.set_at(subnet_id, network.state.heights.current)
+    return sorted((member.public_key for member in members if member.public_key), key=canonical_sort_key)
+
+
+def count_requests(network: SimulatedNetwork) -> int:
+    return sum(validator.counts.app_requests for validator in network.validators)
+
+
+async def deliver(daemon: Daemon, message: SimMessage, chain_id: ChainID, **fields: Any) -> Reply:
+    return await daemon.aggregate_v1(message, destinationBlockchainId=id_text(chain_id), report=True, **fields)
+
+
+def accepts(network: SimulatedNetwork, chain_id: ChainID, signed: str) -> bool:
+    return network.verify_next(chain_id, bytes.fromhex(signed)).accepted
+
+
+def weights_of(reply: Reply) -> dict[str, tuple[str, str, bool]]:
+    return {
+        entry["epoch"]: (entry["pChainHeight"], entry["signedWeight"], entry["verifies"])
+        for entry in reply.body["report"]["heights"]
+    }
+
+
+async def test_a_message_is_signed_by_the_right_subnet_for_the_quorum_and_the_epoch_of_its_destination(
+    tmp_path: Path,
+) -> None:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle = chain_of(network, 2)
+        c_chain = network.state.chains_of(network.subnets[0].subnet_id)[-1]
+        l1, permissioned = network.subnets[1].subnet_id, network.subnets[2].subnet_id
+        height = network.state.proposervm[idle].verifying_height
+        reply = await deliver(daemon, l1_messages(network)[0], idle)
+        assert accepts(network, idle, reply.signed)
+        report = reply.body["report"]
+        assert report["verifiesNow"] is report["servesNext"] is True
+        assert (report["signedBy"], report["signingSubnetId"]) == ("source", id_text(l1))
+        assert report["quorum"] == {"percentage": 80, "source": "genesis"}
+        assert (report["pChainHeight"], report["pChainHeightSource"]) == (str(height), "epoch")
+        assert "advice" not in report
+        assert "next" not in reply.body
+        assert reply.headers["X-Warpseal-Quorum"] == "80; source=genesis"
+        assert reply.headers["X-Warpseal-Verifies-Now"] == "true"
+        assert reply.headers["X-Warpseal-Epoch"] == str(report["epoch"]["number"])
+        other = next(message for message in network.messages if message.unsigned.source_chain_id == c_chain)
+        reply = await deliver(daemon, other, idle, quorumPercentage=100)
+        assert accepts(network, idle, reply.signed)
+        assert (reply.body["report"]["signedBy"], reply.body["report"]["signingSubnetId"]) == (
+            "destination",
+            id_text(permissioned),
+        )
+        assert reply.body["report"]["quorum"] == {"percentage": 100, "source": "request"}
+        reply = await deliver(daemon, other, P_CHAIN)
+        assert reply.body["report"]["signedBy"] == "primary_network"
+        assert accepts(network, P_CHAIN, reply.signed)
+
+
+async def test_what_the_caller_names_wins_and_the_report_says_so(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.change_weight(l1, 4, 900_000)
+        height = network.change_weight(l1, 7, 1)
+        await until_proposed(daemon, height)
+        message = l1_messages(network)[0]
+        reply = await deliver(daemon, message, idle, pChainHeight=height, signingSubnetId=id_text(l1))
+        report = reply.body["report"]
+        assert (report["pChainHeight"], report["pChainHeightSource"], report["signedBy"]) == (
+            str(height),
+            "request",
+            "request",
+        )
+        assert report["verifiesNow"] is accepts(network, idle, reply.signed) is False
+        assert report["servesNext"] is True
+        kebab = await daemon.aggregate(message, destination_blockchain_id=id_text(idle), report=True)
+        assert kebab.body["report"]["p-chain-height-source"] == "epoch"
+        assert kebab.body["report"]["verifies-now"] is accepts(network, idle, kebab.signed) is True
+        plain = await daemon.aggregate_v1(message, destinationBlockchainId=id_text(idle))
+        assert plain.body.keys() == {"signedMessage"}
+        assert plain.headers["X-Warpseal-Verifies-Now"] == "true"
+
+
+async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        message = l1_messages(network)[0]
+        network.nodes[0].stop_chain(chain_of(network, 1))
+        for chain_id, status, code in (
+            (chain_of(network, 3), 400, "warp_disabled"),
+            (named_chain(network, ChainKind.X), 400, "warp_disabled"),
+            (ChainID(b"\x07" * 32), 404, "unknown_chain"),
+            (chain_of(network, 1), 502, "destination_unavailable"),
+        ):
+            reply = await deliver(daemon, message, chain_id)
+            assert (reply.status, reply.body["code"]) == (status, code), reply.body
+        assert "in p-chain-api, in info-api, or in evm-chains" in reply.body["message"]
+        assert "127.0.0.1" not in str(reply.body)
+        for fields, code in (
+            ({"report": True}, "invalid_request"),
+            ({"destinationBlockchainId": "x"}, "invalid_destination"),
+            ({"destinationBlockchainId": id_text(P_CHAIN), "report": "maybe"}, "undecodable_body"),
+        ):
+            reply = await daemon.aggregate_v1(message, **fields)
+            assert (reply.status, reply.body["code"]) == (400, code), reply.body
+
+
+async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_path: Path) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.build_block(idle)
+        message = l1_messages(network)[0]
+        first = await deliver(daemon, message, idle)
+        assert first.body["report"]["servesNext"] is True
+        height = 0
+        signers = SignedMessage.parse(bytes.fromhex(first.signed)).signer_indices
+        position = min(set(range(4)) - set(signers))
+        for index in range(4, 8):
+            is_heavy = network.validators[index].bls_key == sorted_keys(network, l1)[position]
+            height = network.change_weight(l1, index, 1_000_000 if is_heavy else 1)
+        await until_proposed(daemon, height)
+        reply: Reply | None = None
+
+        async def has_next() -> bool:
+            nonlocal reply
+            reply = await deliver(daemon, message, idle)
+            return "next" in reply.body
+
+        await until(has_next)
+        assert reply is not None
+        assert reply.body["next"].keys() == {"pChainHeight", "predicted", "signedMessage"}
+        assert (reply.body["next"]["pChainHeight"], reply.body["next"]["predicted"]) == (str(height), True)
+        assert accepts(network, idle, reply.signed)
+        assert not accepts(network, idle, reply.body["next"]["signedMessage"])
+        assert (reply.body["report"]["verifiesNow"], reply.body["report"]["servesNext"]) == (True, False)
+        network.build_block(idle)
+        assert not accepts(network, idle, reply.signed)
+        assert accepts(network, idle, reply.body["next"]["signedMessage"])
+
+
+async def test_an_idle_destination_gets_advice_that_helps(tmp_path: Path) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.build_block(idle)
+        pinned = network.state.proposervm[idle].verifying_height
+        for index in (4, 5):
+            network.stop_validator(index)
+        network.advance(3)
+        network.change_weight(l1, 4, 0)
+        needed = network.change_weight(l1, 5, 0)
+        proposed = network.advance(20)
+        await until_proposed(daemon, proposed)
+        message = l1_messages(network)[0]
+        reply = await deliver(daemon, message, idle, timeoutSeconds=2)
+        assert (reply.status, reply.body["code"]) == (503, "quorum_not_reached")
+        advice = reply.detail["advice"]
+        assert (advice["pinnedHeight"], advice["neededHeight"]) == (str(pinned), str(needed))
+        assert advice["blocksBefore"] == 1
+        assert f"the message needs {needed}: build one block there now" in advice["text"]
+        for _ in range(advice["blocksBefore"]):
+            network.build_block(idle)
+
+        async def is_signed() -> bool:
+            nonlocal reply
+            reply = await deliver(daemon, message, idle, timeoutSeconds=2)
+            return reply.status == 201
+
+        await until(is_signed)
+        assert accepts(network, idle, reply.signed)
+        assert "advice" not in reply.body["report"]
+
+
+async def test_messages_of_a_past_epoch_are_made_again_from_stored_shares(tmp_path: Path) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=5)
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.build_block(idle)
+        messages = l1_messages(network)
+        for message in messages:
+            assert (await deliver(daemon, message, idle, quorumPercentage=100)).status == 201
+        before = count_requests(network)
+        assert (await daemon.metrics())[METRIC] == 0
+        height = network.change_weight(l1, 4, 0)
+        await until_proposed(daemon, height)
+        network.build_block(idle)
+        number = network.state.proposervm[idle].next_epoch.number
+
+        async def is_in_the_next_epoch() -> bool:
+            reply = await deliver(daemon, messages[0], idle)
+            return bool(reply.body["report"]["epoch"]["number"] == number)
+
+        await until(is_in_the_next_epoch)
+        for message in messages:
+            reply = await deliver(daemon, message, idle)
+            assert accepts(network, idle, reply.signed)
+            assert reply.body["report"]["pChainHeight"] == str(height)
+        assert count_requests(network) == before
+        assert (await daemon.metrics())[METRIC] == len(messages)
+
+
+async def until_proposed(daemon: Daemon, height: int) -> None:
+    """Wait until the daemon knows a proposed height."""
+
+    async def is_known() -> bool:
+        return (await daemon.metrics())["warpseal_proposed_height"] == height
+
+    await until(is_known)
