@@ -62,6 +62,8 @@ class FeeCurve:
         self._last_step_s = 1
         self._computed_prices = 0
         self._exact_prices_left = _EXACT_PRICES
+        # The block of the last balance, and the sums of its prices: balances come in order.
+        self._last_block: tuple[int, list[int]] = -1, []
         self._lock = Lock()
 
     @property
@@ -99,8 +101,9 @@ class FeeCurve:
             start, left, price = self._starts[piece], balance - self._costs[piece], self._prices[piece]
             if price is not None:
                 return start + left // price
-            paid = list(accumulate(self._block_prices(start, self._length_of(piece))))
-            return start + bisect_right(paid, left)
+            if self._last_block[0] != piece:
+                self._last_block = piece, list(accumulate(self._block_prices(start, self._length_of(piece))))
+            return start + bisect_right(self._last_block[1], left)
 
     def _extend(self) -> None:
         """Add a piece behind the end."""

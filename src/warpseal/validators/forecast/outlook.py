@@ -186,7 +186,7 @@ def _find_seconds_left(
     covered: dict[int | None, int | None] = {0: 0}
     if curve is not None:
         balances = {validator.balance_navax for validator in validators if validator.balance_navax}
-        covered |= {balance: curve.seconds_covered(balance) for balance in balances}
+        covered |= {balance: curve.seconds_covered(balance) for balance in sorted(balances)}
 
     def seconds_left(validator: ForecastValidator) -> int | None:
         if validator.end_s is None:
