@@ -12,6 +12,7 @@ from warpseal.cli.main import COMMANDS, main
 from warpseal.config.keys import KEYS
 from warpseal.runtime.settings import Group
 from warpseal.version import __version__
+from warpseal.warp.ids import id_text
 
 NODE = {"base-url": "https://user:s3cr3t@node.example:9650/s3cr3t-path", "query-parameters": {"token": "s3cr3t-token"}}
 LEAST = {"p-chain-api": NODE, "info-api": [NODE, {"base-url": "http://127.0.0.1:9650"}]}
@@ -142,7 +143,13 @@ def test_config_check_shows_each_value_and_its_source(
 ) -> None:
     monkeypatch.setenv("WARPSEAL_METRICS_PORT", "7001")
     monkeypatch.setenv("LOG_LEVEL", "debug")
-    file = write(tmp_path, {**LEAST, "api-port": 7000})
+    chain = {
+        "blockchain-id": id_text(bytes(31) + b"1"),
+        "rpc": ["https://node.example/rpc"],
+        "ws": ["wss://node.example/ws?key=s3cr3t"],
+        "deny-methods": ["debug_*"],
+    }
+    file = write(tmp_path, {**LEAST, "api-port": 7000, "evm-chains": [chain]})
     assert exit_code("config", "check", file) == 0
     shown = capsys.readouterr().out
     rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("  ")}
@@ -157,6 +164,10 @@ def test_config_check_shows_each_value_and_its_source(
     assert (values["log-dir"], values["index-from"], values["public-page"]) == (None, {}, True)
     assert (values["advertised-version"], values["node-timeout-seconds"]) == ("1.15.0", 5)
     assert isinstance(values["data-dir"], str)
+    (entry,) = values["evm-chains"]
+    assert (entry["blockchain-id"], entry["rpc"]) == (chain["blockchain-id"], chain["rpc"])
+    assert (len(entry["ws"]), entry["ws"][0].partition("?")[0]) == (1, "wss://node.example/ws")
+    assert entry["deny-methods"] == ["debug_*"]
     assert "s3cr3t" not in shown
 
 

@@ -69,6 +69,11 @@ def _usage(args: argparse.Namespace) -> int:
     url = location.metrics_url(location.network_folder if is_in_folder else None)
     if url is None:
         raise StartupError("there is no place for a metrics database: name --data-dir or --metrics-db-url")
+    if url.path is not None and not url.path.exists():
+        raise StartupError(
+            f"there is no metrics database {url.path}: a daemon with gateway-nodes or usage-enabled creates it; "
+            "--metrics-db-url names another"
+        )
     now = int(time.time())
     level = next((level for level, longest_s in _LONGEST_S.items() if args.last <= longest_s), Level.MONTH)
     group_of = group_by_continent if args.by == "continent" else str

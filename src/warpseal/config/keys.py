@@ -222,8 +222,14 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, NodeEndpoint):
         return value.display
     if isinstance(value, EvmChain):
-        index = {} if value.index is None else {"index": _json_value(value.index)}
-        return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **index}
+        optional = {
+            "ws": _json_value(value.ws),
+            "upgrade-file": _json_value(value.upgrade_file),
+            "deny-methods": _json_value(value.deny_methods),
+            "index": _json_value(value.index),
+        }
+        given = {name: item for name, item in optional.items() if item}
+        return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **given}
     if isinstance(value, EvmIndexing):
         rate = {} if value.calls_per_s is None else {"calls-per-second": value.calls_per_s}
         holders = {"holders": True} if value.has_holders else {}

@@ -44,8 +44,6 @@ def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
     url = resolve_url(settings.url, folder, INDEX_NAME)
     if url is None:
         raise StartupError("index-url is not set, and there is no folder for the index")
-    if url.kind is StoreKind.OFF:
-        raise StartupError("index-url is off: name no chain in index-chains instead")
     return in_schema(url, SCHEMA)
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from warpseal.runtime.settings import MEBIBYTE, Group, integer, setting
-from warpseal.store.settings import store_url
+from warpseal.store.settings import database_url
 from warpseal.store.url import redacted_url
+
+
+def index_url(value: Any, path: str) -> str:
+    """Accept the URL of the index."""
+    return database_url(value, path, "to index nothing, leave out index-chains and every index of evm-chains")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,7 @@ class IndexSettings:
     url: str = setting(
         "",
         "index-url",
-        store_url,
+        index_url,
         "URL of the index, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: a file in data-dir",
         "URL",
         group=Group.INDEX,

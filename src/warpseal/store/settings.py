@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warpseal.runtime.settings import DAY_S, GIBIBYTE, MEBIBYTE, Group, fault, integer, seconds, setting, text
-from warpseal.store.url import MalformedStoreUrl, StoreUrl, redacted_url
+from warpseal.store.url import DATABASE_SCHEMES, MalformedStoreUrl, StoreUrl, redacted_url
 
 
 def store_url(value: Any, path: str) -> str:
@@ -15,6 +15,13 @@ def store_url(value: Any, path: str) -> str:
         return StoreUrl.parse(text(value, path)).text
     except MalformedStoreUrl as error:
         raise fault(path, str(error)) from error
+
+
+def database_url(value: Any, path: str, off: str) -> str:
+    """Accept the URL of a database that cannot be turned off by its URL. off: how it is turned off instead."""
+    if text(value, path).partition(":")[0] not in DATABASE_SCHEMES:
+        raise fault(path, f'expected "sqlite:///PATH" or "postgresql://..."; {off}')
+    return store_url(value, path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,12 @@ from warpseal.runtime.settings import (
     Group,
     boolean,
     choice,
-    fault,
     integer,
     seconds,
     setting,
-    text,
 )
-from warpseal.store.settings import store_url
-from warpseal.store.url import DATABASE_SCHEMES, redacted_url
+from warpseal.store.settings import database_url
+from warpseal.store.url import redacted_url
 
 FOREVER: Final = 0.0
 """The retention of rows that are never removed."""
@@ -37,10 +35,7 @@ class UsageReaders(StrEnum):
 
 def metrics_url(value: Any, path: str) -> str:
     """Accept the URL of the metrics database."""
-    if text(value, path).partition(":")[0] not in DATABASE_SCHEMES:
-        expected = 'expected "sqlite:///PATH" or "postgresql://..."'
-        raise fault(path, f"{expected}; usage-enabled turns the recording on and off")
-    return store_url(value, path)
+    return database_url(value, path, "usage-enabled turns the recording on and off")
 
 
 def _retention(default: float, name: str) -> float:

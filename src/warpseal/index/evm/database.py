@@ -19,7 +19,7 @@ from warpseal.index.database import translate_errors, writing_index
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import reading_engine
 from warpseal.store.migrate import Migrations
-from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
+from warpseal.store.url import StoreUrl, in_schema, resolve_url
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 FOLDER: Final = "evm"
@@ -44,8 +44,6 @@ def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainI
     url = resolve_url(settings.url, None if folder is None else folder / FOLDER, name)
     if url is None:
         raise StartupError("index-url is not set, and there is no folder for the indexes of EVM chains")
-    if url.kind is StoreKind.OFF:
-        raise StartupError("index-url is off: set index of no chain in evm-chains instead")
     if settings.url and url.path is not None:
         return StoreUrl.for_file(url.path.parent / FOLDER / name)
     return in_schema(url, schema_name(chain_id))
