@@ -297,10 +297,11 @@ def _choose_greedily(candidates: Sequence[_Candidate], needs: Mapping[int, int])
             chosen.append(candidate)
             for second in helped:
                 missing[second] -= candidate.weight
+    superfluous: set[bytes] = set()
     for candidate in sorted(chosen, key=lambda candidate: candidate.top_up.amount_navax, reverse=True):
         helped = [second for second in missing if candidate.missing_from <= second]
         if all(missing[second] + candidate.weight <= 0 for second in helped):
-            chosen.remove(candidate)
+            superfluous.add(candidate.top_up.validation_id)
             for second in helped:
                 missing[second] += candidate.weight
-    return chosen
+    return [candidate for candidate in chosen if candidate.top_up.validation_id not in superfluous]
