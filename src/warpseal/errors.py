@@ -36,7 +36,14 @@ class StartupError(Exception):
 
 
 class CallRefused(Exception):
-    """A refused call of the node API; its text is the error of the JSON-RPC reply, whose status is 200."""
+    """A refused call of the node API; its text is the error of the JSON-RPC reply, whose status is 200.
+
+    data: of the error, such as what a contract returned with a revert.
+    """
+
+    def __init__(self, text: str = "", data: bytes = b"") -> None:
+        super().__init__(text)
+        self.data = data
 
 
 # The process and its databases.

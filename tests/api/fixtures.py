@@ -30,6 +30,7 @@ from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.advice import Advice
 from warpseal.delivery.candidates import CandidateHeight
 from warpseal.delivery.destination import Destination
+from warpseal.delivery.preflight import PreflightRequest
 from warpseal.delivery.report import DeliveryReport
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
 from warpseal.delivery.warp_rules import WarpRules
@@ -138,6 +139,18 @@ class ScriptedDeliveries:
 
 
 @dataclass
+class ScriptedPreflight:
+    """Returns the given answer about signed messages, and records its requests."""
+
+    act: Callable[[PreflightRequest], Awaitable[Mapping[str, Any]]] | None = None
+    requests: list[PreflightRequest] = field(default_factory=list)
+
+    async def verify(self, request: PreflightRequest) -> Mapping[str, Any]:
+        self.requests.append(request)
+        return {"verifiesNow": True, "verifiesAt": ["current"]} if self.act is None else await self.act(request)
+
+
+@dataclass
 class ScriptedReadiness:
     """A given readiness of subnets and of the proposed height."""
 
@@ -191,6 +204,7 @@ class ApiSetup:
     aggregator: ScriptedAggregator = field(default_factory=ScriptedAggregator)
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
     deliveries: ScriptedDeliveries = field(default_factory=lambda: ScriptedDeliveries())
+    preflight: ScriptedPreflight = field(default_factory=ScriptedPreflight)
     background: dict[str, Any] = field(default_factory=dict)
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
     refresh_status: Callable[[], Awaitable[None]] | None = None
@@ -233,6 +247,7 @@ class ApiSetup:
             self.readiness.connections.get,
             lambda subnet_id: self.readiness.underfunded.get(subnet_id, ()),
             self.refresh_status,
+            verify=self.preflight.verify,
         )
         self.gate.open(services)
 

@@ -123,7 +123,13 @@ async def test_the_duration_of_an_epoch_comes_from_a_node_or_from_the_network() 
             assert await upstream.info.epoch_duration_s() == duration_s
 
 
-@pytest.mark.parametrize("duration", [-1, 2**63, "4s", None])
+async def test_a_node_from_before_granite_names_no_duration_and_one_without_epochs_names_0() -> None:
+    for upgrades, duration_s in (({}, 30), ({"graniteEpochDuration": None}, 30), ({"graniteEpochDuration": 0}, 0)):
+        async with open_upstream(RecordedNode({"info.upgrades": upgrades})) as upstream:
+            assert await upstream.info.epoch_duration_s() == duration_s
+
+
+@pytest.mark.parametrize("duration", [-1, 2**63, "4s", []])
 async def test_an_impossible_duration_of_an_epoch_is_no_answer(duration: object) -> None:
     async with open_upstream(RecordedNode({"info.upgrades": {"graniteEpochDuration": duration}})) as upstream:
         with pytest.raises(NodeUnavailable):

@@ -26,6 +26,7 @@ from warpseal.metrics.registry import Metrics
 
 V1_AGGREGATE = "/v1/signatureAggregator/{network}/aggregateSignatures"
 V1_L1_MESSAGE = V1_AGGREGATE + "/{tx_hash}"
+V1_VERIFY = "/v1/signatureAggregator/{network}/verify"
 KEBAB_AGGREGATE = "/aggregate-signatures"
 
 
@@ -42,6 +43,7 @@ def api_app(
     routes = [
         Route(V1_AGGREGATE, keyed(aggregator.v1), methods=["POST"]),
         Route(V1_L1_MESSAGE, keyed(aggregator.l1_message), methods=["GET"]),
+        Route(V1_VERIFY, keyed(aggregator.verify), methods=["POST"]),
         Route(KEBAB_AGGREGATE, aggregator.kebab, methods=()),  # All methods: the endpoint answers each.
         Route("/health", probes.health),
         Route("/ready", probes.ready),

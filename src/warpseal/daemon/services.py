@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.delivery.destination import DestinationDeps, Destinations
+from warpseal.delivery.preflight import Preflight, PreflightDeps
 from warpseal.delivery.service import DeliveryDeps, DeliveryService
+from warpseal.delivery.statement import StatementChecker
 from warpseal.errors import MissingValidator
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.logs import EvmLogClient
@@ -76,6 +78,7 @@ class Services:
     l1_messages: L1MessageService
     destinations: Destinations
     delivery: DeliveryService
+    preflight: Preflight
     observed: UptimeRecorder
     background: tuple[Service, ...]
     min_balance_navax: int
@@ -203,6 +206,22 @@ async def build_services(
             config.delivery,
             config.aggregation,
         )
+        # Signing never waits for a preflight.
+        preflight_thread = stack.enter_context(WorkerThreads(1, "preflight"))
+        preflight = Preflight(
+            PreflightDeps(
+                destinations=destinations,
+                sets=sets,
+                chains=chains,
+                heights=heights,
+                statements=StatementChecker(
+                    platform, chains.subnet, upstream.chain_rpc.eth_call, store.l1, executor=preflight_thread
+                ),
+                eth_call=upstream.chain_rpc.eth_call,
+            ),
+            network_id,
+            executor=preflight_thread,
+        )
         eager = EagerSigner(
             EagerDeps(l1_messages.get, store.l1, leadership, chains.subnet_of, follower.subscribe),
             frozenset(settings.tracked_subnet_ids),
@@ -224,6 +243,7 @@ async def build_services(
             l1_messages,
             destinations,
             delivery,
+            preflight,
             observed,
             background,
             settings.min_balance_navax,

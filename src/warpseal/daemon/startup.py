@@ -26,6 +26,7 @@ from warpseal.daemon.services import Services, build_services, metric_sources, o
 from warpseal.daemon.status import DaemonStatus, StatusSources
 from warpseal.daemon.usage import UsageRecording, open_metrics_database
 from warpseal.daemon.validators_api import ValidatorsApi
+from warpseal.delivery.preflight import PreflightRequest
 from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
@@ -138,6 +139,9 @@ def _signing_services(
         status = index_status.extend(services.background_status())
         return status if usage is None else usage.extend(status)
 
+    async def verify(request: PreflightRequest) -> Mapping[str, Any]:
+        return (await services.preflight.check(request)).as_json()
+
     return SigningServices(
         network_id,
         services.aggregator.aggregate,
@@ -151,6 +155,7 @@ def _signing_services(
         services.network.missing_connection,
         services.underfunded,
         index_status.evm.refresh_if_old,
+        verify=verify,
     )
 
 

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from cachetools import LRUCache
 
@@ -67,6 +67,19 @@ class Destination:
     def sealed_from(self) -> int | None:
         """Unix seconds; the first block at or after it is the last one of the epoch. None: there are no epochs."""
         return None if self.epoch == NO_EPOCH else self.epoch.start_time_s + self.epoch_duration_s
+
+    def epoch_as_json(self) -> dict[str, Any]:
+        """Return the epoch under its key of an answer; nothing before Granite."""
+        if self.epoch == NO_EPOCH:
+            return {}
+        return {
+            "epoch": {
+                "number": self.epoch.number,
+                "startTime": self.epoch.start_time_s,
+                "pChainHeight": str(self.epoch.p_chain_height),
+                "sealedFrom": self.sealed_from,
+            }
+        }
 
 
 @dataclass(frozen=True, slots=True)

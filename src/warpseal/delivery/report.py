@@ -62,15 +62,8 @@ class DeliveryReport:
             "pChainHeightSource": self.height_source,
             "quorum": {"percentage": self.quorum, "source": self.quorum_source},
             "heights": [candidate.as_json() for candidate in self.heights],
+            **destination.epoch_as_json(),
         }
-        epoch = destination.epoch
-        if epoch != NO_EPOCH:
-            content["epoch"] = {
-                "number": epoch.number,
-                "startTime": epoch.start_time_s,
-                "pChainHeight": str(epoch.p_chain_height),
-                "sealedFrom": destination.sealed_from,
-            }
         if self.verifies_now is not None:
             content["verifiesNow"] = self.verifies_now
         if self.serves_next is not None:

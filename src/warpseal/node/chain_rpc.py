@@ -42,7 +42,7 @@ class ChainRpcClient:
         return await self._call(chain_id, "eth_getBlockByNumber", [_LATEST, False], _decode_block_time)
 
     async def eth_call(self, chain_id: ChainID, transaction: Mapping[str, Any]) -> bytes | None:
-        """Return the result of a call at the last accepted block. Raises CallRefused with the message of a node.
+        """Return the result of a call at the last accepted block. Raises CallRefused with a node's message and data.
 
         transaction: from, to, data, gas, in the spelling of the Ethereum JSON-RPC.
         """
@@ -76,7 +76,7 @@ class ChainRpcClient:
                     continue
                 except RpcRefusal as refusal:
                     if is_refusal_final:
-                        raise CallRefused(refusal.text) from None
+                        raise CallRefused(refusal.text, refusal.data) from None
                     attempts.append(NodeAttempt(node.position, NodeFailure.BAD_ANSWER))
                 except CallFailure as error:
                     if error.status not in _NOT_SERVED:

@@ -23,12 +23,16 @@ _NOTHING_FOUND = re.compile(r"not found\s*$|is not a (?:blockchain|subnet)\s*$",
 
 
 class RpcRefusal(Exception):
-    """A node understood the call and refused it. text: its message, without anything that may be a key."""
+    """A node understood the call and refused it. text: its message, without anything that may be a key.
+
+    data: bytes that came with the error, such as what a contract returned with a revert; at most 4 KiB, else empty.
+    """
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{text} ({code})")
         self.code = code
         self.text = text
+        self.data = b""
 
 
 class MethodMissing(RpcRefusal):

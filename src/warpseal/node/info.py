@@ -6,6 +6,7 @@ Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`, `upg
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -76,13 +77,15 @@ class InfoClient:
     async def epoch_duration_s(self) -> int:
         """Return the shortest duration of an epoch from a node, else that of the network. Raises NodeUnavailable.
 
-        Block times are whole seconds, so a part of a second counts as one.
+        Block times are whole seconds, so a part of a second counts as one. A node from before Granite names none.
         """
         network_id = await self.network_id()
-        try:
-            return await self._pool.call(_EPOCH_DURATION)
-        except RpcRefusal:
-            return _PUBLIC_EPOCH_S if network_id in _PUBLIC_NETWORKS else _DEFAULT_EPOCH_S
+        duration_s = None
+        with suppress(RpcRefusal):
+            duration_s = await self._pool.call(_EPOCH_DURATION)
+        if duration_s is not None:
+            return duration_s
+        return _PUBLIC_EPOCH_S if network_id in _PUBLIC_NETWORKS else _DEFAULT_EPOCH_S
 
     async def is_bootstrapped(self, chain: str) -> bool:
         """Return whether the first node that answers has bootstrapped a chain, by its alias. Raises NodeUnavailable.
@@ -185,7 +188,9 @@ def decode_upgrades(result: bytes) -> Mapping[str, int]:
     return {name: _unix_s(value) for name, value in named.items()}
 
 
-def _epoch_duration_s(nanoseconds: int | str) -> int:
+def _epoch_duration_s(nanoseconds: int | str | None) -> int | None:
+    if nanoseconds is None:
+        return None
     duration_s = -(-u64(nanoseconds) // _SECOND_NS)
     if duration_s > _MAX_EPOCH_S:
         raise ValueError(f"an epoch of {duration_s} s")
@@ -222,7 +227,7 @@ _decode_blockchain_id: Final = field_decoder("blockchainID", str, lambda text: C
 _PEERS: Final = NodeCall("info.peers", {}, INFO_PATHS, _decode_hints, CallOrigin.DAEMON, large=True)
 _NODE_ID: Final = NodeCall("info.getNodeID", {}, INFO_PATHS, _decode_node_id, CallOrigin.DAEMON, optional=True)
 _NODE_IP: Final = NodeCall("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, CallOrigin.DAEMON, optional=True)
-_decode_epoch_duration: Final = field_decoder("graniteEpochDuration", NUMBER, _epoch_duration_s)
+_decode_epoch_duration: Final = field_decoder("graniteEpochDuration", NUMBER | None, _epoch_duration_s, default=None)
 _EPOCH_DURATION: Final = NodeCall(
     "info.upgrades", {}, INFO_PATHS, _decode_epoch_duration, CallOrigin.DAEMON, optional=True
 )

@@ -273,9 +273,7 @@ def decode_fee_config(result: bytes) -> L1FeeConfig:
 
 def decode_fee_state(result: bytes) -> L1FeeState:
     fields = msgspec.json.decode(result, type=_FeeState)
-    if fields.timestamp.tzinfo is None:
-        raise ValueError("a time without its zone")
-    return L1FeeState(u64(fields.excess), u64(fields.price), u64(int(fields.timestamp.timestamp())))
+    return L1FeeState(u64(fields.excess), u64(fields.price), _unix_s(fields.timestamp))
 
 
 def _public_key(text: str | None) -> bytes | None:
@@ -302,7 +300,14 @@ def _parse_subnet_ids(listed: list[_SubnetListed] | None) -> tuple[SubnetID, ...
     return tuple(ids)
 
 
+def _unix_s(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return u64(int(moment.timestamp()))
+
+
 decode_height: Final = field_decoder("height", NUMBER, u64)
+decode_timestamp: Final = field_decoder("timestamp", datetime, _unix_s)
 decode_all_sets: Final = field_decoder("validatorSets", dict[str, _WarpSet], _parse_sets)
 decode_validated_by: Final = field_decoder("subnetID", str, lambda text: SubnetID(parse_id(text)))
 decode_validates: Final = list_decoder("blockchainIDs", str, lambda text: ChainID(parse_id(text)))

@@ -48,6 +48,7 @@ from warpseal.node.p_chain import (
     decode_l1_validator,
     decode_subnet,
     decode_subnets,
+    decode_timestamp,
     decode_tx,
     decode_tx_status,
     decode_validated_by,
@@ -91,6 +92,10 @@ class PlatformClient:
     async def height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height of the last accepted block."""
         return await self._agreement.height(height_call(origin))
+
+    async def chain_time_s(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
+        """Return the time of the last accepted block, Unix seconds."""
+        return await self._pool.require(_call("platform.getTimestamp", {}, decode_timestamp, origin))
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return the height from each configured node, or its failure; for the operator."""

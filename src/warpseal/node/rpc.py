@@ -20,6 +20,7 @@ from yarl import URL
 from warpseal.errors import NodeFailure
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import CallFailure, RpcRefusal, parse_refusal
+from warpseal.node.json_values import decode_hex
 from warpseal.node.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
 from warpseal.node.limits import CallOrigin, RetryAfter, UpstreamLimit, parse_retry_after
 from warpseal.node.settings import NodeSettings
@@ -31,6 +32,7 @@ INLINE_BYTES = 32 * 1024
 """Decoding more than this on the event loop could hold it up for a millisecond."""
 _NO_LIMIT = nullcontext()
 _MAX_ERROR_BYTES = 64 * 1024
+_MAX_ERROR_DATA = 2 * 4096
 _OK = 200
 _NOT_FOUND = 404
 _TOO_MANY_REQUESTS = 429
@@ -224,7 +226,9 @@ class UpstreamNode:
         errors = [response.error for response in responses if response.error is not None]
         refusal = next((error for error in errors if error is not UNREADABLE.error), None)
         if refusal is not None:
-            raise parse_refusal(refusal.code, refusal.message, self.endpoint.scrub(refusal.message))
+            error = parse_refusal(refusal.code, refusal.message, self.endpoint.scrub(refusal.message))
+            error.data = _error_data(refusal.data)
+            raise error
         if reply.status != _OK:
             raise _status_failure(reply)
         if errors:
@@ -232,9 +236,18 @@ class UpstreamNode:
         results = [bytes(response.result or b"null") for response in responses]
         try:
             return call.decode(b"[" + b",".join(results) + b"]" if call.batch else results[0])
-        except (ValueError, RecursionError) as error:
-            detail = self.endpoint.scrub(str(error))
+        except (ValueError, RecursionError) as reason:
+            detail = self.endpoint.scrub(str(reason))
         raise CallFailure(NodeFailure.BAD_ANSWER, detail)
+
+
+def _error_data(data: msgspec.Raw | msgspec.UnsetType) -> bytes:
+    if not isinstance(data, msgspec.Raw) or memoryview(data).nbytes > _MAX_ERROR_DATA:
+        return b""
+    try:
+        return decode_hex(msgspec.json.decode(data, type=str))
+    except ValueError:
+        return b""
 
 
 def _connection_failure(error: aiohttp.ClientError | OSError) -> CallFailure:

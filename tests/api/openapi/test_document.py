@@ -13,10 +13,11 @@ import pytest
 
 from tests.api.openapi.sample_requests import DOCUMENT, operations
 from warpseal.api import routes
+from warpseal.api.aggregator import preflight_request
 from warpseal.api.aggregator.l1_request import QUERY_FIELDS
 from warpseal.api.aggregator.request_fields import BODY_FIELDS
 from warpseal.api.data import bodies
-from warpseal.api.data.bodies import AggregateSignaturesRequest
+from warpseal.api.data.bodies import AggregateSignaturesRequest, VerifyRequest
 from warpseal.api.data.operations import OPERATIONS
 from warpseal.api.node.admin import AdminMethods
 from warpseal.api.openapi.examples import load_examples
@@ -64,6 +65,8 @@ def test_documented_parameters_are_the_parsed_ones() -> None:
 def test_documented_aggregation_bodies_are_the_parsed_ones() -> None:
     body = {field.encode_name for field in msgspec.structs.fields(AggregateSignaturesRequest)}
     assert body == set(BODY_FIELDS.spellings.values())
+    fields = {field.encode_name for field in msgspec.structs.fields(VerifyRequest)}
+    assert fields == set(preflight_request.FIELDS.spellings.values())
     path = DOCUMENT["paths"][routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
     assert {item["name"] for item in path["parameters"] if item["in"] == "query"} == set(
         QUERY_FIELDS.spellings.values()

@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
@@ -22,11 +22,13 @@ from starlette.types import Receive, Scope
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
 from warpseal.api.aggregator.l1_request import L1Query, parse_l1_query
+from warpseal.api.aggregator.preflight_request import parse_preflight_request
 from warpseal.api.errors import with_kebab_names
 from warpseal.api.middleware import client_address, log_fields
 from warpseal.api.request_body import ClientDisconnected, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
+from warpseal.delivery.preflight import PreflightRequest
 from warpseal.delivery.report import HEIGHT_HEADER, HEIGHT_SOURCE_HEADER, SUBNET_HEADER
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest
 from warpseal.errors import (
@@ -53,11 +55,11 @@ R = TypeVar("R", AggregationRequest, L1Request)
 class SigningServices:
     """The functions that the aggregation endpoints and the probes call.
 
-    The first five raise a WarpsealError; deliver, deliver_l1_message: for a destination. readiness: of the Primary
-    Network and each tracked subnet. is_height_fresh: whether the proposed height is recent. background_status: state of
-    what signing does not need, JSON-ready. missing_connection: why a node is not connected. underfunded: the L1
-    validators of a tracked subnet without enough balance. refresh_status: reads again what is old of the background
-    status.
+    The first five and verify raise a WarpsealError; deliver, deliver_l1_message: for a destination. readiness: of the
+    Primary Network and each tracked subnet. is_height_fresh: whether the proposed height is recent. background_status:
+    state of what signing does not need, JSON-ready. missing_connection: why a node is not connected. underfunded: the
+    L1 validators of a tracked subnet without enough balance. refresh_status: reads again what is old of the background
+    status. verify: a preflight, JSON-ready.
     """
 
     network_id: int
@@ -72,6 +74,7 @@ class SigningServices:
     missing_connection: Callable[[NodeID], MissingConnection | None] = lambda node_id: None
     underfunded: Callable[[SubnetID], Sequence[MissingValidator]] = lambda subnet_id: ()
     refresh_status: Callable[[], Awaitable[None]] | None = None
+    verify: Callable[[PreflightRequest], Awaitable[Mapping[str, Any]]] = field(kw_only=True)
 
 
 class AggregatorEndpoints:
@@ -109,6 +112,21 @@ class AggregatorEndpoints:
                 work = self._l1_response(wanted, params["network"], request.scope)
                 response = await cancel_on_disconnect(work, request.receive)
         return response
+
+    async def verify(self, request: Request) -> Response:
+        """POST /v1/signatureAggregator/{network}/verify."""
+        with self._in_flight.slot(client_address(request.scope)):
+            body = await read_body(request.scope, request.receive, self._settings)
+            wanted = parse_preflight_request(body, self._settings)
+            log_fields(request.scope)["message_id"] = id_text(wanted.signed.unsigned.id)
+            work = self._verify(wanted, request.path_params["network"])
+            content = await cancel_on_disconnect(work, request.receive)
+        log_fields(request.scope).update(verifies_now=content["verifiesNow"], reason=content.get("reason"))
+        return JSONResponse(content)
+
+    async def _verify(self, wanted: PreflightRequest, network: str) -> Mapping[str, Any]:
+        services, _ = await self._admit(None, network)
+        return await services.verify(wanted)
 
     async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery:
         with self._counted(), self._in_flight.slot(client_address(request.scope)):

@@ -48,6 +48,7 @@ _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "destinationChainId",
         "destination-chain-id",
     ),
+    "signedMessage": ("signed-message",),
 }
 
 
@@ -93,16 +94,23 @@ def read_fields(body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
     Hex is digits without 0x, not yet known to be hex. A height of None means the proposed height, a timeout of None the
     daemon's default. Raises UndecodableBody, InvalidTimeout, UnknownField or ConflictingSpellings.
     """
-    return BODY_FIELDS.collect(
-        _decode(body), lambda name, value: _CONVERTERS[name](name, value), ignore_unknown=ignore_unknown
+    return read_object(body, BODY_FIELDS, _CONVERTERS, ignore_unknown=ignore_unknown)
+
+
+def read_object(
+    body: bytes, fields: FieldNames, converters: Mapping[str, Callable[[str, Any], Any]], *, ignore_unknown: bool
+) -> dict[str, Any]:
+    """Return the given fields of a JSON object, converted. Raises as `read_fields` does, and what converters raise."""
+    return fields.collect(
+        _decode(body), lambda name, value: converters[name](name, value), ignore_unknown=ignore_unknown
     )
 
 
-class _Pairs(list[tuple[str, Any]]):
+class JsonPairs(list[tuple[str, Any]]):
     """A decoded JSON object that still knows its duplicate keys."""
 
 
-def _decode(body: bytes) -> _Pairs:
+def _decode(body: bytes) -> JsonPairs:
     """Return the top object of a body; null is an object without fields, as the reference takes it."""
     if body.count(b"[") + body.count(b"{") > _MAX_BRACKETS:
         raise UndecodableBody("body", "nested too deeply")
@@ -113,8 +121,8 @@ def _decode(body: bytes) -> _Pairs:
     except (ValueError, ArithmeticError, RecursionError):
         raise UndecodableBody("body", "not a JSON object") from None
     if decoded is None:
-        return _Pairs()
-    if not isinstance(decoded, _Pairs):
+        return JsonPairs()
+    if not isinstance(decoded, JsonPairs):
         raise UndecodableBody("body", "not a JSON object")
     return decoded
 
@@ -123,7 +131,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_Pairs, parse_float=Decimal, parse_constant=_refuse_constant)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_float=Decimal, parse_constant=_refuse_constant)
 
 
 def unknown_field(key: str, known: Iterable[str]) -> UnknownField:
@@ -135,7 +143,8 @@ def unknown_field(key: str, known: Iterable[str]) -> UnknownField:
     return UnknownField(ascii(displayed)[1:-1], f"no such field{hint}")
 
 
-def _text(name: str, value: Any) -> str:
+def plain_text(name: str, value: Any) -> str:
+    """Return a text. Raises UndecodableBody for another value."""
     if not isinstance(value, str):
         raise UndecodableBody(name, "not a text")
     return value
@@ -143,7 +152,7 @@ def _text(name: str, value: Any) -> str:
 
 def plain_hex(name: str, value: Any) -> str:
     """Return the digits of hex with or without 0x, in one case, so that equal values compare equal."""
-    return _text(name, value).removeprefix("0x").lower()
+    return plain_text(name, value).removeprefix("0x").lower()
 
 
 def plain_uint64(name: str, value: Any) -> int:
@@ -193,12 +202,12 @@ _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "message": plain_hex,
     "justification": plain_hex,
-    "signingSubnetId": _text,
+    "signingSubnetId": plain_text,
     "quorumPercentage": plain_uint64,
     "quorumPercentageBuffer": plain_uint64,
     "pChainHeight": plain_height,
     "timeoutSeconds": plain_seconds,
-    "destinationBlockchainId": _text,
+    "destinationBlockchainId": plain_text,
     "report": plain_flag,
 }
 BODY_FIELDS: Final = FieldNames(*_CONVERTERS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from warpseal.api.data.sdk_resources import SdkCChainTransaction, SdkXChainTransaction
 from warpseal.api.data.staking_resources import (
@@ -384,6 +384,52 @@ class SignedMessage(Resource, frozen=True, gc=False, kw_only=True):
     superseded: dict[str, Any] | UnsetType = UNSET
     report: dict[str, Any] | UnsetType = UNSET
     next: NextSignedMessage | UnsetType = UNSET
+
+
+class TestedCall(Resource, frozen=True, gc=False, kw_only=True):
+    """A call of a contract at the destination, executed without being sent."""
+
+    to: Annotated[str, Meta(description="The contract.")]
+    from_: Annotated[str, Meta(description="The caller; by default the zero address.")] | UnsetType = field(
+        name="from", default=UNSET
+    )
+    data: Annotated[str, Meta(description="Hex; by default empty.")] | UnsetType = UNSET
+    gas: Annotated[int, Meta(ge=1, le=50_000_000, description="By default 5000000.")] | UnsetType = UNSET
+
+
+class VerifyRequest(Resource, frozen=True, gc=False, kw_only=True):
+    """A signed message and the chain that is to verify it. Keys in kebab case mean the same."""
+
+    signed_message: Annotated[str, Meta(description="Hex of the signed message, with or without 0x.")]
+    destination_blockchain_id: Annotated[str, Meta(description="Base58-check or hex.")]
+    signing_subnet_id: (
+        Annotated[str, Meta(description="Base58-check or hex; by default the one that the destination demands.")]
+        | UnsetType
+    ) = UNSET
+    quorum_percentage: (
+        Annotated[_Percent, Meta(description="Counts if it is higher than that of the destination.")] | UnsetType
+    ) = UNSET
+    call: TestedCall | UnsetType = UNSET
+
+
+class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
+    """Whether the next block of the destination would accept a signed message, and why not.
+
+    verifies_now: the signature alone. verifies_at: of the heights. reason: why the message is refused now, by its
+    signature or its statement; left out if nothing is known against it.
+    """
+
+    verifies_now: bool
+    verifies_at: list[str]
+    reason: str | UnsetType = UNSET
+    reason_text: str | UnsetType = UNSET
+    message_id: str
+    network_id: int
+    source_blockchain_id: str
+    destination: dict[str, Any]
+    heights: list[dict[str, Any]]
+    statement: dict[str, Any]
+    call: dict[str, Any] | UnsetType = UNSET
 
 
 class Explanation(Resource, frozen=True, gc=False, kw_only=True):

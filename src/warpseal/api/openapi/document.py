@@ -18,8 +18,10 @@ from warpseal.api.data.bodies import (
     KebabError,
     KebabSignedMessage,
     MetricsApiError,
+    PreflightAnswer,
     Readiness,
     SignedMessage,
+    VerifyRequest,
 )
 from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, USAGE, Operation
 from warpseal.api.data.parameters import Parameter
@@ -50,6 +52,7 @@ from warpseal.api.status.document import StatusDocument
 from warpseal.version import __version__
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
+_V1_VERIFY: Final = "/v1/signatureAggregator/{network}/verify"
 _ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
 _METRICS_API_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 429, 500, 502, 503), MetricsApiError)
 _KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 413, 429, 500, 502, 503, 504), KebabError)
@@ -112,6 +115,7 @@ _RESOURCES: Final = dict.fromkeys(
     (
         *(resource for operation in OPERATIONS for resource in operation.answers),
         *(AggregateSignaturesRequest, SignedMessage, Explanation, KebabSignedMessage, Health, Readiness),
+        *(VerifyRequest, PreflightAnswer),
         *(StatusDocument, Error, KebabError, MetricsApiError),
         *RESOURCES,
     )
@@ -167,10 +171,19 @@ def _signing_paths() -> Paths:
         _SIGNING,
         {200: KebabSignedMessage, **_KEBAB_ERRORS},
     )
+    verify = describe_endpoint(
+        _V1_VERIFY,
+        "verifySignedMessage",
+        "Whether the next block of a destination would accept a signed message, and why not.",
+        _SIGNING,
+        {200: PreflightAnswer, **_ERRORS},
+    )
+    verify_body = {"required": True, "content": describe_json(refer_to(VerifyRequest))}
     return {
         v1: {"post": {**aggregate, "requestBody": body}},
         v1_l1: {"get": l1_message},
         kebab: {"post": {**as_reference, "requestBody": body}},
+        _V1_VERIFY: {"post": {**verify, "requestBody": verify_body}},
     }
 
 

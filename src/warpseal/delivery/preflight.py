@@ -1,0 +1,419 @@
+"""The preflight of a signed message: whether the next block of its destination would accept it, and why not.
+
+The signature is verified with the set of each epoch in which a block may lie; the nodes are asked about the statement.
+Source of truth: ACP-181; avalanchego `vms/platformvm/warp/signature.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from warpseal.delivery.candidates import HeightLabel
+from warpseal.delivery.destination import Destination, Destinations
+from warpseal.delivery.statement import EthCall, StatementCheck, StatementChecker
+from warpseal.delivery.warp_rules import SignerSource, choose_signing_subnet
+from warpseal.errors import (
+    CallRefused,
+    HeightTooNew,
+    InvalidRequest,
+    NodeUnavailable,
+    UnknownChain,
+    WarpsealError,
+)
+from warpseal.l1.verification import MessageVerification, SignatureRefusal, verify_signed
+from warpseal.node.proposervm import NO_EPOCH
+from warpseal.runtime.process import ungrouped
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.sets import ValidatorSets
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text, node_id_text
+from warpseal.warp.message import PAYLOAD_LIMIT_BYTES, AddressedCall, Hash, SignedMessage
+from warpseal.warp.validator_set import CanonicalValidatorSet
+
+SET_TIMEOUT_S: Final = 10.0
+OTHER_SET_TIMEOUT_S: Final = 3.0
+"""Of the sets that do not decide about the next block: a height beyond the P-Chain's tip is waited for."""
+CALL_TIMEOUT_S: Final = 5.0
+MAX_LISTED_SIGNERS: Final = 100
+MAX_LISTED_NODES: Final = 8
+MAX_OUTPUT_BYTES: Final = 64 * 1024
+MAX_CALL_ERROR_CHARACTERS: Final = 500
+CALL_NOTE: Final = (
+    "This tests execution only: the contract gets no verified Warp message, so that getVerifiedWarpMessage returns "
+    "valid = false in it."
+)
+
+# The words of an EVM; other refusals are those of a node that could not execute the call.
+_EXECUTION_FAILED: Final = re.compile(
+    r"revert|out of gas|gas required exceeds|invalid (opcode|jump)|stack|insufficient"
+)
+
+_Candidate: TypeAlias = tuple[HeightLabel, int, int | None]
+"""The name of a height, the height, and the number of its epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationCall:
+    """A call of the caller's own at the destination. sender: None for the zero address. Addresses have 20 bytes."""
+
+    sender: bytes | None
+    contract: bytes
+    data: bytes
+    gas: int
+
+    def transaction(self) -> dict[str, str]:
+        """Return the call in the spelling of the Ethereum JSON-RPC."""
+        sender = {} if self.sender is None else {"from": "0x" + self.sender.hex()}
+        return {**sender, "to": "0x" + self.contract.hex(), "data": "0x" + self.data.hex(), "gas": hex(self.gas)}
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightRequest:
+    """A signed message and its destination.
+
+    signing_subnet_id: None for the one that the destination verifies with. quorum: percent, None for the destination's;
+    it counts only if it is higher. call: tested as well.
+    """
+
+    signed: SignedMessage
+    destination_id: ChainID
+    signing_subnet_id: SubnetID | None = None
+    quorum: int | None = None
+    call: DestinationCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignerSubnet:
+    """The subnet whose validators sign a message. source: why."""
+
+    subnet_id: SubnetID
+    source: SignerSource
+
+
+@dataclass(frozen=True, slots=True)
+class HeightVerification:
+    """The verification with the set at one height. number: of the epoch, None if the height is of none.
+
+    result: None if the set could not be read, or is not needed. early: a refusal without the set, and its text.
+    """
+
+    epoch: HeightLabel
+    height: int
+    number: int | None
+    result: MessageVerification | None = None
+    early: tuple[SignatureRefusal, str] | None = None
+
+    @property
+    def refusal(self) -> SignatureRefusal | None:
+        """The first check that fails; None if none does, or none was made."""
+        if self.early is not None:
+            return self.early[0]
+        return None if self.result is None else self.result.refusal
+
+    @property
+    def refusal_text(self) -> str | None:
+        """The refusal in a sentence."""
+        if self.early is not None:
+            return self.early[1]
+        return None if self.result is None else self.result.refusal_text
+
+    @property
+    def verifies(self) -> bool | None:
+        """Whether a block at this height accepts the signature; None: not known."""
+        return None if self.early is None and self.result is None else self.refusal is None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result for an answer."""
+        body: dict[str, Any] = {"epoch": self.epoch, "pChainHeight": str(self.height)}
+        if self.number is not None:
+            body["number"] = self.number
+        if self.epoch == "next":
+            body["predicted"] = True
+        body["verifies"] = self.verifies
+        if self.refusal is not None:
+            body["reason"] = self.refusal.value
+        return body | ({} if self.result is None else _weights(self.result))
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a node answers to a caller's call. succeeded: None if no node executed it.
+
+    output: of the contract, also with a revert.
+    """
+
+    succeeded: bool | None
+    output: bytes = b""
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result for an answer."""
+        body: dict[str, Any] = {"succeeded": self.succeeded}
+        if self.succeeded or self.output:
+            body["result" if self.succeeded else "revertData"] = "0x" + self.output.hex()
+        if self.error is not None:
+            body["error"] = self.error
+        return body | {"note": CALL_NOTE}
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightResult:
+    """The whole result. signer: None if the message determines none. quorum: percent, as it counted."""
+
+    request: PreflightRequest
+    destination: Destination
+    signer: SignerSubnet | None
+    quorum: int
+    heights: Sequence[HeightVerification]
+    statement: StatementCheck
+    call: CallResult | None
+
+    @property
+    def current(self) -> HeightVerification:
+        """The verification at the height of the next block."""
+        return next(found for found in self.heights if found.epoch == "current")
+
+    @property
+    def verifies_now(self) -> bool:
+        """Whether the next block of the destination accepts the signature."""
+        return bool(self.current.verifies)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the destination refuses the message now: its signature, else its statement; None if nothing is known."""
+        refusal = self.current.refusal or self.statement.refusal
+        return None if refusal is None else refusal.value
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the body of an answer."""
+        unsigned, destination = self.request.signed.unsigned, self.destination
+        body: dict[str, Any] = {
+            "verifiesNow": self.verifies_now,
+            "verifiesAt": [found.epoch for found in self.heights if found.verifies],
+        }
+        if self.reason is not None:
+            body |= {"reason": self.reason, "reasonText": self.current.refusal_text or self.statement.text}
+        body |= {
+            "messageId": id_text(unsigned.id),
+            "networkId": unsigned.network_id,
+            "sourceBlockchainId": id_text(unsigned.source_chain_id),
+            "destination": {
+                "destinationBlockchainId": id_text(destination.chain_id),
+                **self._signer_json(),
+                "pChainHeight": str(destination.height),
+                "pChainHeightSource": "proposed" if destination.epoch == NO_EPOCH else "epoch",
+                **destination.epoch_as_json(),
+                "quorum": {
+                    "percentage": self.quorum,
+                    "source": "request" if self.quorum > destination.rules.quorum else destination.rules.source,
+                },
+            },
+            "heights": [found.as_json() for found in self.heights],
+            "statement": self.statement.as_json(),
+        }
+        return body if self.call is None else body | {"call": self.call.as_json()}
+
+    def _signer_json(self) -> dict[str, str]:
+        if self.signer is None:
+            return {}
+        return {"signingSubnetId": id_text(self.signer.subnet_id), "signedBy": self.signer.source}
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightDeps:
+    """The services that a preflight uses."""
+
+    destinations: Destinations
+    sets: ValidatorSets
+    chains: ChainLookup
+    heights: ProposedHeight
+    statements: StatementChecker
+    eth_call: EthCall
+
+
+class Preflight:
+    """Used from one event loop. executor: verifies signatures; it must not be the one that signing waits for."""
+
+    def __init__(self, deps: PreflightDeps, network_id: int, *, executor: Executor | None = None) -> None:
+        self._deps = deps
+        self._network_id = network_id
+        self._executor = executor
+
+    async def check(self, request: PreflightRequest) -> PreflightResult:
+        """Return what is known about a message at its destination.
+
+        Raises UnknownChain, DestinationUnavailable, WarpDisabled, InvalidRequest, NodeUnavailable.
+        """
+        if request.call is not None and request.destination_id == P_CHAIN:
+            raise InvalidRequest("call", "the P-Chain executes no contracts")
+        destination = await self._deps.destinations.resolve(request.destination_id)
+        quorum = max(destination.rules.quorum, request.quorum or 0)
+        with ungrouped(WarpsealError):
+            async with asyncio.TaskGroup() as tasks:
+                unsigned = request.signed.unsigned
+                statement = tasks.create_task(self._deps.statements.check(unsigned, request.destination_id))
+                call = tasks.create_task(self._call(request))
+                verified = tasks.create_task(self._verify(request, destination, quorum))
+        signer, heights = verified.result()
+        return PreflightResult(request, destination, signer, quorum, heights, statement.result(), call.result())
+
+    async def _verify(
+        self, request: PreflightRequest, destination: Destination, quorum: int
+    ) -> tuple[SignerSubnet | None, Sequence[HeightVerification]]:
+        """Return who signs, and the verification at each height."""
+        heights = await self._candidates(destination)
+        early, signer = _find_payload_fault(request.signed.unsigned.payload), None
+        if early is None:
+            try:
+                signer = await self._find_signer(request, destination)
+            except UnknownChain as error:
+                early = SignatureRefusal.UNKNOWN_SOURCE, f"{error}{self._network_hint(request)}"
+        if signer is None:
+            return None, [HeightVerification(*candidate, early=early) for candidate in heights]
+        results = await self._verify_at(request.signed, signer.subnet_id, quorum, heights)
+        return signer, [HeightVerification(name, height, number, results[height]) for name, height, number in heights]
+
+    def _network_hint(self, request: PreflightRequest) -> str:
+        network_id = request.signed.unsigned.network_id
+        if network_id == self._network_id:
+            return ""
+        return f"; the message is of network {network_id}, and the destination of network {self._network_id}"
+
+    async def _candidates(self, destination: Destination) -> Sequence[_Candidate]:
+        """Return the heights at which a block may verify the message, with the number of the epoch."""
+        epoch = destination.epoch
+        found: list[_Candidate] = []
+        if epoch == NO_EPOCH:
+            found.append(("current", destination.height, None))
+        else:
+            previous = self._deps.destinations.previous_epoch(destination.chain_id)
+            if previous is not None and previous != NO_EPOCH and previous.number < epoch.number:
+                found.append(("previous", previous.p_chain_height, previous.number))
+            found.append(("current", epoch.p_chain_height, epoch.number))
+            found.append(("next", destination.proposed_height, epoch.number + 1))
+        # The destination does not need this one.
+        with suppress(NodeUnavailable, TimeoutError):
+            async with asyncio.timeout(OTHER_SET_TIMEOUT_S):
+                found.append(("proposed", await self._deps.heights.first(), None))
+        return found
+
+    async def _find_signer(self, request: PreflightRequest, destination: Destination) -> SignerSubnet:
+        """Return the subnet with whose set the destination verifies. Raises UnknownChain, NodeUnavailable."""
+        if request.signing_subnet_id is not None:
+            return SignerSubnet(request.signing_subnet_id, "request")
+        source_id = request.signed.unsigned.source_chain_id
+        source_subnet_id = await self._deps.chains.subnet_of(source_id)
+        subnet_id, source = choose_signing_subnet(
+            source_id, source_subnet_id, destination.chain_id, destination.subnet_id, destination.rules
+        )
+        return SignerSubnet(subnet_id, source)
+
+    async def _verify_at(
+        self,
+        signed: SignedMessage,
+        subnet_id: SubnetID,
+        quorum: int,
+        candidates: Sequence[_Candidate],
+    ) -> Mapping[int, MessageVerification | None]:
+        """Return the verification by height; None if the set could not be read.
+
+        Raises NodeUnavailable if that of the next block could not.
+        """
+        required = next(height for name, height, _ in candidates if name == "current")
+        heights = list(dict.fromkeys(height for _, height, _ in candidates))
+        async with asyncio.TaskGroup() as tasks:
+            reads = {
+                height: tasks.create_task(self._set_at(subnet_id, height, is_required=height == required))
+                for height in heights
+            }
+        by_height = {height: read.result() for height, read in reads.items()}
+        distinct = {members.digest: members for members in by_height.values() if members is not None}
+        loop = asyncio.get_running_loop()
+        results = {
+            digest: await loop.run_in_executor(self._executor, partial(self._verify_with, signed, members, quorum))
+            for digest, members in distinct.items()
+        }
+        return {height: None if members is None else results[members.digest] for height, members in by_height.items()}
+
+    def _verify_with(self, signed: SignedMessage, members: CanonicalValidatorSet, quorum: int) -> MessageVerification:
+        """Verify with one set. Runs on a worker thread."""
+        keys = self._deps.sets.keys_of(members)
+        return verify_signed(signed, members, quorum, network_id=self._network_id, keys=keys)
+
+    async def _set_at(self, subnet_id: SubnetID, height: int, *, is_required: bool) -> CanonicalValidatorSet | None:
+        try:
+            async with asyncio.timeout(SET_TIMEOUT_S if is_required else OTHER_SET_TIMEOUT_S):
+                return await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
+        except NodeUnavailable:
+            if is_required:
+                raise
+        except (HeightTooNew, TimeoutError):
+            if is_required:
+                raise NodeUnavailable(f"the validator set at P-Chain height {height}") from None
+        return None
+
+    async def _call(self, request: PreflightRequest) -> CallResult | None:
+        """Return the result of the caller's call; None without one. Raises nothing for a node."""
+        if request.call is None:
+            return None
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                output = await self._deps.eth_call(request.destination_id, request.call.transaction())
+        except CallRefused as refused:
+            text = _printable(str(refused))
+            return CallResult(False if _EXECUTION_FAILED.search(text) else None, refused.data, text)
+        except (NodeUnavailable, TimeoutError):
+            output = None
+        if output is None:
+            return CallResult(None, error="no node of the destination has answered")
+        if len(output) > MAX_OUTPUT_BYTES:
+            return CallResult(
+                None, error=f"the result has {len(output)} bytes, and at most {MAX_OUTPUT_BYTES} are shown"
+            )
+        return CallResult(True, output)
+
+
+def _find_payload_fault(payload: bytes) -> tuple[SignatureRefusal, str] | None:
+    """Return why a verifier cannot parse a payload; None if it can."""
+    if len(payload) > PAYLOAD_LIMIT_BYTES:
+        text = f"the payload has {len(payload)} bytes, and verifiers take at most {PAYLOAD_LIMIT_BYTES}"
+        return SignatureRefusal.PAYLOAD, text
+    for parse in (AddressedCall.parse, Hash.parse):
+        with suppress(MalformedMessage):
+            parse(payload)
+            return None
+    return SignatureRefusal.PAYLOAD, "the payload is neither a hash nor an addressed call"
+
+
+def _weights(result: MessageVerification) -> dict[str, Any]:
+    members = result.members
+    listed = [
+        {
+            "index": index,
+            "nodeIds": [node_id_text(node_id) for node_id in members.validators[index].node_ids[:MAX_LISTED_NODES]],
+            "weight": str(members.validators[index].weight),
+        }
+        for index in result.signers[:MAX_LISTED_SIGNERS]
+    ]
+    return {
+        "signedWeight": str(result.signed_weight),
+        "requiredWeight": str(result.required_weight),
+        "totalWeight": str(members.total_weight),
+        "signatureValid": result.fault is None,
+        "signerCount": len(result.signers),
+        "signers": listed,
+    }
+
+
+def _printable(text: str) -> str:
+    """Return a node's text, bounded and without control characters."""
+    shown = text[:MAX_CALL_ERROR_CHARACTERS]
+    return "".join(letter if letter.isprintable() else "?" for letter in shown)

@@ -1,0 +1,395 @@
+"""What a valid signature does not say: whether the destination takes the statement of a message now.
+
+A registration expires, a nonce becomes stale, a message is delivered once. Source of truth: avalanchego
+`vms/platformvm/txs/executor/standard_tx_executor.go`; icm-contracts `TeleporterMessenger.sol`, `ValidatorManager.sol`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any, Final, Protocol, TypeAlias
+
+from warpseal.errors import CallRefused, NodeUnavailable, StoreDown, UnknownSubnet
+from warpseal.l1.teleporter import TeleporterMessage, parse_teleporter
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.p_chain import CurrentValidation, Subnet, ValidationAt
+from warpseal.store.values import L1Transaction, Origin
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    RegisterL1Validator,
+    SubnetToL1Conversion,
+)
+from warpseal.warp.message import AddressedCall, UnsignedMessage
+
+REGISTRATION_WINDOW_S: Final = 24 * 3600
+LOOKUP_TIMEOUT_S: Final = 3.0
+MESSAGE_RECEIVED: Final = bytes.fromhex("ebc3b1ba")
+"""Selector of `messageReceived(bytes32)` of a Teleporter messenger."""
+GET_VALIDATOR: Final = bytes.fromhex("d5f20ff6")
+"""Selector of `getValidator(bytes32)` of a validator manager."""
+_MAX_NONCE: Final = 2**64 - 1
+_WORD_BYTES: Final = 32
+_VIEW_GAS: Final = 1_000_000
+# ACP-99: status, offset of the node id, starting weight, sent and received nonce, weight, start and end. Older managers
+# have one nonce, and their node id begins a word earlier.
+_RECORD_WORDS: Final = 8
+_RECEIVED_NONCE_WORD: Final = 4
+_MIN_RECORD_BYTES: Final = (1 + _RECORD_WORDS) * _WORD_BYTES
+_MAX_RECORD_BYTES: Final = 4_096
+_NO_ANSWER: Final = "no node that could tell has answered"
+_NOTHING_KNOWN: Final = "the nodes know nothing against it"
+
+
+class StatementRefusal(StrEnum):
+    """Why a destination refuses a message that has a valid signature. The values are stable."""
+
+    EXPIRED_REGISTRATION = "expired_registration"
+    EARLY_REGISTRATION = "early_registration"
+    ALREADY_DELIVERED = "already_delivered"
+    STALE_NONCE = "stale_nonce"
+    RESERVED_NONCE = "reserved_nonce"
+    NO_VALIDATION = "no_validation"
+    LAST_VALIDATOR = "last_validator"
+    WRONG_MANAGER = "wrong_manager"
+    OTHER_DESTINATION = "other_destination"
+
+
+@dataclass(frozen=True, slots=True)
+class StatementCheck:
+    """The result. accepted: None if no node can tell; True: as far as nodes can tell. kind: of the message."""
+
+    kind: str
+    accepted: bool | None
+    text: str
+    refusal: StatementRefusal | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result for an answer."""
+        reason = {"reason": self.refusal.value} if self.refusal is not None else {}
+        return {"kind": self.kind, "accepted": self.accepted, **reason, "text": self.text}
+
+
+class StatementPlatform(Protocol):
+    """The P-Chain. Methods raise NodeUnavailable and RpcRefusal."""
+
+    async def chain_time_s(self) -> int:
+        """Return the time of the last accepted block, Unix seconds."""
+        ...
+
+    async def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
+        """Return a validation; None if all nodes lag."""
+        ...
+
+    async def current_validations(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]:
+        """Return the validations of a subnet now."""
+        ...
+
+
+class ValidationRecords(Protocol):
+    """The stored L1 transactions. Methods raise StoreDown."""
+
+    async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
+        """Return the accepted transactions about a validation."""
+        ...
+
+    async def origin(self, validation_id: ValidationID) -> Origin | None:
+        """Return the origin of a validation."""
+        ...
+
+
+FindSubnetRecord: TypeAlias = Callable[[SubnetID], Awaitable[Subnet]]
+"""Returns the P-Chain's record of a subnet. Raises UnknownSubnet, NodeUnavailable."""
+EthCall: TypeAlias = Callable[[ChainID, Mapping[str, Any]], Awaitable[bytes | None]]
+"""Returns the result of a call of a contract; None: no node runs the chain. Raises CallRefused, NodeUnavailable."""
+_Content: TypeAlias = (
+    RegisterL1Validator
+    | L1ValidatorWeight
+    | L1ValidatorRegistration
+    | SubnetToL1Conversion
+    | TeleporterMessage
+    | AddressedCall
+    | None
+)
+
+
+class StatementChecker:
+    """Asks nodes, each question within a few seconds; a node that lacks the answer, lies or hangs ends nothing.
+
+    records: None without a store. executor: parses payloads. now: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        platform: StatementPlatform,
+        find_subnet: FindSubnetRecord,
+        eth_call: EthCall,
+        records: ValidationRecords | None = None,
+        *,
+        executor: Executor | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._platform = platform
+        self._find_subnet = find_subnet
+        self._eth_call = eth_call
+        self._records = records
+        self._executor = executor
+        self._now = now
+
+    async def check(self, message: UnsignedMessage, destination_id: ChainID) -> StatementCheck:
+        """Return whether a destination takes the message now. Raises nothing for a node."""
+        # The ABI library is imported with the first call.
+        loop = asyncio.get_running_loop()
+        sender, content = await loop.run_in_executor(self._executor, _parse_content, message)
+        kind = "unknown" if content is None else type(content).__name__
+        try:
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                if destination_id == P_CHAIN:
+                    return await self._at_p_chain(kind, message, sender, content)
+                return await self._at_evm_chain(kind, message, content, destination_id)
+        except (NodeUnavailable, RpcRefusal, TimeoutError):
+            return StatementCheck(kind, None, _NO_ANSWER)
+
+    async def _at_p_chain(
+        self, kind: str, message: UnsignedMessage, sender: bytes, content: _Content
+    ) -> StatementCheck:
+        if isinstance(content, RegisterL1Validator):
+            found = await self._registration(message.source_chain_id, sender, content)
+        elif isinstance(content, L1ValidatorWeight) and message.source_chain_id != P_CHAIN:
+            found = await self._weight(message.source_chain_id, sender, content)
+        else:
+            found = StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message"
+        return _result(kind, found)
+
+    async def _registration(
+        self, source_id: ChainID, sender: bytes, message: RegisterL1Validator
+    ) -> tuple[StatementRefusal, str] | None:
+        """Return the first check of the P-Chain that fails, and why."""
+        wrong_manager = await self._wrong_manager(message.subnet_id, source_id, sender)
+        if wrong_manager is not None:
+            return StatementRefusal.WRONG_MANAGER, wrong_manager
+        # The next block has the time of its proposer's clock, and never one before that of the last block.
+        next_time_s = max(await self._platform.chain_time_s(), int(self._now()))
+        was_delivered = await self._was_registered(message.validation_id)
+        if message.expiry <= next_time_s:
+            reason = f"the registration expired at {message.expiry}, and the P-Chain is at {next_time_s}"
+            if was_delivered:
+                reason += "; it was delivered before"
+            return StatementRefusal.EXPIRED_REGISTRATION, reason
+        latest = next_time_s + REGISTRATION_WINDOW_S
+        if message.expiry > latest:
+            reason = f"the registration expires at {message.expiry}, and the P-Chain takes it only if by {latest}"
+            return StatementRefusal.EARLY_REGISTRATION, reason
+        if was_delivered:
+            return StatementRefusal.ALREADY_DELIVERED, "the P-Chain has registered this validator"
+        return None
+
+    async def _was_registered(self, validation_id: ValidationID) -> bool:
+        """Return whether a validation exists, or is known to have existed."""
+        found = await self._platform.l1_validator(validation_id)
+        return (found is not None and found.state is not None) or await self._has_changes(validation_id)
+
+    async def _has_changes(self, validation_id: ValidationID) -> bool:
+        if self._records is None:
+            return False
+        with suppress(StoreDown):
+            return bool(await self._records.changes(validation_id))
+        return False
+
+    async def _weight(
+        self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight
+    ) -> tuple[StatementRefusal, str] | None:
+        """Return the first check of the P-Chain that fails, and why. Raises NodeUnavailable if all nodes lag."""
+        if message.nonce == _MAX_NONCE and message.weight:
+            return StatementRefusal.RESERVED_NONCE, f"nonce {message.nonce} is reserved for removals"
+        found = await self._platform.l1_validator(message.validation_id)
+        if found is None:
+            raise NodeUnavailable("platform.getL1Validator")
+        if found.state is None:
+            if not message.weight:
+                return StatementRefusal.ALREADY_DELIVERED, "the validation does not exist, as after its removal"
+            return (
+                StatementRefusal.NO_VALIDATION,
+                "the P-Chain has no such validation: it was removed, or never began",
+            )
+        state = found.state
+        if message.nonce < state.min_nonce:
+            if (state.min_nonce, state.weight) == (message.nonce + 1, message.weight):
+                return StatementRefusal.ALREADY_DELIVERED, "the P-Chain has made this change of weight"
+            reason = f"nonce {message.nonce} is below {state.min_nonce}, which the P-Chain expects at least"
+            return StatementRefusal.STALE_NONCE, reason
+        wrong_manager = await self._wrong_manager(state.subnet_id, source_id, sender)
+        if wrong_manager is not None:
+            return StatementRefusal.WRONG_MANAGER, wrong_manager
+        if not message.weight:
+            current = await self._platform.current_validations(state.subnet_id)
+            if sum(validation.weight for validation in current if validation.is_l1) == state.weight:
+                return StatementRefusal.LAST_VALIDATOR, "the L1 has no other validator, and the last one stays"
+        return None
+
+    async def _wrong_manager(self, subnet_id: SubnetID, source_id: ChainID, sender: bytes) -> str | None:
+        """Return why a message does not come from the manager of the L1; None if it does."""
+        try:
+            subnet = await self._find_subnet(subnet_id)
+        except UnknownSubnet:
+            return f"the P-Chain has no subnet {id_text(subnet_id)}"
+        if subnet.manager_chain_id is None:
+            return f"subnet {id_text(subnet_id)} is no L1"
+        if (subnet.manager_chain_id, subnet.manager_address) == (source_id, sender):
+            return None
+        return (
+            f"the manager of the L1 is 0x{subnet.manager_address.hex()} on chain {id_text(subnet.manager_chain_id)}, "
+            f"and the message comes from 0x{sender[:_WORD_BYTES].hex()} on chain {id_text(source_id)}"
+        )
+
+    async def _at_evm_chain(
+        self, kind: str, message: UnsignedMessage, content: _Content, destination_id: ChainID
+    ) -> StatementCheck:
+        is_from_p_chain = message.source_chain_id == P_CHAIN
+        if isinstance(content, RegisterL1Validator) or (isinstance(content, L1ValidatorWeight) and not is_from_p_chain):
+            return _result(kind, (StatementRefusal.OTHER_DESTINATION, "the message is for the P-Chain"))
+        if isinstance(content, TeleporterMessage):
+            return await self._teleporter(kind, message, content, destination_id)
+        if isinstance(content, L1ValidatorRegistration | L1ValidatorWeight):
+            return await self._attestation(kind, content, destination_id)
+        return StatementCheck(kind, None, "no node can tell for a message of this kind")
+
+    async def _teleporter(
+        self, kind: str, message: UnsignedMessage, content: TeleporterMessage, destination_id: ChainID
+    ) -> StatementCheck:
+        if content.destination_chain_id != destination_id:
+            reason = f"the message is for chain {id_text(content.destination_chain_id)}"
+            return _result(kind, (StatementRefusal.OTHER_DESTINATION, reason))
+        message_id = content.message_id(message.source_chain_id)
+        output = await self._view(destination_id, content.messenger, MESSAGE_RECEIVED + message_id)
+        word = None if output is None or len(output) != _WORD_BYTES else int.from_bytes(output, "big")
+        if word == 1:
+            return _result(kind, (StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message"))
+        if word == 0:
+            return _result(kind, None)
+        text = f"0x{content.messenger.hex()} of the destination does not answer as a messenger"
+        return StatementCheck(kind, None, text)
+
+    async def _attestation(
+        self, kind: str, content: L1ValidatorRegistration | L1ValidatorWeight, destination_id: ChainID
+    ) -> StatementCheck:
+        """Check a message of the P-Chain about a validation with the manager's record of that validation."""
+        subnet_id = await self._subnet_of(content.validation_id)
+        manager = None if subnet_id is None else await self._find_manager(subnet_id)
+        if manager is None:
+            return StatementCheck(kind, None, "the L1 of this validation is not known")
+        chain_id, address = manager
+        if chain_id != destination_id:
+            reason = f"the manager of the L1 is on chain {id_text(chain_id)}"
+            return _result(kind, (StatementRefusal.OTHER_DESTINATION, reason))
+        output = await self._view(destination_id, address, GET_VALIDATOR + content.validation_id)
+        delivered = None if output is None else _is_recorded(content, output)
+        if delivered is None:
+            return StatementCheck(kind, None, "the manager does not tell")
+        delivered_text = "the manager has recorded it"
+        return _result(kind, (StatementRefusal.ALREADY_DELIVERED, delivered_text) if delivered else None)
+
+    async def _subnet_of(self, validation_id: ValidationID) -> SubnetID | None:
+        found = await self._platform.l1_validator(validation_id)
+        if found is not None and found.state is not None:
+            return found.state.subnet_id
+        if self._records is None:
+            return None
+        with suppress(StoreDown, MalformedMessage):
+            origin = await self._records.origin(validation_id)
+            return None if origin is None else origin.subnet_id
+        return None
+
+    async def _find_manager(self, subnet_id: SubnetID) -> tuple[ChainID, bytes] | None:
+        try:
+            subnet = await self._find_subnet(subnet_id)
+        except UnknownSubnet:
+            return None
+        return None if subnet.manager_chain_id is None else (subnet.manager_chain_id, subnet.manager_address)
+
+    async def _view(self, chain_id: ChainID, contract: bytes, data: bytes) -> bytes | None:
+        """Return what a contract answers now; None if it cannot be asked."""
+        transaction = {"to": "0x" + contract.hex(), "data": "0x" + data.hex(), "gas": hex(_VIEW_GAS)}
+        try:
+            return await self._eth_call(chain_id, transaction)
+        except CallRefused:
+            return None
+
+
+class _ManagerStatus(IntEnum):
+    """The states of a validator in ACP-99."""
+
+    PENDING_ADDED = 1
+    ACTIVE = 2
+    PENDING_REMOVED = 3
+    COMPLETED = 4
+    INVALIDATED = 5
+
+
+_RECORDED: Final[Mapping[bool, Mapping[int, bool]]] = {
+    True: {
+        _ManagerStatus.PENDING_ADDED: False,
+        _ManagerStatus.ACTIVE: True,
+        _ManagerStatus.PENDING_REMOVED: True,
+        _ManagerStatus.COMPLETED: True,
+    },
+    False: {
+        _ManagerStatus.PENDING_ADDED: False,
+        _ManagerStatus.PENDING_REMOVED: False,
+        _ManagerStatus.COMPLETED: True,
+        _ManagerStatus.INVALIDATED: True,
+    },
+}
+"""By what a registration says and by the manager's state: whether the manager has taken the message."""
+
+
+def _result(kind: str, refused: tuple[StatementRefusal, str] | None) -> StatementCheck:
+    if refused is None:
+        return StatementCheck(kind, True, _NOTHING_KNOWN)
+    return StatementCheck(kind, False, refused[1], refused[0])
+
+
+def _parse_content(message: UnsignedMessage) -> tuple[bytes, _Content]:
+    """Return the sender of a message, and what it sends: a known message, else the call; None if it is no call."""
+    try:
+        call = AddressedCall.parse(message.payload)
+    except MalformedMessage:
+        return b"", None
+    if message.source_chain_id == P_CHAIN:
+        kinds: tuple[Callable[[bytes], _Content], ...] = (
+            SubnetToL1Conversion.parse,
+            L1ValidatorRegistration.parse,
+            L1ValidatorWeight.parse,
+        )
+    else:
+        kinds = (RegisterL1Validator.parse, L1ValidatorWeight.parse)
+    for parse in kinds:
+        with suppress(MalformedMessage):
+            return call.source_address, parse(call.payload)
+    if message.source_chain_id == P_CHAIN:
+        return call.source_address, call
+    return call.source_address, parse_teleporter(call.source_address, call.payload) or call
+
+
+def _is_recorded(content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes) -> bool | None:
+    """Return whether a manager's record of a validator shows that it has taken the message; None: it does not tell."""
+    if not _MIN_RECORD_BYTES <= len(output) <= _MAX_RECORD_BYTES or len(output) % _WORD_BYTES:
+        return None
+    # The record follows its own offset.
+    status, node_id_offset, _, _, received_nonce = (
+        int.from_bytes(output[at : at + _WORD_BYTES], "big")
+        for at in range(_WORD_BYTES, (2 + _RECEIVED_NONCE_WORD) * _WORD_BYTES, _WORD_BYTES)
+    )
+    if isinstance(content, L1ValidatorRegistration):
+        return _RECORDED[content.registered].get(status)
+    if not status or node_id_offset != _RECORD_WORDS * _WORD_BYTES:
+        return None
+    return received_nonce >= content.nonce

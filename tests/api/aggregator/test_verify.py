@@ -1,0 +1,190 @@
+"""The endpoint of the preflight: its fields in every spelling, its limits and its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from tests.api.fixtures import MESSAGE, SUBNET, ApiSetup, ScriptedPreflight, client_of
+from tests.eventually import until
+from warpseal.delivery.preflight import DestinationCall, PreflightRequest
+from warpseal.errors import DestinationUnavailable, NodeUnavailable, WarpDisabled, WarpsealError
+from warpseal.warp.ids import P_CHAIN, ChainID, id_text
+from warpseal.warp.message import SignedMessage
+
+PATH: Final = "/v1/signatureAggregator/fuji/verify"
+CHAIN: Final = ChainID(b"\x05" * 32)
+MESSAGE_SIGNED: Final = SignedMessage(MESSAGE, b"\x05", b"\x01" * 96)
+RAW: Final = MESSAGE_SIGNED.encode()
+BODY: Final = {"signedMessage": RAW.hex(), "destinationBlockchainId": id_text(CHAIN)}
+
+
+async def post(setup: ApiSetup, body: Any) -> tuple[int, dict[str, Any]]:
+    async with client_of(setup) as client, client.post(PATH, json=body) as response:
+        return response.status, await response.json()
+
+
+async def asked(**fields: Any) -> PreflightRequest:
+    setup = ApiSetup()
+    status, body = await post(setup, {**BODY, **fields})
+    assert status == 200, body
+    (request,) = setup.preflight.requests
+    return request
+
+
+async def test_a_well_formed_message_is_answered_with_200() -> None:
+    setup = ApiSetup()
+    assert await post(setup, BODY) == (200, {"verifiesNow": True, "verifiesAt": ["current"]})
+    assert setup.preflight.requests == [PreflightRequest(MESSAGE_SIGNED, CHAIN)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"signedMessage": "0x" + RAW.hex(), "destinationBlockchainId": "0x" + CHAIN.hex()},
+        {"signed-message": RAW.hex(), "destination-blockchain-id": CHAIN.hex()},
+        {"SIGNEDMESSAGE": RAW.hex().upper(), "DestinationBlockchainID": id_text(CHAIN)},
+        {**BODY, "signed-message": "0x" + RAW.hex(), "call": None, "signingSubnetId": ""},
+        # The storage keys of an access list.
+        {**BODY, "signedMessage": (RAW + b"\xff").ljust(-(-(len(RAW) + 1) // 32) * 32, b"\x00").hex()},
+    ],
+)
+async def test_every_spelling_and_form_means_the_same(body: dict[str, Any]) -> None:
+    setup = ApiSetup()
+    assert (await post(setup, body))[0] == 200
+    assert setup.preflight.requests == [PreflightRequest(MESSAGE_SIGNED, CHAIN)]
+
+
+async def test_optional_fields_reach_the_service() -> None:
+    request = await asked(
+        destinationBlockchainId=id_text(P_CHAIN),
+        **{"signing-subnet-id": id_text(SUBNET), "quorum-percentage": "80"},
+    )
+    assert (request.destination_id, request.signing_subnet_id, request.quorum) == (P_CHAIN, SUBNET, 80)
+    assert (await asked(quorumPercentage=0)).quorum is None
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ({"to": "0x" + "02" * 20}, DestinationCall(None, b"\x02" * 20, b"", 5_000_000)),
+        (
+            {"from": "01" * 20, "to": "0x" + "02" * 20, "data": "0xABcd", "gas": 100},
+            DestinationCall(b"\x01" * 20, b"\x02" * 20, b"\xab\xcd", 100),
+        ),
+        ({"to": "02" * 20, "gas": "0x64"}, DestinationCall(None, b"\x02" * 20, b"", 100)),
+        ({"to": "02" * 20, "gas": "50000000"}, DestinationCall(None, b"\x02" * 20, b"", 50_000_000)),
+    ],
+)
+async def test_a_call_of_the_caller_reaches_the_service(call: dict[str, Any], expected: DestinationCall) -> None:
+    assert (await asked(call=call)).call == expected
+
+
+async def test_a_padded_bit_set_is_well_formed() -> None:
+    padded = SignedMessage(MESSAGE, b"\x00\x05", b"\x01" * 96)
+    assert (await asked(signedMessage=padded.encode().hex())).signed == padded
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "field"),
+    [
+        ({"signedMessage": None}, "invalid_request", "signedMessage"),
+        ({"signedMessage": "zz"}, "undecodable_message", "signedMessage"),
+        ({"signedMessage": 5}, "undecodable_body", "signedMessage"),
+        ({"signedMessage": MESSAGE.raw.hex()}, "not_a_warp_message", "signedMessage"),
+        ({"signedMessage": RAW.hex()[:-2]}, "not_a_warp_message", "signedMessage"),
+        ({"signedMessage": RAW.hex() + "00"}, "not_a_warp_message", "signedMessage"),
+        ({"signedMessage": "00" * 80_000}, "field_too_large", "signedMessage"),
+        ({"destinationBlockchainId": None}, "invalid_request", "destinationBlockchainId"),
+        ({"destinationBlockchainId": "P"}, "invalid_destination", "destinationBlockchainId"),
+        ({"destination-blockchain-id": id_text(P_CHAIN)}, "conflicting_spellings", "destinationBlockchainId"),
+        ({"signingSubnetId": "x"}, "invalid_signing_subnet", "signingSubnetId"),
+        ({"quorumPercentage": 101}, "invalid_quorum", "quorumPercentage"),
+        ({"quorumPercentage": 6.5}, "undecodable_body", "quorumPercentage"),
+        ({"pChainHeight": 5}, "unknown_field", "pChainHeight"),
+        ({"call": []}, "invalid_request", "call"),
+        ({"call": "0x"}, "invalid_request", "call"),
+        ({"call": {}}, "invalid_request", "call.to"),
+        ({"call": {"to": "0x01"}}, "invalid_request", "call.to"),
+        ({"call": {"to": 1}}, "undecodable_body", "call.to"),
+        ({"call": {"to": "02" * 20, "from": "0x"}}, "invalid_request", "call.from"),
+        ({"call": {"to": "02" * 20, "data": "0x1"}}, "invalid_request", "call.data"),
+        ({"call": {"to": "02" * 20, "data": "00" * 70_000}}, "field_too_large", "call.data"),
+        ({"call": {"to": "02" * 20, "gas": 0}}, "invalid_request", "call.gas"),
+        ({"call": {"to": "02" * 20, "gas": 50_000_001}}, "invalid_request", "call.gas"),
+        ({"call": {"to": "02" * 20, "gas": "0xg"}}, "undecodable_body", "call.gas"),
+        ({"call": {"to": "02" * 20, "value": 1}}, "unknown_field", "value"),
+    ],
+)
+async def test_each_fault_of_a_request_has_its_code_and_names_the_field(
+    changes: dict[str, Any], code: str, field: str
+) -> None:
+    setup = ApiSetup()
+    status, body = await post(setup, {**BODY, **changes})
+    assert (status, body["code"], body["detail"]["field"]) == (400, code, field)
+    assert setup.preflight.requests == []
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b"{" * 300, b'{"call":' + b'{"to":' * 300])
+async def test_bodies_that_are_no_objects_are_refused(body: bytes) -> None:
+    async with client_of(ApiSetup()) as client, client.post(PATH, data=body) as response:
+        assert (response.status, (await response.json())["code"]) == (400, "undecodable_body")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(NodeUnavailable("x"), 502), (DestinationUnavailable("c", "why"), 502), (WarpDisabled("c", "off"), 400)],
+)
+async def test_errors_of_the_service_have_their_status(error: WarpsealError, status: int) -> None:
+    async def fail(_: PreflightRequest) -> Mapping[str, Any]:
+        raise error
+
+    found, body = await post(ApiSetup(preflight=ScriptedPreflight(fail)), BODY)
+    assert (found, body["code"]) == (status, error.code)
+
+
+async def test_another_network_is_not_served() -> None:
+    async with (
+        client_of(ApiSetup(network_id=5)) as client,
+        client.post(PATH.replace("fuji", "mainnet"), json=BODY) as response,
+    ):
+        assert (response.status, (await response.json())["code"]) == (404, "network_not_served")
+
+
+async def test_requests_in_flight_are_limited_together_with_the_others() -> None:
+    release = asyncio.Event()
+
+    async def wait(_: PreflightRequest) -> Mapping[str, Any]:
+        await release.wait()
+        return {"verifiesNow": True}
+
+    setup = ApiSetup(preflight=ScriptedPreflight(wait)).with_settings(max_requests_in_flight=2)
+    async with client_of(setup) as client:
+        first = asyncio.create_task(client.post(PATH, json=BODY))
+        await until(lambda: len(setup.preflight.requests) == 1)
+        async with client.post(PATH, json=BODY) as response:
+            assert (response.status, (await response.json())["code"]) == (429, "too_many_requests")
+        release.set()
+        assert (await first).status == 200
+
+
+async def test_a_client_that_leaves_ends_its_preflight() -> None:
+    cancelled = asyncio.Event()
+
+    async def hang(_: PreflightRequest) -> Mapping[str, Any]:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.set()
+        return {}
+
+    setup = ApiSetup(preflight=ScriptedPreflight(hang))
+    async with client_of(setup) as client:
+        request = asyncio.create_task(client.post(PATH, data=json.dumps(BODY)))
+        await until(lambda: bool(setup.preflight.requests))
+        request.cancel()
+        await asyncio.wait_for(cancelled.wait(), 10)

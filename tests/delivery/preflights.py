@@ -1,0 +1,47 @@
+"""A preflight over a node that a test serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.node.recorded_node import RecordedNode
+from tests.validators.fixtures import ValidatorServices
+from warpseal.delivery.destination import DestinationDeps, Destinations
+from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightRequest
+from warpseal.delivery.statement import StatementChecker
+from warpseal.warp.ids import ChainID
+from warpseal.warp.message import SignedMessage
+
+
+def eth_calls(node: RecordedNode) -> list[tuple[str, Any, Any]]:
+    """Return the path, the transaction and the block of each eth_call that a node got."""
+    found: list[tuple[str, Any]] = [(path, params) for path, method, params in node.seen if method == "eth_call"]
+    return [(path, *params) for path, params in found]
+
+
+class PreflightSetup:
+    """A preflight, and the services behind it. now: Unix seconds."""
+
+    def __init__(self, services: ValidatorServices, network_id: int, now: Callable[[], float]) -> None:
+        upstream = services.upstream
+        eth_call = upstream.chain_rpc.eth_call
+        self.services = services
+        self.destinations = Destinations(
+            DestinationDeps(
+                services.epochs,
+                upstream.chain_rpc,
+                upstream.info,
+                services.chains,
+                lambda: upstream.view.primary_chains(network_id),
+            ),
+            now=services.clock,
+            unix_now=now,
+        )
+        statements = StatementChecker(upstream.platform, services.chains.subnet, eth_call, now=now)
+        deps = PreflightDeps(self.destinations, services.sets, services.chains, services.heights, statements, eth_call)
+        self.preflight = Preflight(deps, network_id)
+
+    async def check(self, signed: SignedMessage, destination_id: ChainID, **options: Any) -> dict[str, Any]:
+        """Return the answer's body."""
+        return (await self.preflight.check(PreflightRequest(signed, destination_id, **options))).as_json()

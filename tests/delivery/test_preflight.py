@@ -1,0 +1,339 @@
+"""The preflight of signed messages of the recorded network at the chains to which they were delivered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+from aiohttp import web
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.delivery.preflights import PreflightSetup, eth_calls
+from tests.delivery.recorded_chains import EPOCH, PROPOSED, RECORDED_AT, RECORDED_CONFIGS, ChainNode
+from tests.l1.test_verification import CONVERSION, FROM_C_CHAIN, FROM_L1, REGISTRATION, REMOVAL, changed
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1,
+    L1_CHAIN,
+    NETWORK_ID,
+    NO_CHAIN,
+    RpcFault,
+    recorded_result,
+)
+from tests.validators.fixtures import SET, nth_key, nth_node, started_services
+from warpseal.delivery import preflight, statement
+from warpseal.delivery.preflight import DestinationCall
+from warpseal.errors import DestinationUnavailable, InvalidRequest, NodeUnavailable, UnknownChain, WarpDisabled
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text, node_id_text
+from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
+
+SIGNATURE: Final = FROM_L1.signature
+
+
+@asynccontextmanager
+async def preflight_over(node: ChainNode | None = None) -> AsyncIterator[PreflightSetup]:
+    async with started_services(node or ChainNode()) as services:
+        await services.heights.poll()
+        yield PreflightSetup(services, NETWORK_ID, lambda: RECORDED_AT)
+
+
+async def check(
+    signed: SignedMessage, destination_id: ChainID = L1_CHAIN, answers: dict[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
+    async with preflight_over(ChainNode(answers or {})) as setup:
+        return await setup.check(signed, destination_id, **options)
+
+
+def epoch(number: int, height: int) -> dict[str, str]:
+    return {"number": str(number), "startTime": "1795226806", "pChainHeight": str(height)}
+
+
+def at(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the row of one height."""
+    found: dict[str, Any] = next(row for row in body["heights"] if row["epoch"] == name)
+    return found
+
+
+async def test_a_delivered_message_verifies_at_the_height_of_its_epoch_and_not_at_the_next_one() -> None:
+    body = await check(REGISTRATION)
+    assert (body["verifiesNow"], body["verifiesAt"]) == (True, ["current"])
+    assert [(row["epoch"], row["pChainHeight"], row.get("number")) for row in body["heights"]] == [
+        ("current", "18", 30),
+        ("next", "19", 31),
+        ("proposed", "19", None),
+    ]
+    assert at(body, "next")["predicted"] is True
+    assert at(body, "next")["reason"] == "weight"
+    current = at(body, "current")
+    assert int(current["signedWeight"]) >= int(current["requiredWeight"])
+    assert current["signerCount"] == len(current["signers"])
+    assert sum(int(signer["weight"]) for signer in current["signers"]) == int(current["signedWeight"])
+    assert all(signer["nodeIds"][0].startswith("NodeID-") for signer in current["signers"])
+    destination = body["destination"]
+    assert (destination["signingSubnetId"], destination["signedBy"]) == (id_text(L1), "destination")
+    assert (destination["pChainHeight"], destination["pChainHeightSource"]) == ("18", "epoch")
+    assert destination["epoch"] == {
+        "number": 30, "startTime": 1_795_226_806, "pChainHeight": "18", "sealedFrom": 1_795_226_810
+    }  # fmt: skip
+    assert destination["quorum"] == {"percentage": 67, "source": "default"}
+
+
+@pytest.mark.parametrize(("message", "heights"), [(CONVERSION, [7]), (REMOVAL, [*range(7, 19)])])
+async def test_recorded_messages_verify_at_the_heights_of_the_set_that_signed(
+    message: SignedMessage, heights: Iterable[int]
+) -> None:
+    found = [
+        height for height in range(5, 20) if (await check(message, answers={EPOCH: epoch(30, height)}))["verifiesNow"]
+    ]
+    assert found == list(heights)
+
+
+async def test_the_epoch_before_is_reported_once_the_daemon_has_seen_it() -> None:
+    node = ChainNode({EPOCH: epoch(30, 18)})
+    async with preflight_over(node) as setup:
+        assert (await setup.check(REGISTRATION, L1_CHAIN))["verifiesAt"] == ["current"]
+        node.answers[EPOCH] = epoch(31, 19)
+        setup.services.clock.now += 2
+        body = await setup.check(REGISTRATION, L1_CHAIN)
+    assert (body["verifiesNow"], body["verifiesAt"], body["reason"]) == (False, ["previous"], "weight")
+    assert (at(body, "previous")["pChainHeight"], at(body, "previous")["number"]) == ("18", 30)
+
+
+async def test_each_reason_of_a_signature_is_named() -> None:
+    weight = changed(REGISTRATION, signers=encode_signers([0]))
+    refused = {
+        "bit_set": [
+            changed(REGISTRATION, signers=b"\x00" + REGISTRATION.signers),
+            changed(REGISTRATION, signers=b"\xff" * 60_000),
+        ],
+        "signature": [changed(REGISTRATION, signature=SIGNATURE), changed(REGISTRATION, signature=bytes(96))],
+        "weight": [changed(REGISTRATION, signers=b""), weight],
+        "payload": [signed(UnsignedMessage.build(NETWORK_ID, L1_CHAIN, b"\x00\x00\x00\x00\x00\x07"))],
+        "unknown_source": [signed(UnsignedMessage.build(NETWORK_ID, NO_CHAIN, CONVERSION.unsigned.payload))],
+        "network_id": [signed(UnsignedMessage.build(5, L1_CHAIN, FROM_L1.unsigned.payload))],
+    }
+    async with preflight_over() as setup:
+        for reason, messages in refused.items():
+            for message in messages:
+                body = await setup.check(message, L1_CHAIN)
+                assert (body["verifiesNow"], body["reason"]) == (False, reason)
+                assert at(body, "current")["verifies"] is False
+                assert body["reasonText"]
+
+
+def signed(unsigned: UnsignedMessage) -> SignedMessage:
+    return SignedMessage(unsigned, b"\x07", SIGNATURE)
+
+
+async def test_without_any_validators_there_are_no_signers() -> None:
+    body = await check(changed(REGISTRATION, signers=b""), answers={SET: {}})
+    assert body["reason"] == "no_signers"
+    assert (await check(REGISTRATION, answers={SET: {}}))["reason"] == "bit_set"
+
+
+@pytest.mark.parametrize(
+    ("message", "destination_id", "subnet_id", "source"),
+    [
+        (REGISTRATION, L1_CHAIN, L1, "destination"),
+        (REGISTRATION, C_CHAIN, PRIMARY_NETWORK, "destination"),
+        (FROM_L1, C_CHAIN, L1, "source"),
+        (FROM_L1, P_CHAIN, L1, "source"),
+        (FROM_C_CHAIN, L1_CHAIN, PRIMARY_NETWORK, "primary_network"),
+        (FROM_C_CHAIN, P_CHAIN, PRIMARY_NETWORK, "primary_network"),
+    ],
+)
+async def test_the_destination_decides_who_signs(
+    message: SignedMessage, destination_id: ChainID, subnet_id: SubnetID, source: str
+) -> None:
+    answers = {EPOCH: epoch(5, 19), PROPOSED: {"height": "19"}}
+    destination = (await check(message, destination_id, answers))["destination"]
+    assert (destination["signingSubnetId"], destination["signedBy"]) == (id_text(subnet_id), source)
+
+
+async def test_a_chain_that_does_not_require_the_primary_network_verifies_with_its_own_validators() -> None:
+    config = {**RECORDED_CONFIGS[L1_CHAIN], "warpConfig": {"blockTimestamp": 0, "quorumNumerator": 40}}
+    async with preflight_over(ChainNode(configs={L1_CHAIN: config})) as setup:
+        body = await setup.check(FROM_C_CHAIN, L1_CHAIN)
+        assert (body["destination"]["signingSubnetId"], body["verifiesNow"]) == (id_text(L1), False)
+        assert body["destination"]["quorum"] == {"percentage": 40, "source": "genesis"}
+        named = await setup.check(FROM_C_CHAIN, L1_CHAIN, signing_subnet_id=PRIMARY_NETWORK)
+    assert (named["destination"]["signedBy"], named["verifiesAt"]) == ("request", ["current", "next", "proposed"])
+
+
+async def test_a_higher_quorum_of_the_caller_counts_and_a_lower_one_does_not() -> None:
+    body = await check(REGISTRATION, quorum=100)
+    assert (body["reason"], body["destination"]["quorum"]) == ("weight", {"percentage": 100, "source": "request"})
+    assert at(body, "current")["signatureValid"] is True
+    body = await check(REGISTRATION, quorum=1)
+    assert (body["verifiesNow"], body["destination"]["quorum"]["percentage"]) == (True, 67)
+
+
+async def test_before_granite_the_proposed_height_decides() -> None:
+    body = await check(FROM_L1, C_CHAIN, {EPOCH: epoch(0, 0) | {"startTime": "0"}})
+    assert [(row["epoch"], row["pChainHeight"]) for row in body["heights"]] == [("current", "19"), ("proposed", "19")]
+    assert (body["verifiesNow"], body["destination"]["pChainHeightSource"]) == (True, "proposed")
+    assert "epoch" not in body["destination"]
+
+
+async def test_a_message_whose_statement_is_refused_verifies_and_has_the_reason() -> None:
+    body = await check(FROM_L1, P_CHAIN, {EPOCH: epoch(5, 19), PROPOSED: {"height": "19"}})
+    assert (body["verifiesNow"], body["reason"]) == (True, "other_destination")
+    assert (body["statement"]["accepted"], body["statement"]["reason"]) == (False, "other_destination")
+
+
+async def test_destinations_that_cannot_verify_are_errors() -> None:
+    async with preflight_over() as setup:
+        with pytest.raises(UnknownChain):
+            await setup.check(FROM_L1, NO_CHAIN)
+    async with preflight_over(
+        ChainNode(configs={L1_CHAIN: {**RECORDED_CONFIGS[L1_CHAIN], "warpConfig": None}})
+    ) as setup:
+        with pytest.raises(WarpDisabled):
+            await setup.check(REGISTRATION, L1_CHAIN)
+    async with preflight_over(ChainNode({EPOCH: lambda _: web.Response(status=404)})) as setup:
+        with pytest.raises(DestinationUnavailable):
+            await setup.check(REGISTRATION, L1_CHAIN)
+
+
+async def test_the_set_of_the_next_block_is_needed_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "OTHER_SET_TIMEOUT_S", 0.2)
+
+    def only(height: int) -> Any:
+        def answer(params: Any) -> Any:
+            if params["height"] != height:
+                raise RpcFault("no such set")
+            return recorded_result(SET, **params)
+
+        return answer
+
+    body = await check(REGISTRATION, answers={SET: only(18)})
+    assert (body["verifiesNow"], at(body, "next")["verifies"]) == (True, None)
+    assert "signedWeight" not in at(body, "next")
+    with pytest.raises(NodeUnavailable) as caught:
+        await check(REGISTRATION, answers={SET: only(19)})
+    assert "127.0.0.1" not in str(caught.value)
+    # The destination's node is ahead of the P-Chain's: the next epoch's set does not exist yet.
+    body = await check(REGISTRATION, answers={PROPOSED: {"height": "21"}, SET: ahead_of(20)})
+    assert (body["verifiesNow"], at(body, "next")["verifies"]) == (True, None)
+
+
+def ahead_of(tip: int) -> Any:
+    def answer(params: Any) -> Any:
+        if params["height"] > tip:
+            text = f"unfinalized height: current P-chain height ({tip}) < requested P-Chain height ({params['height']})"
+            raise RpcFault(f"failed to fetch validator set at {text}")
+        return recorded_result(SET, **params)
+
+    return answer
+
+
+async def test_equal_sets_are_fetched_and_verified_once() -> None:
+    node = ChainNode({EPOCH: epoch(5, 19)})
+    async with preflight_over(node) as setup:
+        await setup.check(FROM_L1, L1_CHAIN)
+        assert node.calls[SET] == 1
+        await asyncio.gather(*(setup.check(FROM_L1, L1_CHAIN) for _ in range(20)))
+        assert node.calls[SET] == 1
+
+
+CALL: Final = DestinationCall(b"\x01" * 20, b"\x02" * 20, b"\xab\xcd", 100_000)
+
+
+async def test_a_call_of_the_caller_is_executed_at_the_destination() -> None:
+    node = ChainNode({"eth_call": "0x" + "01" * 40})
+    async with preflight_over(node) as setup:
+        body = await setup.check(REGISTRATION, L1_CHAIN, call=CALL)
+    assert (body["call"]["succeeded"], body["call"]["result"]) == (True, "0x" + "01" * 40)
+    assert "execution only" in body["call"]["note"]
+    (path, sent, block) = next(seen for seen in eth_calls(node) if "from" in seen[1])
+    assert id_text(L1_CHAIN) in path
+    assert sent == {"from": "0x" + "01" * 20, "to": "0x" + "02" * 20, "data": "0xabcd", "gas": "0x186a0"}
+    assert block == "latest"
+    assert "call" not in await check(REGISTRATION)
+
+
+def refusing(text: str, data: Any = None) -> Any:
+    error = {"code": 3, "message": text, **({} if data is None else {"data": data})}
+    return lambda _: web.json_response({"jsonrpc": "2.0", "id": 1, "error": error})
+
+
+async def call_result(answer: Any) -> dict[str, Any]:
+    result: dict[str, Any] = (await check(REGISTRATION, answers={"eth_call": answer}, call=CALL))["call"]
+    return result
+
+
+async def test_a_revert_is_reported_with_its_reason_and_its_data() -> None:
+    found = await call_result(refusing("execution reverted: not the owner", "0x08c379a0"))
+    assert (found["succeeded"], found["error"]) == (False, "execution reverted: not the owner")
+    assert found["revertData"] == "0x08c379a0"
+    for data in ("0x", None, 5, "zz", "0x" + "00" * 10_000):
+        assert "revertData" not in await call_result(refusing("execution reverted", data))
+
+
+async def test_an_error_of_the_node_is_no_result_of_the_call() -> None:
+    for answer in (
+        refusing("missing trie node"),
+        refusing("header not found"),
+        lambda _: web.Response(status=500),
+        lambda _: web.Response(status=404),
+        {"no": "text"},
+        "0xabc",
+    ):
+        found = await call_result(answer)
+        assert found["succeeded"] is None
+        assert found["error"]
+        assert "127.0.0.1" not in found["error"]
+    assert "bytes" in (await call_result("0x" + "00" * 70_000))["error"]
+    long = await call_result(refusing("execution reverted: " + "\x1b\n" * 10_000))
+    assert len(long["error"]) <= preflight.MAX_CALL_ERROR_CHARACTERS
+    assert long["error"].isprintable()
+
+
+async def test_a_call_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "CALL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(statement, "LOOKUP_TIMEOUT_S", 0.1)
+
+    async def hang(_: Any) -> Any:
+        await asyncio.sleep(60)
+
+    found = await call_result(hang)
+    assert (found["succeeded"], found["error"]) == (None, "no node of the destination has answered")
+
+
+async def test_the_p_chain_executes_no_call() -> None:
+    with pytest.raises(InvalidRequest, match="executes no contracts"):
+        await check(FROM_L1, P_CHAIN, call=CALL)
+
+
+async def test_at_most_a_hundred_signers_are_listed() -> None:
+    members = {
+        node_id_text(nth_node(number)): {"publicKey": "0x" + nth_key(number // 10).hex(), "weight": "1"}
+        for number in range(1_300)
+    }
+    everyone = changed(REGISTRATION, signers=encode_signers(range(130)))
+    current = at(await check(everyone, answers={SET: members}), "current")
+    assert (current["signerCount"], len(current["signers"])) == (130, preflight.MAX_LISTED_SIGNERS)
+    assert {len(signer["nodeIds"]) for signer in current["signers"]} == {preflight.MAX_LISTED_NODES}
+    assert (current["signedWeight"], current["reason"]) == ("1300", "signature")
+
+
+@given(st.binary(min_size=1, max_size=40), st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_message_that_was_not_signed_is_never_said_to_verify(change: bytes, place: int) -> None:
+    """Bytes anywhere in a message that verifies are replaced: it is malformed, or refused with a reason."""
+    raw = bytearray(REGISTRATION.encode())
+    place %= len(raw)
+    raw[place : place + len(change)] = change
+    try:
+        mutated = SignedMessage.parse(bytes(raw), allows_padding=True)
+    except MalformedMessage:
+        return
+    assume(mutated != REGISTRATION)
+    body = asyncio.run(check(mutated))
+    assert (body["verifiesNow"], body["verifiesAt"]) == (False, [])
+    assert body["reason"] in {"network_id", "bit_set", "weight", "signature", "unknown_source", "payload"}

@@ -1,0 +1,267 @@
+"""The preflight foretells what the next block of a simulated destination does with a message, and for which reason."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from tests.delivery.preflights import PreflightSetup
+from tests.node.recorded_node import RecordedNode
+from tests.simnet.sessions import Clock
+from tests.validators.fixtures import ValidatorServices
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.rpc import open_session
+from warpseal.node.settings import NodeSettings
+from warpseal.node.upstream import connect_upstream
+from warpseal.simnet.destination import RefusalCode
+from warpseal.simnet.messages import teleporter_call
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.settings import NodeSettings as SimNodeSettings
+from warpseal.simnet.signing import sign, signing_height
+from warpseal.simnet.warp_config import WarpRule
+from warpseal.validators.settings import ValidatorSettings
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
+from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator, bootstrap_validation_id
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, encode_signers
+
+CALL: Final = AddressedCall(b"\x01" * 20, b"data").encode()
+PLAN: Final = Plan(
+    validators=3,
+    l1s=(
+        L1Plan(4, "4/3/2/1", spare=1, idle=True),
+        L1Plan(2, idle=True, warp=WarpRule(quorum=90, needs_primary_signers=True)),
+    ),
+    messages=0,
+    epoch_blocks=1,
+    epoch_s=30,
+)
+# A change of weight that was made, and a removal, are named so; a node says only that they come too late.
+DELIVERED_BEFORE: Final = (RefusalCode.STALE_NONCE, RefusalCode.NO_VALIDATION, RefusalCode.ALREADY_DELIVERED)
+
+
+@dataclass
+class SimulatedDestinations:
+    """A network with a clock of its own, and a preflight over its node."""
+
+    network: SimulatedNetwork
+    clock: Clock
+    setup: PreflightSetup
+
+    def subnet(self, place: int) -> SubnetID:
+        """Return the Primary Network (0) or an L1."""
+        return self.network.subnets[place].subnet_id
+
+    def chain(self, place: int) -> ChainID:
+        """Return the C-Chain (0) or the chain of an L1."""
+        if place:
+            return self.network.state.chains_of(self.subnet(place))[0]
+        return next(chain.chain_id for chain in self.network.state.chains.values() if chain.alias == "C")
+
+    def sign(
+        self, source: ChainID, signer: int, payload: bytes = CALL, height: int | None = None, **options: Any
+    ) -> SignedMessage:
+        unsigned = UnsignedMessage.build(self.network.network_id, source, payload)
+        at = self.network.state.heights.current if height is None else height
+        return sign(self.network.state, unsigned, self.subnet(signer), at, **options)
+
+    def from_manager(self, payload: bytes, address: bytes | None = None) -> SignedMessage:
+        """Return a message of the manager of the first L1."""
+        manager = self.network.manager(self.subnet(1))
+        call = AddressedCall(manager.address if address is None else address, payload)
+        return self.sign(manager.chain_id, 1, call.encode())
+
+    def registration(self, expires_in_s: int, weight: int = 5) -> RegisterL1Validator:
+        node, owner = self.network.validators[-1], PChainOwner(0, ())
+        expiry = int(self.clock.now) + expires_in_s
+        return RegisterL1Validator(self.subnet(1), node.node_id, node.bls_key, expiry, owner, owner, weight)
+
+    async def foretell(self, signed: SignedMessage, destination_id: ChainID) -> dict[str, Any]:
+        """Return the preflight, with everything read from the node again."""
+        self.setup.services.clock.now += 60
+        await self.setup.services.heights.poll()
+        return await self.setup.check(signed, destination_id)
+
+    async def deliver(self, signed: SignedMessage, destination_id: ChainID) -> RefusalCode | None:
+        """Assert that the preflight says what the next block then does; return the reason of a refusal."""
+        body = await self.foretell(signed, destination_id)
+        verified = self.network.verify_next(destination_id, signed.encode())
+        assert body["verifiesNow"] == verified.accepted, (body, verified)
+        if not verified.accepted:
+            assert body["reason"] == verified.code
+        (delivery,) = self.network.build_block(destination_id, [signed.encode()])
+        if delivery.accepted:
+            assert "reason" not in body, body
+            assert body["statement"]["accepted"] is not False
+        elif body["reason"] == RefusalCode.ALREADY_DELIVERED:
+            assert delivery.code in DELIVERED_BEFORE
+        else:
+            assert body["reason"] == delivery.code, (body, delivery)
+        return delivery.code
+
+
+@asynccontextmanager
+async def simulated(plan: Plan = PLAN) -> AsyncIterator[SimulatedDestinations]:
+    clock = Clock()
+    async with (
+        SimulatedNetwork(replace(plan, settings=SimNodeSettings(clock=clock))) as network,
+        open_session() as session,
+    ):
+        node = NodeEndpoint(network.node_uri)
+        settings = NodeSettings((node,), (node,), upstream_calls_per_s=100_000)
+        upstream = connect_upstream(settings, session)
+        services = ValidatorServices(RecordedNode(), upstream, ValidatorSettings())
+        yield SimulatedDestinations(network, clock, PreflightSetup(services, network.network_id, clock))
+
+
+async def test_every_fault_of_a_signature_is_foretold_with_the_nodes_reason() -> None:
+    async with simulated() as world:
+        first, second = world.chain(1), world.chain(2)
+        good = world.sign(first, 1)
+        unknown = UnsignedMessage.build(world.network.network_id, ChainID(b"\x07" * 32), CALL)
+        expected = {
+            None: [(good, first), (good, second), (good, world.chain(0)), (world.sign(P_CHAIN, 2), second)],
+            "payload": [(world.sign(first, 1, b"?"), second)],
+            "unknown_source": [(replace(good, unsigned=unknown), second)],
+            "network_id": [(replace(good, unsigned=UnsignedMessage.build(7, first, CALL)), second)],
+            "bit_set": [
+                (replace(good, signers=b"\x00" + good.signers), second),
+                (replace(good, signers=encode_signers([0, 99])), first),
+            ],
+            "weight": [
+                (replace(good, signers=b""), second),
+                (replace(good, signers=encode_signers([0]), signature=bytes(96)), second),
+            ],
+            "signature": [(replace(good, signature=bytes(96)), second), (world.sign(P_CHAIN, 1), second)],
+        }
+        for reason, cases in expected.items():
+            for message, destination_id in cases:
+                found = await world.deliver(message, destination_id)
+                assert found == reason or (reason == "signature" and found in ("weight", "bit_set")), reason
+
+
+async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_one() -> None:
+    async with simulated() as world:
+        chain_id = world.chain(1)
+        old = world.sign(chain_id, 1)
+        world.network.p_chain.register(world.subnet(1), weight=10)
+        new = world.sign(chain_id, 1)
+        world.clock.now += 30
+        body = await world.foretell(old, chain_id)
+        assert body["verifiesAt"] == ["current"]
+        assert (await world.foretell(new, chain_id))["verifiesAt"] == ["next", "proposed"]
+        assert await world.deliver(new, chain_id) == RefusalCode.BIT_SET
+        # That block has sealed the epoch.
+        assert (await world.foretell(old, chain_id))["verifiesAt"] == ["previous"]
+        assert await world.deliver(old, chain_id) in (RefusalCode.SIGNATURE, RefusalCode.WEIGHT)
+        assert await world.deliver(new, chain_id) is None
+
+
+async def test_the_quorum_of_the_time_of_the_next_block_decides() -> None:
+    async with simulated() as world:
+        chain_id = world.chain(2)
+        lightest = min(world.network.state.current_set(world.subnet(1)), key=lambda member: member.weight).public_key
+        assert lightest is not None
+        ninety = world.sign(world.chain(1), 1, without=[lightest])
+        assert await world.deliver(ninety, chain_id) is None
+        world.network.state.warp[chain_id].upgrades.append(WarpRule(int(world.clock.now) + 5, quorum=91))
+        assert await world.deliver(ninety, chain_id) is None
+        world.clock.now += 10
+        assert await world.deliver(ninety, chain_id) == RefusalCode.WEIGHT
+
+
+async def test_teleporter_messages_are_received_once() -> None:
+    async with simulated() as world:
+        for_first, for_other = (
+            world.sign(world.chain(2), 2, teleporter_call(7, chain_id, b"x").encode())
+            for chain_id in (world.chain(1), b"\x09" * 32)
+        )
+        assert (await world.foretell(for_first, world.chain(1)))["statement"]["accepted"] is True
+        assert await world.deliver(for_first, world.chain(1)) is None
+        assert await world.deliver(for_first, world.chain(1)) == RefusalCode.ALREADY_DELIVERED
+        other = await world.foretell(for_other, world.chain(1))
+        assert (other["verifiesNow"], other["reason"]) == (True, "other_destination")
+
+
+def removal(world: SimulatedDestinations) -> SignedMessage:
+    return world.from_manager(L1ValidatorWeight(bootstrap_validation_id(world.subnet(1), 0), 9, 0).encode())
+
+
+REFUSED: Final[dict[str, Callable[[SimulatedDestinations], SignedMessage]]] = {
+    "expired_registration": lambda world: world.from_manager(world.registration(0).encode()),
+    "early_registration": lambda world: world.from_manager(world.registration(86_401).encode()),
+    "wrong_manager": lambda world: world.from_manager(world.registration(60).encode(), b"\x01" * 20),
+    "no_validation": lambda world: world.from_manager(
+        L1ValidatorWeight(world.registration(60).validation_id, 1, 1).encode()
+    ),
+    "reserved_nonce": lambda world: world.from_manager(
+        L1ValidatorWeight(bootstrap_validation_id(world.subnet(1), 0), 2**64 - 1, 1).encode()
+    ),
+    "other_destination": lambda world: world.sign(world.chain(1), 1),
+}
+
+
+async def test_the_p_chain_refuses_with_the_foretold_reasons() -> None:
+    async with simulated() as world:
+        for reason, build in REFUSED.items():
+            assert await world.deliver(build(world), P_CHAIN) == reason
+
+
+async def test_what_a_manager_asks_for_is_accepted_once() -> None:
+    async with simulated() as world:
+        wanted = world.registration(3_600)
+        messages = [
+            world.from_manager(payload.encode())
+            for payload in (
+                wanted,
+                L1ValidatorWeight(wanted.validation_id, 3, 9),
+                L1ValidatorWeight(wanted.validation_id, 4, 0),
+            )
+        ]
+        for message in messages:
+            assert await world.deliver(message, P_CHAIN) is None
+            again = await world.foretell(message, P_CHAIN)
+            assert (again["verifiesNow"], again["reason"]) == (True, "already_delivered")
+        assert await world.deliver(messages[1], P_CHAIN) == RefusalCode.NO_VALIDATION
+
+
+async def test_the_last_validator_stays() -> None:
+    async with simulated() as world:
+        subnet_id = world.subnet(2)
+        manager = world.network.manager(subnet_id)
+        for index, expected in ((0, None), (1, RefusalCode.LAST_VALIDATOR)):
+            payload = L1ValidatorWeight(bootstrap_validation_id(subnet_id, index), 5, 0).encode()
+            call = AddressedCall(manager.address, payload).encode()
+            height = signing_height(world.network.state, subnet_id)
+            message = world.sign(manager.chain_id, 2, call, height)
+            body = await world.foretell(message, P_CHAIN)
+            assert body.get("reason") == expected
+            (delivery,) = world.network.build_block(P_CHAIN, [message.encode()])
+            assert delivery.code == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_changes_of_sets_epochs_and_signers_are_foretold(seed: int) -> None:
+    random = Random(seed)
+    async with simulated() as world:
+        kept: list[SignedMessage] = []
+        nodes = [node.index for node in world.network.validators if world.subnet(1) in node.subnets][:4]
+        for _ in range(25):
+            choice = random.randrange(5)
+            if choice == 0:
+                world.network.change_weight(world.subnet(1), random.choice(nodes), random.randrange(1, 50))
+            elif choice == 1:
+                world.network.advance(random.randrange(1, 4))
+            elif choice == 2:
+                world.clock.now += random.choice([1, 29, 31])
+            source = random.choice([world.chain(0), world.chain(1), world.chain(2), P_CHAIN])
+            heights = range(1, world.network.state.heights.current + 1)
+            kept.append(world.sign(source, random.randrange(3), CALL, random.choice(heights)))
+            message = random.choice(kept)
+            destination_id = random.choice([world.chain(1), world.chain(2), world.chain(0)])
+            await world.deliver(message, destination_id)

@@ -1,0 +1,390 @@
+"""What a destination would say to a message with a valid signature, by the answers of its nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+from aiohttp import web
+from eth_abi.abi import encode
+
+from tests import paths
+from tests.cli.test_message import TRANSACTIONS
+from tests.delivery.preflights import eth_calls
+from tests.delivery.recorded_chains import RECORDED_AT, ChainNode
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1,
+    L1_CHAIN,
+    NETWORK_ID,
+    PERMISSIONED_CHAIN,
+    RecordedNode,
+    RpcFault,
+    open_upstream,
+)
+from warpseal.chains.p_txs import parse_p_tx
+from warpseal.delivery import statement
+from warpseal.delivery.statement import GET_VALIDATOR, MESSAGE_RECEIVED, StatementCheck, StatementChecker
+from warpseal.store.values import BootstrapOrigin, L1Transaction, Origin, RegistrationOrigin
+from warpseal.validators.chains import ChainLookup
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text, parse_id
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    RegisterL1Validator,
+    SubnetToL1Conversion,
+    build_p_chain_message,
+)
+from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
+
+VALIDATOR: Final = "platform.getL1Validator"
+MANAGER: Final = bytes.fromhex("4ac1d98d9cef99ec6546ded4bd550b0b287aad6d")
+
+
+def recorded_message(kind: str) -> UnsignedMessage:
+    """Return the message of a recorded transaction, which the L1's manager sent to the P-Chain."""
+    return parse_p_tx(bytes.fromhex(TRANSACTIONS[kind]["tx"][2:-8])).unsigned.signed_message().unsigned  # type: ignore[union-attr]
+
+
+REGISTRATION: Final = recorded_message("RegisterL1ValidatorTx")
+REMOVAL: Final = recorded_message("SetL1ValidatorWeightTx")
+REGISTERED: Final = RegisterL1Validator.parse(AddressedCall.parse(REGISTRATION.payload).payload)
+BEFORE_EXPIRY: Final = REGISTERED.expiry - 3_600
+
+
+def from_manager(
+    payload: RegisterL1Validator | L1ValidatorWeight, chain_id: ChainID = L1_CHAIN, sender: bytes = MANAGER
+) -> UnsignedMessage:
+    return UnsignedMessage.build(NETWORK_ID, chain_id, AddressedCall(sender, payload.encode()).encode())
+
+
+def validator(validation_id: str, weight: int, min_nonce: int) -> dict[str, Any]:
+    """Return an answer to getL1Validator."""
+    numbers = {"weight": str(weight), "minNonce": str(min_nonce), "balance": "1", "height": "19"}
+    return {"subnetID": id_text(L1), "validationID": validation_id, **numbers}
+
+
+def missing(_: Any) -> Any:
+    raise RpcFault("fetching L1 validator failed: not found")
+
+
+@dataclass
+class Records:
+    """A store with what a follower found."""
+
+    transactions: tuple[L1Transaction, ...] = ()
+    found: Origin | None = None
+
+    async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
+        return self.transactions
+
+    async def origin(self, validation_id: ValidationID) -> Origin | None:
+        return self.found
+
+
+@asynccontextmanager
+async def checker_over(
+    *nodes: RecordedNode, now: float = RECORDED_AT, records: Records | None = None
+) -> AsyncIterator[StatementChecker]:
+    async with open_upstream(*nodes, call_timeout_s=2.0) as upstream:
+        find_subnet = ChainLookup(upstream.platform).subnet
+        yield StatementChecker(upstream.platform, find_subnet, upstream.chain_rpc.eth_call, records, now=lambda: now)
+
+
+async def check(
+    message: UnsignedMessage,
+    destination_id: ChainID = P_CHAIN,
+    answers: Mapping[str, Any] | None = None,
+    *,
+    now: float = RECORDED_AT,
+    records: Records | None = None,
+) -> StatementCheck:
+    async with checker_over(ChainNode(dict(answers or {})), now=now, records=records) as checker:
+        return await checker.check(message, destination_id)
+
+
+async def test_a_registration_that_was_delivered_is_not_accepted_again() -> None:
+    found = await check(REGISTRATION, now=BEFORE_EXPIRY)
+    assert (found.kind, found.accepted, found.refusal) == ("RegisterL1Validator", False, "already_delivered")
+
+
+async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_transactions() -> None:
+    gone = {VALIDATOR: missing}
+    assert (await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY)).accepted
+    stored = Records((L1Transaction(b"\x01" * 32, 18, 0, bytes(32), RECORDED_AT, "RegisterL1ValidatorTx", b"", L1),))
+    found = await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY, records=stored)
+    assert found.refusal == "already_delivered"
+
+
+@pytest.mark.parametrize(
+    ("now", "refusal"),
+    [
+        (REGISTERED.expiry - 1, None),
+        (REGISTERED.expiry, "expired_registration"),
+        (REGISTERED.expiry + 10_000_000, "expired_registration"),
+        (REGISTERED.expiry - 86_400, None),
+        (REGISTERED.expiry - 86_401, "early_registration"),
+    ],
+)
+async def test_a_registration_is_accepted_in_the_day_before_it_expires(now: int, refusal: str | None) -> None:
+    answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
+    found = await check(REGISTRATION, answers=answers, now=now)
+    assert found.refusal == refusal
+    assert found.accepted is (refusal is None)
+
+
+async def test_the_time_of_the_p_chain_counts_if_it_is_ahead_of_the_daemons_clock() -> None:
+    answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2027-01-01T00:00:00Z"}}
+    assert (await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)).refusal == "expired_registration"
+
+
+@pytest.mark.parametrize(
+    ("chain_id", "sender"), [(C_CHAIN, MANAGER), (L1_CHAIN, b"\x01" * 20), (L1_CHAIN, b""), (P_CHAIN, MANAGER)]
+)
+async def test_a_registration_must_come_from_the_manager_of_the_l1(chain_id: ChainID, sender: bytes) -> None:
+    found = await check(from_manager(REGISTERED, chain_id, sender), now=BEFORE_EXPIRY)
+    assert found.refusal == ("other_destination" if chain_id == P_CHAIN else "wrong_manager")
+
+
+async def test_a_registration_for_a_subnet_that_is_no_l1_is_refused() -> None:
+    unknown = replace(REGISTERED, subnet_id=SubnetID(b"\x09" * 32))
+    answers = {"platform.getSubnet": lambda _: (_ for _ in ()).throw(RpcFault("not found"))}
+    assert (await check(from_manager(unknown), answers=answers)).refusal == "wrong_manager"
+    bare = {"platform.getSubnet": {"isPermissioned": True, "conversionID": id_text(bytes(32))}}
+    assert (await check(from_manager(unknown), answers=bare)).refusal == "wrong_manager"
+
+
+CHANGED: Final = "yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"
+
+
+@pytest.mark.parametrize(
+    ("nonce", "weight", "refusal"),
+    [
+        (4, 500, "already_delivered"),
+        (4, 501, "stale_nonce"),
+        (3, 500, "stale_nonce"),
+        (0, 0, "stale_nonce"),
+        (5, 501, None),
+        (9, 0, None),
+        (2**64 - 1, 0, None),
+        (2**64 - 1, 7, "reserved_nonce"),
+    ],
+)
+async def test_a_weight_change_needs_a_nonce_that_was_not_used(nonce: int, weight: int, refusal: str | None) -> None:
+    message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), nonce, weight))
+    found = await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})
+    assert (found.accepted, found.refusal) == (refusal is None, refusal)
+
+
+async def test_a_removal_of_a_validation_that_is_gone_was_delivered_and_another_change_has_no_validation() -> None:
+    assert (await check(REMOVAL)).refusal == "already_delivered"
+    gone = L1ValidatorWeight.parse(AddressedCall.parse(REMOVAL.payload).payload)
+    assert (await check(from_manager(replace(gone, weight=5)))).refusal == "no_validation"
+
+
+async def test_the_last_validator_of_an_l1_cannot_be_removed() -> None:
+    message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), 5, 0))
+    listed = {"nodeID": "NodeID-83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV", "startTime": "1", "weight": "500"}
+    alone = {"validators": [{**listed, "validationID": CHANGED, "balance": "1"}]}
+    answers = {VALIDATOR: validator(CHANGED, 500, 5), "platform.getCurrentValidators": alone}
+    assert (await check(message, answers=answers)).refusal == "last_validator"
+    # A permissioned validation that outlived the conversion is no L1 validator.
+    alone["validators"].append({**listed, "txID": id_text(b"\x02" * 32)})
+    assert (await check(message, answers=answers)).refusal == "last_validator"
+    alone["validators"].append({**listed, "validationID": id_text(b"\x03" * 32), "balance": "0"})
+    assert (await check(message, answers=answers)).accepted
+
+
+async def test_a_weight_change_must_come_from_the_manager_of_the_l1() -> None:
+    message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), 5, 7), C_CHAIN)
+    assert (await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})).refusal == "wrong_manager"
+
+
+ICM: Final = json.loads((paths.LOCALNET / "icm.json").read_text())
+
+
+A_TO_B: Final = next(item for item in ICM["messages"] if item["route"] == "A->B")
+TELEPORTER: Final = UnsignedMessage.parse(bytes.fromhex(A_TO_B["unsigned"]))
+MESSENGER: Final = AddressedCall.parse(TELEPORTER.payload).source_address
+
+
+def word(number: int) -> str:
+    return "0x" + number.to_bytes(32, "big").hex()
+
+
+async def test_a_teleporter_message_that_the_messenger_has_was_delivered() -> None:
+    node = ChainNode({"eth_call": word(1)})
+    async with checker_over(node) as checker:
+        found = await checker.check(TELEPORTER, PERMISSIONED_CHAIN)
+    assert (found.kind, found.refusal) == ("TeleporterMessage", "already_delivered")
+    ((path, call, block),) = eth_calls(node)
+    assert id_text(PERMISSIONED_CHAIN) in path
+    assert (call["to"], block) == ("0x" + MESSENGER.hex(), "latest")
+    assert call["data"] == "0x" + MESSAGE_RECEIVED.hex() + parse_id(A_TO_B["teleporterMessageId"]).hex()
+
+
+async def test_the_messenger_of_the_second_version_is_asked_by_the_address_that_assigned_the_nonce() -> None:
+    messenger, adapter, chain = "0x" + "11" * 20, b"\x22" * 20, b"\x33" * 32
+    abi = "(uint256,address,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
+    fields: tuple[Any, ...] = (7, adapter, messenger, chain, adapter, 100, [], [], b"")
+    message = UnsignedMessage.build(NETWORK_ID, L1_CHAIN, AddressedCall(adapter, encode([abi], [fields])).encode())
+    node = ChainNode({"eth_call": word(0)})
+    async with checker_over(node) as checker:
+        assert (await checker.check(message, ChainID(chain))).accepted
+    assert [call["to"] for _, call, _ in eth_calls(node)] == [messenger]
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted"),
+    [
+        (word(0), True),
+        ("0x", None),
+        (word(2), None),
+        (word(1) + "00" * 32, None),
+        ("0x" + "00" * 31, None),
+        ("nonsense", None),
+        ({"height": "1"}, None),
+        (lambda _: (_ for _ in ()).throw(RpcFault("execution reverted")), None),
+        (lambda _: web.Response(status=500), None),
+        (lambda _: web.Response(body=b"0x" + b"0" * 10_000_000), None),
+    ],
+)
+async def test_only_a_boolean_of_the_messenger_counts(answer: Any, accepted: bool | None) -> None:
+    found = await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})
+    assert (found.accepted, found.refusal) == (accepted, None)
+    assert "127.0.0.1" not in found.text
+
+
+async def test_a_teleporter_message_for_another_chain_is_refused_without_a_node() -> None:
+    async with checker_over() as checker:
+        for destination_id in (C_CHAIN, P_CHAIN):
+            assert (await checker.check(TELEPORTER, destination_id)).refusal == "other_destination"
+
+
+async def test_messages_for_the_p_chain_are_refused_elsewhere_and_those_of_the_p_chain_there() -> None:
+    async with checker_over() as checker:
+        for message in (REGISTRATION, REMOVAL):
+            assert (await checker.check(message, L1_CHAIN)).refusal == "other_destination"
+        attested = L1ValidatorRegistration(REGISTERED.validation_id, True).encode()
+        assert (await checker.check(build_p_chain_message(NETWORK_ID, attested), P_CHAIN)).refusal == (
+            "other_destination"
+        )
+
+
+def record(status: int, received_nonce: int = 0, *, is_old: bool = False) -> str:
+    """Return what a manager answers to getValidator: by ACP-99, or by the version before it."""
+    node_id = bytes(20)
+    if is_old:
+        return (
+            "0x"
+            + encode(["(uint8,bytes,uint64,uint64,uint64,uint64,uint64)"], [(status, node_id, 1, 2, 3, 4, 5)]).hex()
+        )
+    fields = (status, node_id, 10, 9, received_nonce, 30, 40, 50)
+    return "0x" + encode(["(uint8,bytes,uint64,uint64,uint64,uint64,uint64,uint64)"], [fields]).hex()
+
+
+def attested(payload: L1ValidatorRegistration | L1ValidatorWeight | SubnetToL1Conversion) -> UnsignedMessage:
+    return build_p_chain_message(NETWORK_ID, payload.encode())
+
+
+REGISTERED_NOW: Final = attested(L1ValidatorRegistration(REGISTERED.validation_id, True))
+ENDED: Final = attested(L1ValidatorRegistration(REGISTERED.validation_id, False))
+WEIGHT_OF_NONCE_5: Final = attested(L1ValidatorWeight(REGISTERED.validation_id, 5, 100))
+
+
+@pytest.mark.parametrize(
+    ("message", "answer", "accepted"),
+    [
+        (REGISTERED_NOW, record(1), True),
+        (REGISTERED_NOW, record(1, is_old=True), True),
+        (REGISTERED_NOW, record(2), False),
+        (REGISTERED_NOW, record(3), False),
+        (REGISTERED_NOW, record(0), None),
+        (REGISTERED_NOW, record(5), None),
+        (ENDED, record(3), True),
+        (ENDED, record(4), False),
+        (ENDED, record(5), False),
+        (ENDED, record(2), None),
+        (WEIGHT_OF_NONCE_5, record(2, 4), True),
+        (WEIGHT_OF_NONCE_5, record(2, 5), False),
+        (WEIGHT_OF_NONCE_5, record(2, 6), False),
+        (WEIGHT_OF_NONCE_5, record(2, is_old=True), None),
+        (WEIGHT_OF_NONCE_5, record(0, 6), None),
+        (REGISTERED_NOW, "0x", None),
+        (REGISTERED_NOW, "0x" + "00" * 100_000, None),
+        (REGISTERED_NOW, lambda _: (_ for _ in ()).throw(RpcFault("execution reverted")), None),
+    ],
+)
+async def test_the_managers_record_tells_whether_it_has_a_message_of_the_p_chain(
+    message: UnsignedMessage, answer: Any, accepted: bool | None
+) -> None:
+    node = ChainNode({"eth_call": answer})
+    async with checker_over(node) as checker:
+        found = await checker.check(message, L1_CHAIN)
+    assert found.accepted is accepted
+    assert found.refusal == ("already_delivered" if accepted is False else None)
+    ((_, call, _),) = eth_calls(node)
+    assert (call["to"], call["data"]) == (
+        "0x" + MANAGER.hex(),
+        "0x" + GET_VALIDATOR.hex() + REGISTERED.validation_id.hex(),
+    )
+
+
+async def test_a_message_about_a_validation_is_for_the_chain_of_the_manager() -> None:
+    assert (await check(REGISTERED_NOW, C_CHAIN)).refusal == "other_destination"
+
+
+async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the_origin() -> None:
+    answers = {VALIDATOR: missing, "eth_call": record(4)}
+    assert (await check(ENDED, L1_CHAIN, answers)).accepted is None
+    for origin in (BootstrapOrigin(L1, 0), RegistrationOrigin(REGISTERED.encode())):
+        found = await check(ENDED, L1_CHAIN, answers, records=Records(found=origin))
+        assert found.refusal == "already_delivered"
+    assert (await check(ENDED, L1_CHAIN, answers, records=Records(found=RegistrationOrigin(b"?")))).accepted is None
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        Hash(b"\x01" * 32).encode(),
+        AddressedCall(b"\x01" * 20, b"anything").encode(),
+        AddressedCall(b"", SubnetToL1Conversion(b"\x01" * 32).encode()).encode(),
+        b"?",
+    ],
+)
+async def test_no_node_can_tell_about_other_messages(payload: bytes) -> None:
+    async with checker_over() as checker:
+        for source_id in (L1_CHAIN, P_CHAIN):
+            found = await checker.check(UnsignedMessage.build(NETWORK_ID, source_id, payload), C_CHAIN)
+            assert (found.accepted, found.refusal) == (None, None)
+
+
+async def test_nodes_that_fail_or_hang_leave_the_statement_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statement, "LOOKUP_TIMEOUT_S", 0.1)
+
+    async def hang(_: Any) -> Any:
+        await asyncio.sleep(60)
+
+    answers: tuple[Any, ...] = (
+        hang,
+        lambda _: web.Response(status=500),
+        lambda _: web.Response(body=b"\x00not json"),
+        [],
+        "?",
+    )
+    for answer in answers:
+        for method in ("platform.getTimestamp", VALIDATOR, "platform.getSubnet"):
+            found = await check(REGISTRATION, answers={method: answer}, now=BEFORE_EXPIRY)
+            assert (found.accepted, found.refusal) == (None, None), (method, answer)
+        assert (await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})).accepted is None
+
+
+async def test_a_chain_that_no_node_runs_leaves_the_statement_open() -> None:
+    bare = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))
+    async with checker_over(bare) as checker:
+        assert (await checker.check(TELEPORTER, PERMISSIONED_CHAIN)).accepted is None
