@@ -363,7 +363,7 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     shown = next(key for key in KEYS if key.name == "evm-chains").json_value(config)
     indexing = {"from": 7, "traces": "auto", "metadata": "all", "holders": True}
     rpc = ["https://gateway.example:443", "http://127.0.0.1:9650"]
-    assert shown == [{"blockchain-id": chain, "rpc": rpc, "index": indexing}]
+    assert shown == [{**entry, "rpc": rpc, "ws": ["wss://gateway.example:443"], "index": indexing}]
     assert "secret" not in repr(config.node.evm_chains)
     assert "key-1234" not in repr(config.node.evm_chains)
 
