@@ -20,6 +20,7 @@ NAMES = (
     "usage_metering",
     "usage_query",
     "usage_merge",
+    "agreement",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
     "evm_index_holders",
 )
