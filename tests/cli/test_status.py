@@ -11,8 +11,8 @@ import msgspec
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command, start_command
-from warpseal.api.status.document import ChainSummary, RouteUsage, ValidatorStatus
-from warpseal.cli.status import _chain_cells, _printable, _usage_cells, _validator_cells
+from warpseal.api.status.document import ChainSummary, NodeStatus, RouteUsage, StatusDocument, ValidatorStatus
+from warpseal.cli.status import _chain_cells, _node_rows, _printable, _usage_cells, _validator_cells
 from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
@@ -150,6 +150,12 @@ def test_chains_show_their_rate_and_why_they_are_behind() -> None:
     assert list(_chain_cells(indexed)) == ["index p-chain", "7", "9", "", "", waits]
     traced = ChainSummary("index", "2q9e", "7", "7", 0, evm_chain_id=43_114, internal_height="6")
     assert list(_chain_cells(traced))[-1] == "internal creations up to 6"
+
+
+def test_a_node_that_contradicts_others_is_marked() -> None:
+    nodes = [NodeStatus("p-chain-api", 0, True, height="9", disagrees=True), NodeStatus("p-chain-api", 1, True)]
+    document = StatusDocument("1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", True, nodes=nodes)
+    assert [row[1] for row in _node_rows(document)] == ["up, contradicts the others", "up"]
 
 
 def test_usage_shows_the_calls_of_each_route() -> None:

@@ -120,6 +120,9 @@ async def test_one_node_that_lies_about_a_set_is_outvoted_named_rested_and_count
             assert 77_777 not in {entry.weight for entry in entries}
             assert sum(entry.weight for entry in entries) == sum(int(v["weight"]) for v in honest_set().values())
             assert observer.counts == {(place, SETS): 1}
+            assert [result.disagrees for result in await upstream.platform.probe()] == [
+                position == place for position in range(3)
+            ]
             (record,) = (found for found in caplog.records if "contradicts" in found.getMessage())
             assert (vars(record)["node"], vars(record)["position"]) == (nodes[place].uri, place)
             # It rests: neither sets nor other calls are sent to it, whatever their origin.

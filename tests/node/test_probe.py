@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import format_datetime
 
 import pytest
 from aiohttp import web
@@ -19,11 +22,13 @@ METHOD = "info.getNetworkID"
 
 
 @asynccontextmanager
-async def serving(status: int, body: str = "", path: str = "/{path:.*}") -> AsyncIterator[str]:
+async def serving(
+    status: int, body: str = "", path: str = "/{path:.*}", headers: dict[str, str] | None = None
+) -> AsyncIterator[str]:
     """Serve one answer to every call on a free port of loopback."""
 
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(status=status, text=body, headers={"Location": "http://127.0.0.1:1/"})
+        return web.Response(status=status, text=body, headers={"Location": "http://127.0.0.1:1/", **(headers or {})})
 
     app = web.Application()
     app.router.add_post(path, answer)
@@ -110,3 +115,20 @@ async def test_a_node_that_hangs_does_not_answer_in_time() -> None:
         port = server.sockets[0].getsockname()[1]
         answer = await probe(f"http://127.0.0.1:{port}", timeout_s=0.05)
     assert (answer.status, str(answer)) == (None, "no answer in time")
+
+
+@pytest.mark.parametrize("offset_s", [-90, 0, 3_600])
+async def test_the_clock_of_a_server_is_read_from_the_date_of_its_response(offset_s: int) -> None:
+    date = format_datetime(datetime.fromtimestamp(int(time.time()) + offset_s, UTC), usegmt=True)
+    async with serving(200, headers={"Date": date}) as uri:
+        answer = await probe(uri)
+    assert answer.clock_offset_s is not None
+    assert abs(answer.clock_offset_s - offset_s) < 30
+
+
+@pytest.mark.parametrize(
+    "date", ["", "soon", "Mon, 99 Foo 2026 00:00:00 GMT", "x" * 10_000, "Sun, 06 Nov 1994 08:49:37 +9999"]
+)
+async def test_a_date_that_is_none_says_nothing_about_the_clock(date: str) -> None:
+    async with serving(200, headers={"Date": date}) as uri:
+        assert (await probe(uri)).clock_offset_s is None

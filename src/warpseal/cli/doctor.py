@@ -12,11 +12,20 @@ from warpseal.daemon.finding import Grade
 from warpseal.ops.logs.settings import LogSettings
 
 DESCRIPTION = (
-    "Check whether this configuration can sign: nodes, store, validators, weight, clock; and whether the nodes of "
-    "indexed EVM chains have what the indexer needs. Each finding has a grade and, if it is not good, advice. "
+    "Check whether this configuration can sign: nodes, store, validators, weight, clock; compare the nodes at one "
+    "height; check whether the nodes of indexed EVM chains have what the indexer needs. Each finding has a grade and, "
+    "if it is not good, advice. "
     "The daemon may run meanwhile. Exit code 1 if something is bad."
 )
-_NODES = ("p-chain-api", "info-api", "node-timeout-seconds", "evm-chains", "index-l1s-at", "index-url")
+_NODES = (
+    "p-chain-api",
+    "info-api",
+    "p-chain-quorum",
+    "node-timeout-seconds",
+    "evm-chains",
+    "index-l1s-at",
+    "index-url",
+)
 READS = (*_NODES, "validators", "peers", "store-url")
 MARKS = {Grade.GOOD: "ok  ", Grade.WARNING: "WARN", Grade.BAD: "BAD "}
 

@@ -235,6 +235,7 @@ def _node_rows(document: StatusDocument) -> Iterator[Sequence[str]]:
     for node in document.nodes:
         behind = f", behind for {node.behind_seconds} s" if node.behind_seconds else ""
         state = "up" + behind if node.is_up else node.error or "down"
+        state += ", contradicts the others" if node.disagrees else ""
         yield f"{node.setting}[{node.position}]", state, node.height or "", node.address or ""
 
 

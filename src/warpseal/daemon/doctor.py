@@ -1,6 +1,7 @@
 """Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions, open files.
 
-Of indexed EVM chains it checks the nodes (evm_doctor.py), and so of the gateway (gateway_doctor.py).
+It compares the nodes (node_doctor.py), and checks those of indexed EVM chains (evm_doctor.py) and of the gateway
+(gateway_doctor.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from warpseal.config.keys import Config
 from warpseal.daemon.evm_doctor import check_evm_indexes
 from warpseal.daemon.finding import Finding, Grade
 from warpseal.daemon.gateway_doctor import check_gateway
+from warpseal.daemon.node_doctor import check_heights, compare_nodes
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.errors import MissingConnection, NodeFailure, NodeUnavailable, StartupError
 from warpseal.metrics.registry import Metrics
@@ -38,7 +40,6 @@ from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import READY_PERCENTAGE, SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
 
-MAX_LAGGING_BLOCKS = 5
 CLOCK_TOLERANCE_S = 30.0
 MAX_NAMED = 10
 _POLL_S = 0.1
@@ -62,12 +63,14 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
     async with open_upstreams(config, metrics) as upstreams:
         info_answers, p_chain_answers = await _probe_endpoints(config.node)
         findings += _check_nodes("info-api", await upstreams.upstream.info.probe(), info_answers)
-        findings += _check_heights(await upstreams.upstream.platform.probe(), p_chain_answers)
+        heights = await upstreams.upstream.platform.probe()
+        findings += [*_check_nodes("p-chain-api", heights, p_chain_answers), *check_heights(heights)]
         try:
             network_id = await upstreams.upstream.info.network_id()
         except NodeUnavailable:
             return findings
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id}))
+        findings += await compare_nodes(config, upstreams.upstream, heights, p_chain_answers, info_answers)
         findings.append(await _check_store(config, network_id))
         findings += await check_evm_indexes(config, network_id, upstreams.upstream.platform.blockchains_of)
         findings += await check_gateway(config, network_id)
@@ -152,15 +155,6 @@ def _check_nodes(
             yield Finding(Grade.GOOD, f"{where} answers: {answer}", detail=detail)
     if len(results) > 1 and all(result.failure is not None for result in results):
         yield Finding(Grade.BAD, f"no node of {setting} answers", "the daemon cannot work without one")
-
-
-def _check_heights(results: Sequence[NodeResult[int]], answers: Sequence[EndpointAnswer]) -> Iterator[Finding]:
-    yield from _check_nodes("p-chain-api", results, answers)
-    tip = max((result.value for result in results if result.value is not None), default=0)
-    for result in results:
-        if result.value is not None and tip - result.value > MAX_LAGGING_BLOCKS:
-            behind = f"p-chain-api[{result.position}] is {tip - result.value} blocks behind the others"
-            yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
 
 
 def _check_subnets(services: Services) -> Iterator[Finding]:

@@ -176,6 +176,7 @@ class DaemonStatus:
                     error=None if answer.failure is None else answer.failure.value,
                     height=str(answer.value) if has_height else None,
                     behind_seconds=int(monitor.behind_s(answer.position)) or None if has_height else None,
+                    disagrees=answer.disagrees,
                 )
 
     def _chains(self, sources: StatusSources | None) -> Iterator[ChainSummary]:

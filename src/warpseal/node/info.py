@@ -113,6 +113,10 @@ class InfoClient:
         except (NodeUnavailable, RpcRefusal):
             return None
 
+    async def versions(self) -> tuple[NodeResult[str], ...]:
+        """Return the version from each configured node, such as "avalanchego/1.14.0", or its failure."""
+        return await self._pool.call_all(_VERSION)
+
     async def peers(self) -> InfoPeers:
         """Return the configured nodes and the peers that they know. Raises NodeUnavailable."""
         answered = await self._pool.values(_PEERS)
@@ -221,6 +225,7 @@ _decode_peers: Final = list_decoder("peers", _Peer, _hint)
 _decode_node_id: Final = field_decoder("nodeID", str, parse_node_id)
 _decode_node_ip: Final = field_decoder("ip", str, _address)
 _decode_node_version: Final = field_decoder("rpcProtocolVersion", NUMBER, _protocol_version, default="")
+_decode_version: Final = field_decoder("version", str, lambda text: text[:_MAX_VERSION_LENGTH])
 _decode_bootstrapped: Final = field_decoder("isBootstrapped", bool, bool)
 _decode_blockchain_id: Final = field_decoder("blockchainID", str, lambda text: ChainID(parse_id(text)))
 
@@ -235,3 +240,4 @@ _UPGRADES: Final = NodeCall("info.upgrades", {}, INFO_PATHS, decode_upgrades, Ca
 _NODE_VERSION: Final = NodeCall(
     "info.getNodeVersion", {}, INFO_PATHS, _decode_node_version, CallOrigin.DAEMON, optional=True
 )
+_VERSION: Final = NodeCall("info.getNodeVersion", {}, INFO_PATHS, _decode_version, CallOrigin.DAEMON, optional=True)

@@ -112,6 +112,14 @@ class PlatformClient:
         decode = partial(self._decode_set, subnet_id)
         return await self._agreement.call(_call("platform.getValidatorsAt", params, decode, origin, large=True))
 
+    async def validators_at_each(
+        self, subnet_id: SubnetID, height: int
+    ) -> tuple[NodeResult[tuple[ValidatorEntry, ...]], ...]:
+        """Return the members at `height` from each configured node, ordered, or its failure; for the operator."""
+        params = {"height": height, "subnetID": id_text(subnet_id)}
+        method, decode = "platform.getValidatorsAt", _decode_sorted_set
+        return await self._pool.call_all(_call(method, params, decode, CallOrigin.DAEMON, large=True))
+
     async def all_validators_at(
         self, height: int, origin: CallOrigin = CallOrigin.CALLER
     ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]]:
@@ -138,6 +146,11 @@ class PlatformClient:
         """Return the record of a subnet other than the Primary Network, or None if there is none."""
         params, decode = {"subnetID": id_text(subnet_id)}, partial(decode_subnet, subnet_id)
         return await self._agreement.find(_call("platform.getSubnet", params, decode, origin), compare_subnets)
+
+    async def subnet_each(self, subnet_id: SubnetID) -> tuple[NodeResult[Subnet], ...]:
+        """Return the record of a subnet from each configured node, or its failure; for the operator."""
+        params, decode = {"subnetID": id_text(subnet_id)}, partial(decode_subnet, subnet_id)
+        return await self._pool.call_all(_call("platform.getSubnet", params, decode, CallOrigin.DAEMON))
 
     async def current_validations(
         self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
@@ -213,13 +226,11 @@ class PlatformClient:
         digest = sha256(result).digest()
         entries = self._recent_sets.get(subnet_id, digest)
         if entries is None:
-            entries = decode_validators_at(result)
-            if self._agreement.quorum > 1:
-                # Nodes that order a set differently return equal entries.
-                entries = tuple(sorted(entries, key=itemgetter(0)))
-                latest = self._recent_sets.latest(subnet_id)
-                if latest == entries:
-                    return latest
+            entries = decode_validators_at(result) if self._agreement.quorum == 1 else _decode_sorted_set(result)
+            # Nodes that order a set differently return equal entries.
+            latest = self._recent_sets.latest(subnet_id) if self._agreement.quorum > 1 else None
+            if latest == entries:
+                return latest
             self._check_keys(entries)
             self._recent_sets.add(subnet_id, digest, entries)
         return entries
@@ -258,6 +269,10 @@ class _RecentSets:
         # cachetools refuses a value that is larger than the whole cache.
         with self._lock, suppress(ValueError):
             self._sets[subnet_id] = digest, entries
+
+
+def _decode_sorted_set(result: bytes) -> tuple[ValidatorEntry, ...]:
+    return tuple(sorted(decode_validators_at(result), key=itemgetter(0)))
 
 
 async def _transaction_at(tx_id: bytes, origin: CallOrigin, node: PoolNode) -> FoundTransaction | None:

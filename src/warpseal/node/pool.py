@@ -48,12 +48,16 @@ class ServedNetwork:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult(Generic[T]):
-    """The result of one node of the list: `value`, or a failure. display: scheme, host, port; for operators only."""
+    """The result of one node of the list: `value`, or a failure. display: scheme, host, port; for operators only.
+
+    disagrees: whether the node contradicted others in the last minute.
+    """
 
     position: int
     display: str
     value: T | None
     failure: NodeFailure | None
+    disagrees: bool = False
 
 
 class PoolNode:
@@ -265,9 +269,9 @@ class NodePool:
         async def result_of(node: PoolNode) -> NodeResult[T]:
             try:
                 value: T | None = await node.call(call)
-                return NodeResult(node.position, node.display, value, None)
+                return NodeResult(node.position, node.display, value, None, node.rests)
             except (CallFailure, RpcRefusal) as error:
-                return NodeResult(node.position, node.display, None, find_failure(error))
+                return NodeResult(node.position, node.display, None, find_failure(error), node.rests)
 
         return tuple(await asyncio.gather(*map(result_of, self._nodes)))
 

@@ -6,8 +6,10 @@ No part of the URL beyond host and port and no part of a body is returned: both 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import aiohttp
@@ -19,6 +21,9 @@ from warpseal.runtime.http_session import read_body
 _MAX_BODY_BYTES: Final = 64 * 1024
 _OK: Final = 200
 _NOT_FOUND: Final = 404
+# No date is longer.
+_MAX_DATE_LENGTH: Final = 64
+_HALF_A_SECOND_S: Final = 0.5
 _RESULT: Final = "JSON-RPC result"
 _ERROR: Final = "JSON-RPC error"
 _MEANINGS: Final = {
@@ -34,12 +39,14 @@ _MEANINGS: Final = {
 class EndpointAnswer:
     """The answer of one base URL. status: None without an HTTP response; body: its class.
 
-    meaning: what that usually means and what to do, empty if all is well.
+    meaning: what that usually means and what to do, empty if all is well. clock_offset_s: the server's clock minus this
+    machine's, exact to a second; None if its response has no date.
     """
 
     status: int | None
     body: str
     meaning: str = ""
+    clock_offset_s: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return self.body if self.status is None else f"HTTP {self.status}, {self.body}"
@@ -67,13 +74,15 @@ async def _probe_path(
     session: aiohttp.ClientSession, endpoint: NodeEndpoint, path: str, call: bytes, timeout_s: float
 ) -> EndpointAnswer:
     headers = {"Content-Type": "application/json", **endpoint.http_headers}
+    sent_at = time.time()
     try:
         async with (
             asyncio.timeout(timeout_s),
             session.post(endpoint.url(path), data=call, headers=headers, allow_redirects=False) as response,
         ):
+            offset_s = _clock_offset_s(response.headers.get("Date"), (sent_at + time.time()) / 2)
             body = _body_class(await read_body(response, _MAX_BODY_BYTES))
-            return EndpointAnswer(response.status, body, _meaning(response.status, body))
+            return EndpointAnswer(response.status, body, _meaning(response.status, body), offset_s)
     except TimeoutError:
         return EndpointAnswer(None, "no answer in time", "a firewall drops the packets, or the node is overloaded")
     except aiohttp.ClientConnectorDNSError:
@@ -85,6 +94,17 @@ async def _probe_path(
         return EndpointAnswer(None, "connection refused", "no process listens there: is the node up, the port right?")
     except (aiohttp.ClientError, OSError, ValueError):
         return EndpointAnswer(None, "no HTTP response", "the port speaks TLS (use https://), or is not that of the API")
+
+
+def _clock_offset_s(date: str | None, unix_now_s: float) -> float | None:
+    """Return the difference of a Date header, which has whole seconds, to the time at which it was written."""
+    if date is None or len(date) > _MAX_DATE_LENGTH:
+        return None
+    try:
+        written_at = parsedate_to_datetime(date)
+        return written_at.timestamp() + _HALF_A_SECOND_S - unix_now_s
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _body_class(content: bytes | None) -> str:

@@ -156,6 +156,18 @@ async def test_chains_show_their_rate_and_why_they_are_behind() -> None:
     ]
 
 
+async def test_nodes_show_their_state_and_whether_they_contradict_others() -> None:
+    nodes = [
+        NodeStatus("p-chain-api", 0, True, height="9", disagrees=True),
+        NodeStatus("p-chain-api", 1, True, height="7", behind_seconds=8),
+        NodeStatus("p-chain-api", 2, False, error="timeout"),
+    ]
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, nodes=nodes))
+    table = html.partition('<div id="nodes">')[2].partition("</table>")[0]
+    cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", table)]
+    assert [cells[row + 1] for row in (0, 4, 8)] == ["up, contradicts the others", "up, behind for 8 s", "timeout"]
+
+
 async def test_the_dashboards_are_linked_where_the_setting_says() -> None:
     html, _ = await load(DOCUMENT, dashboards_url="https://grafana.example/d/1?a=1&b=2")
     assert "https://grafana.example/d/1?a=1&b=2" in [item["href"] for item in Page(html).all("a")]

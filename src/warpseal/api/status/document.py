@@ -111,6 +111,7 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """One upstream node when it was probed last. setting, position: its place in the configuration.
 
     address: scheme, host and port. behind_seconds: for how long another node has had blocks that this one has not.
+    disagrees: it contradicted the nodes that agree in the last minute.
     """
 
     setting: str
@@ -120,6 +121,7 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     error: str | None = None
     height: str | None = None
     behind_seconds: int | None = None
+    disagrees: bool = False
 
 
 class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -243,9 +243,10 @@ def _node_cells(row: NodeStatus) -> Iterator[str]:
     yield f"<code>{escape(row.setting)}[{row.position}]</code>"
     if row.is_up:
         behind = f', <span class="warn">behind for {row.behind_seconds} s</span>' if row.behind_seconds else ""
-        yield f'<span class="ok">up</span>{behind}'
+        state = f'<span class="ok">up</span>{behind}'
     else:
-        yield f'<span class="bad">{escape(row.error or "down")}</span>'
+        state = f'<span class="bad">{escape(row.error or "down")}</span>'
+    yield state + (', <span class="warn">contradicts the others</span>' if row.disagrees else "")
     yield escape(row.height or "")
     yield f"<code>{escape(row.address)}</code>" if row.address is not None else ""
 
