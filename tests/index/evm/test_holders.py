@@ -122,8 +122,9 @@ class Written:
 
     def __init__(self, url: str, identity: EvmChainIdentity = WITH_HOLDERS, first: int = 0) -> None:
         settings = small_settings(url)
+        self.now = 0.0
         self._engine = writing_evm_index(index_url(url), settings, CHAIN_ID)
-        self.writer = EvmIndexWriter(self._engine, settings, lambda: 0.0)
+        self.writer = EvmIndexWriter(self._engine, settings, lambda: self.now)
         while self.writer.rebuild(60.0) is not None:
             pass
         if self.writer.start(identity) is None and first == 0:
@@ -346,6 +347,7 @@ async def test_states_of_more_than_a_day_ago_are_dropped(url: str) -> None:
     query = HolderQuery(TOKENS[0], 0, ALWAYS)
     async with open_index(url) as index:
         for block in blocks.take(60):
+            written.now = block.time
             written.write([block])
             now = block.number
             for number in range(max(9, now - 24), now + 1, 6):
@@ -356,6 +358,32 @@ async def test_states_of_more_than_a_day_ago_are_dropped(url: str) -> None:
     with written.writer._engine.begin() as connection:
         ((first, last),) = connection.exec_driver_sql("SELECT min(until), max(until) FROM past_ranks").fetchall()
     assert 30 < first < 69 - 24 < last
+
+
+async def test_states_of_a_backfill_are_kept_for_a_day_of_the_clock_up_to_a_number(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holders, "KEPT_OF_BACKFILL", 1_000)
+    written, made = Written(url), Blocks(4, step_s=3_600).take(100)
+    for block in made[:70]:
+        written.write([block])
+        written.now += 60
+    query = HolderQuery(TOKENS[0], 0, ALWAYS)
+    async with open_index(url) as index:
+        # 70 hours of blocks were written within 70 minutes.
+        assert await index.holders_above(query, PageRequest(5), 10) is not None
+        monkeypatch.setattr(holders, "KEPT_OF_BACKFILL", 2)
+        written.write(made[70:71])
+        assert await index.holders_above(query, PageRequest(5), 10) is None
+        assert await index.holders_above(query, PageRequest(5), 60) is not None
+        monkeypatch.setattr(holders, "KEPT_OF_BACKFILL", 1_000)
+        for block in made[71:]:
+            written.write([block])
+        assert await index.holders_above(query, PageRequest(5), 71) is not None
+        written.now += holders.KEPT_S + 1
+        written.write(Blocks(4, step_s=3_600).take(101)[100:])
+        assert await index.holders_above(query, PageRequest(5), 71) is None
+        assert await index.holders_above(query, PageRequest(5), 90) is not None
 
 
 async def test_derived_rows_are_made_again_from_the_stored_balances(url: str) -> None:

@@ -80,7 +80,7 @@ class DerivedRows:
         days = {day_of(time): (number, time, txs) for number, _, time, txs in blocks}
         bulk.upsert(connection, DAYS, [(day, *last) for day, last in sorted(days.items())])
         nfts = self._ownership.apply(connection, transfers, new_tokens, is_complete=is_complete)
-        self.holders.add(connection, balances, nfts, height, blocks[-1][2])
+        self.holders.add(connection, balances, nfts, height, now)
         self._add_address_transfers(connection, [row for row in transfers if row[3] & 1])
         add_address_creations(connection, creations)
         self.height = height

@@ -1,7 +1,7 @@
 """Holders of ERC-20 tokens and of NFTs in the order of pages, and what they were at earlier blocks.
 
 Each change of a row leaves its former version, so that pages of an earlier block show that block. Versions that were
-superseded more than a day before the newest block are dropped.
+superseded more than a day ago are dropped: a day of blocks and, up to a number of them, a day of the clock.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ BalanceRow = tuple[int, int, int, int]
 
 KEPT_S: Final = 25 * 3_600
 """Versions that were valid within so many seconds before the newest block are there: page tokens live 24 hours."""
+KEPT_OF_BACKFILL: Final = 16
+"""At most so many partitions are there because they were written within the same time of the clock."""
 DROPPED: Final = -1
 """The row of `past_partitions` for the last dropped partition."""
 
@@ -50,6 +52,11 @@ _OLDER: Final = (
     " JOIN older_holders h ON h.asset = p.a AND h.holder = p.b"
 )
 _TOTALS: Final = "SELECT collection, changed, holders, tokens FROM nft_totals WHERE collection IN {keys}"
+# Partitions whose last block is that old, latest first.
+_ENDED: Final = (
+    "SELECT p.number, p.until, p.time FROM past_partitions p JOIN blocks b ON b.number = p.until"
+    " WHERE p.number BETWEEN 0 AND ? AND b.time < (SELECT time FROM blocks WHERE number = ?) - ? ORDER BY p.number DESC"
+)
 _PREFIXES: Final = "SELECT key, prefix FROM ids WHERE key IN {keys}"
 
 
@@ -118,11 +125,11 @@ class Holders:
         balances: Sequence[BalanceRow],
         nfts: NftChanges,
         height: int,
-        time: int,
+        now: int,
     ) -> None:
-        """Change holders by the next blocks, up to a height; time: of that block.
+        """Change holders by the next blocks, up to a height, which is written.
 
-        balances: of ERC-20 tokens, sorted by asset, holder and block.
+        balances: of ERC-20 tokens, sorted by asset, holder and block. now: unix seconds.
         """
         counts = {(nft_asset(pair[0]), pair[1]): change for pair, change in nfts.held.items() if change}
         grouped = {pair: list(rows) for pair, rows in groupby(balances, key=itemgetter(0, 1))}
@@ -145,8 +152,8 @@ class Holders:
         self._put(connection, after, known, height)
         self._add_totals(connection, holder_changes, nfts.tokens, height)
         if after or nfts.tokens:
-            bulk.upsert(connection, PAST_PARTITIONS, [(self._partition, height, time)])
-        self._drop_partitions(connection, time)
+            bulk.upsert(connection, PAST_PARTITIONS, [(self._partition, height, now)])
+        self._drop_partitions(connection, height, now)
         for pair, state in after.items():
             self._known.pop(pair, None)
             self._known[pair] = state
@@ -208,17 +215,18 @@ class Holders:
         bulk.upsert(connection, NFT_TOTALS, rows)
         bulk.insert(connection, PAST_NFT_TOTALS, past)
 
-    def _drop_partitions(self, connection: Connection, time: int) -> None:
-        """Drop the partitions whose versions were all superseded too long ago."""
-        text = (
-            "SELECT number, until, time FROM past_partitions WHERE number BETWEEN 0 AND ? AND time < ? ORDER BY number"
-        )
-        dropped = bulk.fetch(connection, text, self._partition - 1, time - KEPT_S)
-        for number, until, last in list(dropped):
+    def _drop_partitions(self, connection: Connection, height: int, now: int) -> None:
+        """Drop the partitions whose versions were all superseded too long ago. now: unix seconds."""
+        ended = list(bulk.fetch(connection, _ENDED, self._partition - 1, height, KEPT_S))
+        kept = [row for row in ended[:KEPT_OF_BACKFILL] if row[2] >= now - KEPT_S]
+        dropped = ended[len(kept) :]
+        for number, _, _ in dropped:
             for table in ("past_ranks", "past_nft_totals"):
                 bulk.fetch(connection, f"DELETE FROM {table} WHERE partition = ?", number)
             bulk.fetch(connection, "DELETE FROM past_partitions WHERE number = ?", number)
-            bulk.upsert(connection, PAST_PARTITIONS, [(DROPPED, until, last)])
+        if dropped:
+            _, until, written_at = dropped[0]
+            bulk.upsert(connection, PAST_PARTITIONS, [(DROPPED, until, written_at)])
 
     def _load_positions(self, connection: Connection, holders: set[int]) -> Mapping[int, int]:
         known = self._positions

@@ -244,7 +244,7 @@ _RANKED: Final = ("asset", "rank", "position", "holder")
 RECENT_RANKS: Final = _holder_rows("recent_ranks", _RANKED, "changed", "maximum", "is_held")
 OLDER_RANKS: Final = _holder_rows("older_ranks", _RANKED, "changed", "maximum")
 # Former rows of `ranks`, for pages of an earlier block: valid from block `changed` to the block before `until`.
-# Partitions are dropped as a whole. past_partitions: the last `until` of each, and the time of that block; the row -1
+# Partitions are dropped as a whole. past_partitions: the last `until` of each, and when it was written; the row -1
 # is of the last dropped one.
 PAST_RANKS: Final = _holder_rows("past_ranks", ("partition", *_RANKED, "changed"), "until", "maximum")
 PAST_PARTITIONS: Final = Table(
