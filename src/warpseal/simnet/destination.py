@@ -130,7 +130,7 @@ def verify_for_set(
     if bits.bit_length() > len(weights):
         text = f"unknown validator: bit {bits.bit_length() - 1} of {len(weights)} at height {height}"
         return refuse(RefusalCode.BIT_SET, text)
-    signers = [key for index, key in enumerate(sorted(weights, key=_uncompressed)) if bits >> index & 1]
+    signers = [key for index, key in enumerate(canonical_keys(members)) if bits >> index & 1]
     weight, total = sum(weights[key] for key in signers), sum(member.weight for member in members)
     if weight * 100 < total * quorum:
         return refuse(RefusalCode.WEIGHT, f"insufficient weight: {weight} of {total} at height {height}")
@@ -140,6 +140,11 @@ def verify_for_set(
     if not bls.verify_aggregate(keys, message.unsigned.raw, message.signature):
         return refuse(RefusalCode.SIGNATURE, f"invalid signature for the set at height {height}")
     return ACCEPTED
+
+
+def canonical_keys(members: Iterable[SetEntry]) -> list[bytes]:
+    """Return the public keys of a set in the order of signer bits."""
+    return sorted(_weights_by_key(members), key=_uncompressed)
 
 
 def _weights_by_key(members: Iterable[SetEntry]) -> dict[bytes, int]:

@@ -1,0 +1,423 @@
+"""One history: events, a message that the daemon signs for a destination, and blocks there that verify it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from tests.delivery.histories import clock
+from tests.delivery.histories.subjects import Subject, choose_subject
+from tests.delivery.histories.world import EPOCH_S, WINDOW_S, World
+from tests.integration.daemon import AGGREGATE_V1_PATH, Reply
+from warpseal.simnet.destination import ReceivedMessage, RefusalCode, canonical_keys, verify_for_set
+from warpseal.simnet.proposervm import NO_EPOCH
+from warpseal.simnet.signing import sign
+from warpseal.simnet.validator_sets import SetEntry
+from warpseal.simnet.warp_config import DEFAULT_QUORUM
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text, parse_id
+from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
+
+VERIFY_PATH: Final = "/v1/signatureAggregator/fuji/verify"
+_SHORTFALLS: Final = ("quorum_not_reached", "quorum_impossible", "no_validators")
+# A node has one error for what callers tell apart: a change that was made, and a nonce that is too low.
+_SYNONYMS: Final = {
+    RefusalCode.STALE_NONCE: {"stale_nonce", "already_delivered"},
+    RefusalCode.NO_VALIDATION: {"no_validation", "already_delivered"},
+}
+
+
+class HistoryError(AssertionError):
+    """The daemon foretold something that did not happen, or did not foretell what did."""
+
+
+@dataclass
+class History:
+    """The run of one history. log: what happened, for the report of a failure; counts: of outcomes."""
+
+    world: World
+    rng: Random
+    number: int
+    counts: Counter[str]
+    log: list[str] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Run it. Raises HistoryError."""
+        for _ in range(self.rng.randint(0, 6)):
+            self.world.act(self.rng)
+        subject = choose_subject(self.world, self.rng, self.number)
+        self.note(f"{id_text(subject.unsigned.source_chain_id)} to {id_text(subject.destination_id)}")
+        for _ in range(self.rng.choice((0, 0, 0, 1, 2))):
+            self.world.act(self.rng)
+        await self.world.settle()
+        if self.rng.random() < 0.3:
+            await self._check_foreign_signature(subject)
+        if self.rng.random() < 0.05:
+            await self._check_race(subject)
+            return
+        fields = self._options()
+        reply = await self._ask(subject, fields)
+        self.note(f"{fields} -> {reply.status} {reply.body.get('code', '')}")
+        if reply.status == 201:
+            await self._check_signed(subject, fields, reply)
+        else:
+            await self._check_refused(subject, fields, reply)
+
+    def note(self, text: str) -> None:
+        """Add a line to the report of a failure."""
+        self.log.append(text)
+
+    def require(self, holds: object, text: str) -> None:
+        """Raise HistoryError unless a claim is true."""
+        if not holds:
+            raise HistoryError(text)
+
+    def _options(self) -> dict[str, Any]:
+        """Return fields that most requests do not have."""
+        rng, fields = self.rng, dict[str, Any]()
+        if rng.random() < 0.15:
+            fields["quorumPercentage"] = rng.choice((1, 50, 67, 85, 100))
+        if rng.random() < 0.15:
+            current = self.world.network.p_chain.height
+            fields["pChainHeight"] = rng.choice((0, current, current - 1, current - 3))
+        if rng.random() < 0.04:
+            fields["signingSubnetId"] = id_text(rng.choice((PRIMARY_NETWORK, *self.world.subnets)))
+        return fields
+
+    async def _ask(self, subject: Subject, fields: Mapping[str, Any]) -> Reply:
+        """Return the daemon's answer; time passes while it waits for validators that do not sign."""
+        daemon, transaction = self.world.daemon, subject.transaction
+        common = {"report": True, "timeoutSeconds": 8, **fields}
+        if subject.is_for_manager(self.world) and transaction is not None and "signingSubnetId" not in fields:
+            query = {**common, "report": "true"}
+            asking = asyncio.create_task(daemon.l1_message(transaction, **query))
+        else:
+            message = {
+                "message": subject.unsigned.raw.hex(),
+                "justification": subject.justification.hex(),
+                "destinationBlockchainId": id_text(subject.destination_id),
+            }
+            asking = asyncio.create_task(daemon.post(AGGREGATE_V1_PATH, {**message, **common}))
+        waited = time.perf_counter()
+        while not asking.done():
+            await asyncio.wait((asking,), timeout=0.02)
+            if time.perf_counter() - waited > 0.15:
+                clock.skip(1)
+        return asking.result()
+
+    async def _check_foreign_signature(self, subject: Subject) -> None:
+        """Check the preflight of a message that validators signed at some height without the daemon."""
+        state, signer = self.world.network.state, self._signer(subject)
+        heights = (self.world.proposer(subject.destination_id).verifying_height, state.heights.proposed)
+        height = self.rng.choice((*heights, state.heights.current - self.rng.randrange(9)))
+        try:
+            signed = sign(state, subject.unsigned, signer, height)
+        except RuntimeError:
+            return
+        self.counts["signed without the daemon"] += 1
+        await self._check_preflight(subject, signed.encode())
+
+    async def _check_race(self, subject: Subject) -> None:
+        """Let the destination's epoch end while the daemon signs; its message verifies at the height that it names."""
+        asking = asyncio.create_task(self._ask(subject, {}))
+        await asyncio.sleep(self.rng.uniform(0, 0.02))
+        network, chain_id = self.world.network, subject.destination_id
+        clock.skip(self.rng.choice((0, EPOCH_S)))
+        for _ in range(3):
+            network.build_block(chain_id)
+        reply = await asking
+        self.counts[f"raced: {reply.status}"] += 1
+        if reply.status != 201:
+            return
+        report, raw = reply.body["report"], bytes.fromhex(reply.signed)
+        signer = SubnetID(parse_id(report["signingSubnetId"]))
+        height, quorum = int(report["pChainHeight"]), report["quorum"]["percentage"]
+        delivery = verify_for_set(network.state, ReceivedMessage.parse(raw), signer, height, quorum)
+        self.require(delivery.accepted, f"{report}: {delivery}")
+
+    # A message was signed.
+
+    async def _check_signed(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
+        self.counts["signed"] += 1
+        raw, report = bytes.fromhex(reply.signed), reply.body["report"]
+        self._check_report(subject, report)
+        quorum = max(fields.get("quorumPercentage", 0), self._quorum(subject) or 0)
+        self.require(report["quorum"]["percentage"] == quorum, f"quorum {quorum}: {report}")
+        height, signer = int(report["pChainHeight"]), SubnetID(parse_id(report["signingSubnetId"]))
+        as_reported = verify_for_set(self.world.network.state, ReceivedMessage.parse(raw), signer, height, quorum)
+        self.require(as_reported.accepted, f"not signed as the report says: {as_reported}, {report}")
+        verdict = self.world.network.verify_next(subject.destination_id, raw)
+        self.note(f"report {report}, block: {verdict}")
+        self.require(report.get("verifiesNow") == verdict.accepted, "verifiesNow")
+        if not fields.keys() & {"pChainHeight", "signingSubnetId"}:
+            self.require(verdict.accepted, "the message does not verify, though nothing was pinned")
+        self.counts["verifies now" if verdict.accepted else "does not verify now"] += 1
+        await self._check_preflight(subject, raw)
+        if self.rng.random() < 0.3:
+            await self._check_preflight(subject, self._mutated(raw))
+        if report.get("epoch") and not self._rules_changed(subject, report):
+            self._check_window(subject, fields, reply)
+        if self.rng.random() < 0.5:
+            await self._check_block(subject, raw)
+        if subject.destination_id == P_CHAIN or self.rng.random() < 0.7:
+            # A caller's own signing subnet may be one that the destination never takes.
+            following = {} if "signingSubnetId" in fields else reply.body.get("next") or {}
+            signed = following.get("signedMessage")
+            await self._check_next_epoch(subject, raw, report, signed and bytes.fromhex(signed))
+
+    def _check_report(self, subject: Subject, report: Mapping[str, Any]) -> None:
+        proposer = self.world.proposer(subject.destination_id)
+        epoch = proposer.next_epoch
+        expected = {
+            "number": epoch.number,
+            "startTime": epoch.start_time,
+            "pChainHeight": str(epoch.p_chain_height),
+            "sealedFrom": epoch.start_time + EPOCH_S,
+        }
+        self.require(report.get("epoch") == (None if epoch == NO_EPOCH else expected), f"epoch {epoch}")
+        by_label = {entry["epoch"]: int(entry["pChainHeight"]) for entry in report["heights"]}
+        block = proposer.next_block(time.time())
+        self.require(by_label["current"] == block.verifying_height, f"the height of {block}")
+        if epoch != NO_EPOCH:
+            self.require(by_label["next"] == block.p_chain_height, f"the proposed height of {block}")
+        for entry in report["heights"]:
+            total = sum(member.weight for member in self._set(self._signer(subject), int(entry["pChainHeight"])))
+            self.require(int(entry["totalWeight"]) == total, f"total weight {total}: {entry}")
+        if "advice" in report:
+            self._check_advice(subject, report["advice"])
+
+    def _check_window(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
+        """Check that the answer has a message for the next epoch, if the current one may end soon."""
+        report = reply.body["report"]
+        predicted = next(int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next")
+        is_ending = time.time() + WINDOW_S >= report["epoch"]["sealedFrom"]
+        if fields or not is_ending or report.get("servesNext") or not subject.can_be_signed(self.world):
+            return
+        quorum = self._quorum(subject)
+        if quorum is not None and self._suffices(self._set(self._signer(subject), predicted), quorum):
+            self.require("signedMessage" in (reply.body.get("next") or {}), "no message for the next epoch")
+
+    async def _check_preflight(self, subject: Subject, raw: bytes) -> None:
+        """Check that the preflight foretells what the next block says, without building it."""
+        answer = await self._preflight(subject, raw)
+        verdict = self.world.network.verify_next(subject.destination_id, raw)
+        self.note(f"preflight {answer.status} {answer.body}, block: {verdict}")
+        if verdict.code is RefusalCode.WARP_DISABLED:
+            self.require(answer.body.get("code") == "warp_disabled", "preflight: the chain takes no messages")
+            return
+        self.require(answer.status == 200, "preflight: refused")
+        self.require(answer.body["verifiesNow"] == verdict.accepted, "preflight: verifiesNow")
+        if not verdict.accepted:
+            self.require(answer.body["reason"] == verdict.code, "preflight: another reason")
+            self.counts[f"refused: {verdict.code}"] += 1
+
+    async def _check_block(self, subject: Subject, raw: bytes) -> None:
+        """Deliver a message in the next block; the preflight foretold what becomes of it, twice."""
+        for _ in range(2):
+            answer = await self._preflight(subject, raw)
+            (delivery,) = self.world.network.build_block(subject.destination_id, [raw])
+            self.note(f"preflight {answer.body}, delivered: {delivery}")
+            if answer.body.get("code") == "warp_disabled":
+                self.require(delivery.code is RefusalCode.WARP_DISABLED, "preflight: warp_disabled")
+                return
+            reason = answer.body.get("reason")
+            self.counts["delivered" if delivery.accepted else f"refused: {delivery.code}"] += 1
+            if delivery.accepted:
+                self.require(reason in (None, "other_destination"), "accepted, though a refusal was foretold")
+            elif delivery.code is not RefusalCode.NOT_ALLOWED:
+                assert delivery.code is not None
+                foretold = _SYNONYMS.get(delivery.code, {str(delivery.code)})
+                self.require(reason in foretold, "refused for another reason than foretold")
+            await self.world.settle()
+
+    async def _preflight(self, subject: Subject, raw: bytes) -> Reply:
+        body = {"signedMessage": raw.hex(), "destinationBlockchainId": id_text(subject.destination_id)}
+        return await self.world.daemon.post(VERIFY_PATH, body)
+
+    async def _check_next_epoch(
+        self, subject: Subject, raw: bytes, report: Mapping[str, Any], following: bytes | None
+    ) -> None:
+        """Seal the epoch of the report; check the message, and the second one, in the first block of the next one."""
+        network, chain_id = self.world.network, subject.destination_id
+        proposer = self.world.proposer(chain_id)
+        if "epoch" not in report:
+            return
+        predicted = next(int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next")
+        if proposer.next_epoch.number != report["epoch"]["number"]:
+            return
+        clock.skip(max(0, report["epoch"]["sealedFrom"] - time.time() + 1))
+        network.build_block(chain_id)
+        epoch = proposer.next_epoch
+        self.require(epoch.number == report["epoch"]["number"] + 1, f"the epoch did not end: {epoch}")
+        if epoch.p_chain_height != predicted:
+            self.counts["another height than predicted"] += 1
+            return
+        verdict = network.verify_next(chain_id, raw)
+        self.note(f"in {epoch}: {verdict}")
+        if verdict.code is RefusalCode.WARP_DISABLED or self._rules_changed(subject, report):
+            return
+        self.require(report.get("servesNext") == verdict.accepted, "servesNext")
+        self.counts["serves next" if verdict.accepted else "does not serve next"] += 1
+        if following is not None:
+            self.require(network.verify_next(chain_id, following).accepted, "the second message is refused")
+            self.counts["second message accepted"] += 1
+        if self.rng.random() < 0.5:
+            await self._check_stored_shares(subject, raw, report)
+
+    async def _check_stored_shares(self, subject: Subject, raw: bytes, report: Mapping[str, Any]) -> None:
+        """Ask again in a later epoch; if the signers of the first message suffice there, no validator is asked."""
+        network, state = self.world.network, self.world.network.state
+        await self.world.settle()
+        quorum, signer = self._quorum(subject), self._signer(subject)
+        if quorum is None or subject.transaction is not None:
+            return
+        height = self.world.proposer(subject.destination_id).next_block(time.time()).verifying_height
+        keys = canonical_keys(state.set_at(SubnetID(parse_id(report["signingSubnetId"])), int(report["pChainHeight"])))
+        known = {keys[index] for index in SignedMessage.parse(raw).signer_indices}
+        members = self._set(signer, height)
+        weight = sum(member.weight for member in members if member.public_key in known)
+        total = sum(member.weight for member in members)
+        if not total or weight * 100 < total * quorum:
+            return
+        asked = sum(node.counts.app_requests for node in network.validators)
+        reply = await self._ask(subject, {"report": False})
+        self.require(reply.status == 201, f"stored shares suffice at {height}: {reply.body}")
+        self.require(
+            sum(node.counts.app_requests for node in network.validators) == asked, "validators were asked again"
+        )
+        verdict = network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
+        self.require(verdict.accepted, f"made again from stored shares: {verdict}")
+        self.counts["made again from stored shares"] += 1
+
+    def _rules_changed(self, subject: Subject, report: Mapping[str, Any]) -> bool:
+        """Return whether the destination's rules are others now than at the time of a report."""
+        if subject.destination_id == P_CHAIN:
+            return False
+        rule = self.world.network.state.warp[subject.destination_id].at(int(time.time()))
+        current = next(entry for entry in report["heights"] if entry["epoch"] == "current")
+        required = -(-int(current["totalWeight"]) * (rule.numerator if rule else 0) // 100)
+        upgrades = self.world.network.state.warp[subject.destination_id].upgrades
+        is_recent = any(time.time() - 60 < upgrade.since <= time.time() for upgrade in upgrades)
+        return is_recent or required != int(current["requiredWeight"])
+
+    # No message was signed.
+
+    async def _check_refused(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
+        code = reply.body.get("code")
+        self.counts[f"not signed: {code}"] += 1
+        quorum = self._quorum(subject)
+        if code == "warp_disabled":
+            self.require(quorum is None, "the chain takes messages")
+            return
+        self.require(quorum is not None, "the chain takes no messages")
+        assert quorum is not None
+        if fields.keys() & {"pChainHeight", "signingSubnetId", "quorumPercentage"}:
+            return
+        if code not in _SHORTFALLS:
+            # A message that honest validators do not sign has an error of its own.
+            self.require(not subject.can_be_signed(self.world), f"refused: {reply.body}")
+            return
+        height = self.world.proposer(subject.destination_id).next_block(time.time()).verifying_height
+        signer = self._signer(subject)
+        present = self.world.network.state.heights.proposed
+        before, now = (self._set(signer, at) for at in (height, present))
+        if subject.can_be_signed(self.world):
+            self.require(not self._suffices(before, quorum), f"{before} at {height} would sign: {reply.body}")
+        advice = reply.detail.get("advice")
+        is_pinned = before != now and height < present
+        self.require((advice is not None) == is_pinned, f"advice: {reply.body}, {before} and {now}")
+        if advice is not None:
+            self._check_advice(subject, advice)
+            if subject.can_be_signed(self.world) and self._suffices(now, quorum):
+                await self._follow(subject, advice)
+
+    def _check_advice(self, subject: Subject, advice: Mapping[str, Any]) -> None:
+        proposer, state = self.world.proposer(subject.destination_id), self.world.network.state
+        signer, needed = self._signer(subject), int(advice["neededHeight"])
+        pinned = proposer.next_block(time.time()).verifying_height
+        self.require(int(advice["pinnedHeight"]) == pinned, f"pinned to {pinned}: {advice}")
+        self.require(pinned < needed <= state.heights.proposed, f"needed height: {advice}")
+        self.require(set(self._set(signer, needed)) == set(self._set(signer, state.heights.proposed)), f"set: {advice}")
+        self.require(set(self._set(signer, needed - 1)) != set(self._set(signer, needed)), f"lowest: {advice}")
+        self.counts["advice"] += 1
+
+    async def _follow(self, subject: Subject, advice: Mapping[str, Any]) -> None:
+        """Do what the advice says; then the message is signed, and accepted."""
+        network, chain_id = self.world.network, subject.destination_id
+        clock.skip(max(0, advice["notBefore"] - time.time()))
+        clock.skip_into_second()
+        for _ in range(advice["blocksBefore"]):
+            network.build_block(chain_id)
+        height = self.world.proposer(chain_id).next_block(time.time()).verifying_height
+        self.require(height >= int(advice["neededHeight"]), f"the epoch is at {height} after {advice}")
+        quorum = self._quorum(subject)
+        signers = self._set(self._signer(subject), height)
+        if quorum is None or not self._suffices(signers, quorum):
+            return
+        await self.world.settle()
+        reply = await self._ask(subject, {})
+        self.note(f"after the advice {advice}: {reply.status} {reply.body}")
+        if not subject.can_be_signed(self.world):
+            return
+        self.require(reply.status == 201, "the advice led to no message")
+        verdict = network.verify_next(chain_id, bytes.fromhex(reply.signed))
+        self.require(verdict.accepted, f"the advice led to a message that is refused: {verdict}")
+        self.counts["advice followed"] += 1
+
+    # The network as it is.
+
+    def _quorum(self, subject: Subject) -> int | None:
+        """Return the quorum of the destination, percent; None if it takes no messages."""
+        if subject.destination_id == P_CHAIN:
+            return DEFAULT_QUORUM
+        rule = self.world.network.state.warp[subject.destination_id].at(int(time.time()))
+        return None if rule is None else rule.numerator
+
+    def _signer(self, subject: Subject) -> SubnetID:
+        """Return the subnet that signs for the destination."""
+        state = self.world.network.state
+        source, destination = (
+            state.chains[chain_id] for chain_id in (subject.unsigned.source_chain_id, subject.destination_id)
+        )
+        if source.subnet_id != PRIMARY_NETWORK:
+            return source.subnet_id
+        if source.chain_id != P_CHAIN:
+            if destination.chain_id == P_CHAIN:
+                return PRIMARY_NETWORK
+            rule = state.warp[destination.chain_id].at(int(time.time()))
+            if rule is not None and rule.needs_primary_signers:
+                return PRIMARY_NETWORK
+        return destination.subnet_id
+
+    def _set(self, subnet_id: SubnetID, height: int) -> frozenset[SetEntry]:
+        return frozenset(self.world.network.state.set_at(subnet_id, height))
+
+    def _suffices(self, members: frozenset[SetEntry], quorum: int) -> bool:
+        """Return whether the members that can sign have the weight of a quorum."""
+        keys = {(node.node_id, node.bls_key) for node in self.world.network.validators if node.counts.open_connections}
+        weight = sum(member.weight for member in members if (member.node_id, member.public_key) in keys)
+        total = sum(member.weight for member in members)
+        return total > 0 and weight * 100 >= total * quorum
+
+    def _mutated(self, raw: bytes) -> bytes:
+        """Return a message that differs in one of the parts that a verifier checks."""
+        message, rng = SignedMessage.parse(raw), self.rng
+        unsigned, signers, signature = message.unsigned, message.signers, message.signature
+        match rng.randrange(6):
+            case 0:
+                unsigned = UnsignedMessage.build(unsigned.network_id + 1, unsigned.source_chain_id, unsigned.payload)
+            case 1:
+                signers = b"\x00" + signers
+            case 2:
+                signers = encode_signers([*message.signer_indices, rng.randrange(30)])
+            case 3:
+                signers = encode_signers(message.signer_indices[1:])
+            case 4:
+                signature = bytes([signature[0] ^ 0x20]) + signature[1:]
+            case 5:
+                signature = rng.randbytes(96)
+        return SignedMessage(unsigned, signers, signature).encode()
