@@ -16,6 +16,7 @@ NAMES = (
     *("cold", "cached", "connections", "bad_shares", "coalescing", "decode", "l1_get", "store_cost"),
     *("index_run", "index_store", "index_beside", "ext_health", "profiler", "evm_front", "evm_subscribers", "overload"),
     "gateway",
+    "delivery",
     "cache_memory",
     "usage_metering",
     "usage_query",

@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.network import Network
 from benchmarks.process import Process, running
 
 CONNECT_TIMEOUT_S = 120.0
@@ -28,6 +27,13 @@ BAD_SHARES = "warpseal_bad_shares_total"
 
 class RequestFailed(Exception):
     """The daemon did not answer a benchmark's request with a signed message."""
+
+
+class DescribedNetwork(Protocol):
+    """A running network, simulated in a process of its own or in that of the benchmark. facts: with its `config`."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(network: Network, start: Start) -> AsyncIterator[Daemon]:
+async def daemon(network: DescribedNetwork, start: Start) -> AsyncIterator[Daemon]:
     """Run the daemon against a network until the block ends."""
     start.folder.mkdir(parents=True, exist_ok=True)
     file = start.folder / "config.json"

@@ -128,14 +128,14 @@ class ScriptedDeliveries:
         self.requests.append(request)
         if self.error is not None:
             raise self.error
-        return Delivery(aggregation(), self.report, request.wants_report, self.next)
+        return Delivery(aggregation(), self.report, self.report.headers(), request.wants_report, self.next)
 
     async def sign_l1(self, request: L1DeliveryRequest) -> L1Delivery:
         self.l1_requests.append(request)
         if self.error is not None:
             raise self.error
         signed = L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True)
-        return L1Delivery(signed, self.report, request.wants_report, self.next)
+        return L1Delivery(signed, self.report, self.report.headers(), request.wants_report, self.next)
 
 
 @dataclass

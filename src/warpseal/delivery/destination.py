@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cachetools import LRUCache
@@ -47,7 +47,7 @@ class Destination:
 
     epoch: of the next block; NO_EPOCH before Granite. epoch_duration_s: the first block at or after the epoch's start
     plus this seals it. proposed_height: the P-Chain height that the next block would carry; the height of the next
-    epoch if the next block seals this one. read_at: Unix seconds.
+    epoch if the next block seals this one. read_at: Unix seconds; destinations that differ in it alone are equal.
     """
 
     chain_id: ChainID
@@ -56,7 +56,7 @@ class Destination:
     epoch_duration_s: int
     proposed_height: int
     rules: WarpRules
-    read_at: float
+    read_at: float = field(compare=False)
 
     @property
     def height(self) -> int:
@@ -127,6 +127,11 @@ class Destinations:
         self._quorum_lookups: dict[ChainID, asyncio.Task[None]] = {}
         self._seen: LRUCache[ChainID, tuple[Epoch | None, Epoch]] = LRUCache(_MAX_CHAINS)
         self._epoch_duration_s: int | None = None
+
+    def known(self, chain_id: ChainID) -> Destination | None:
+        """Return what `resolve` would return without asking a node; None if it would ask one, or raise."""
+        cached = self._found.get(chain_id)
+        return cached.value if cached is not None and isinstance(cached.value, Destination) else None
 
     async def resolve(self, chain_id: ChainID) -> Destination:
         """Return a chain as its nodes see it, at most a second and a quarter old.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,10 +55,11 @@ class NextMessage:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message that was signed for a destination. is_reported: the caller wants the report."""
+    """A message that was signed for a destination. headers: the report in short. is_reported: the caller wants it."""
 
     aggregation: Aggregation
     report: DeliveryReport
+    headers: Mapping[str, str]
     is_reported: bool = False
     next: NextMessage | None = None
 
@@ -68,5 +70,6 @@ class L1Delivery:
 
     signed: L1SignedMessage
     report: DeliveryReport
+    headers: Mapping[str, str]
     is_reported: bool = False
     next: NextMessage | None = None

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cachetools import LRUCache
+
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
 from warpseal.aggregation.settings import AggregationSettings
@@ -43,7 +45,12 @@ from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 MAX_PERCENTAGE: Final = 100
+MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
+"""The errors that have advice."""
 _MIN_TIMEOUT_S: Final = 0.001
+_MAX_RECENT: Final = 4_096
+# Of the message and the justification of a request whose outcome is kept.
+_MAX_RECENT_BYTES: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,17 @@ class _Terms:
     quorum_source: QuorumSource
 
 
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """The outcome of a request. present: the P-Chain's proposed height at that time. wanted: the aggregation."""
+
+    destination: Destination
+    terms: _Terms
+    present: int | None
+    wanted: AggregationRequest
+    delivery: Delivery
+
+
 class DeliveryService:
     """Used from one event loop. unix_now: Unix seconds, which are compared with the times of epochs."""
 
@@ -87,6 +105,7 @@ class DeliveryService:
         self._limits = limits
         self._unix_now = unix_now
         self._needed_heights = NeededHeights(deps.sets)
+        self._recent: LRUCache[DeliveryRequest, _Recent] = LRUCache(_MAX_RECENT)
 
     async def sign(self, request: DeliveryRequest) -> Delivery:
         """Return a message signed for a destination.
@@ -94,6 +113,27 @@ class DeliveryService:
         Raises UnknownChain, WarpDisabled, DestinationUnavailable, and what the aggregation raises; a missed quorum has
         `advice` in its detail if the destination verifies with an old set.
         """
+        destination = self._deps.destinations.known(request.destination_id)
+        recent = None if destination is None or request.wants_report else self._recent.get(request)
+        if recent is None or (recent.destination, recent.present) != (destination, self._deps.heights.last):
+            return await self._sign(request)
+        try:
+            aggregation = await self._deps.aggregate(recent.wanted)
+        except MISSED as error:
+            await self._add_advice(
+                error, recent.destination, recent.terms.verifying_subnet_id, recent.terms.height_source
+            )
+            raise
+        before = recent.delivery.aggregation
+        if aggregation.signed_message != before.signed_message or aggregation.members is not before.members:
+            return await self._sign(request)
+        if aggregation.cached == before.cached:
+            return recent.delivery
+        delivery = replace(recent.delivery, aggregation=aggregation)
+        self._recent[request] = replace(recent, delivery=delivery)
+        return delivery
+
+    async def _sign(self, request: DeliveryRequest) -> Delivery:
         wanted = request.aggregation
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(wanted.timeout_s)
         source_chain_id = P_CHAIN if wanted.message is None else wanted.message.source_chain_id
@@ -113,22 +153,33 @@ class DeliveryService:
         async with self._candidate_sets(destination, terms.verifying_subnet_id) as load:
             try:
                 aggregation = await self._deps.aggregate(wanted)
-            except (QuorumNotReached, QuorumImpossible, NoValidators) as error:
+            except MISSED as error:
                 await load()
                 await self._add_advice(error, destination, terms.verifying_subnet_id, terms.height_source)
                 raise
             await load()
         signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
+        present = self._deps.heights.last
         report = self._report(destination, terms, signed)
         if not request.wants_report:
-            return Delivery(aggregation, report)
+            delivery = Delivery(aggregation, report, report.headers())
+            again = replace(wanted, timeout_s=request.aggregation.timeout_s)
+            self._remember(request, _Recent(destination, terms, present, again, delivery))
+            return delivery
         report = await self._with_advice(report, terms.verifying_subnet_id)
         following = None
         if self._needs_next(report):
             height = destination.proposed_height
             again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._deps.aggregate(again))
-        return Delivery(aggregation, report, True, following)
+        return Delivery(aggregation, report, report.headers(), True, following)
+
+    def _remember(self, request: DeliveryRequest, recent: _Recent) -> None:
+        """Keep the outcome of a request, so that an equal one only has to find the same signed message again."""
+        wanted, candidates = request.aggregation, len(self._heights(recent.destination))
+        size_bytes = len(wanted.justification) + (0 if wanted.message is None else len(wanted.message.raw))
+        if size_bytes <= _MAX_RECENT_BYTES and len(recent.delivery.report.heights) == candidates:
+            self._recent[request] = recent
 
     async def sign_l1(self, request: L1DeliveryRequest) -> L1Delivery:
         """Return the signed message of a transaction with a report; its destination is the chain of the L1's manager.
@@ -148,7 +199,7 @@ class DeliveryService:
         async with self._candidate_sets(destination, subnet_id) as load:
             try:
                 signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
-            except (QuorumNotReached, QuorumImpossible, NoValidators) as error:
+            except MISSED as error:
                 await load()
                 await self._add_advice(error, destination, subnet_id, "request" if wanted.height else "epoch")
                 raise
@@ -167,14 +218,14 @@ class DeliveryService:
         weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
         report = self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
         if not request.wants_report:
-            return L1Delivery(signed, report)
+            return L1Delivery(signed, report, report.headers())
         report = await self._with_advice(report, subnet_id)
         following = None
         if self._needs_next(report):
             height = destination.proposed_height
             again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
-        return L1Delivery(signed, report, True, following)
+        return L1Delivery(signed, report, report.headers(), True, following)
 
     # Validator sets of the heights at which the destination may verify.
 

@@ -90,7 +90,7 @@ class AggregatorEndpoints:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
         signed = await self._aggregate(request, request.path_params["network"])
         if isinstance(signed, Delivery):
-            return JSONResponse(_delivery_content(signed), 201, signed.report.headers())
+            return JSONResponse(_delivery_content(signed), 201, signed.headers)
         return _encode(signed, "signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
@@ -99,7 +99,7 @@ class AggregatorEndpoints:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
         signed = await self._aggregate(request, None)
         if isinstance(signed, Delivery):
-            return JSONResponse(with_kebab_names(_delivery_content(signed)), 200, signed.report.headers())
+            return JSONResponse(with_kebab_names(_delivery_content(signed)), 200, signed.headers)
         return _encode(signed, "signed-message", 200)
 
     async def l1_message(self, request: Request) -> Response:
@@ -168,7 +168,7 @@ class AggregatorEndpoints:
             }
         else:
             delivery = await services.deliver_l1_message(replace(wanted.delivery, l1=request))
-            signed, content, headers = delivery.signed, _delivery_content(delivery), delivery.report.headers()
+            signed, content, headers = delivery.signed, _delivery_content(delivery), dict(delivery.headers)
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
             content["superseded"] = dict(signed.superseded)
