@@ -62,13 +62,14 @@ def _key(path: str, method: str, params: Any) -> str:
 class GatewayNode(ReplayNode):
     """A node of the primary network that keeps what it was asked: path and body of each call.
 
-    answers may be HALTS or HANGS. status: of every answer but those to the pool.
+    answers may be HALTS or HANGS. status: of every answer but those to the pool. absent: paths that do not exist.
     """
 
     answers: dict[str, Any] = field(
         default_factory=lambda: {f"{service}.issueTx": {"txID": TX_ID} for service in ("platform", "avm", "avax")}
     )
     status: int = 200
+    absent: tuple[str, ...] = ()
     seen: list[tuple[str, bytes]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
 
@@ -92,6 +93,8 @@ class GatewayNode(ReplayNode):
             self.asked[method] += answer is HANGS
             await until(request.transport.is_closing)
             return web.Response()
+        if request.path in self.absent:
+            return web.Response(status=404, text="404 page not found")
         if self.status != 200:
             self.asked[method] += 1
             return web.Response(status=self.status, text="not now")

@@ -16,7 +16,7 @@ from tests.api.node.fixtures import C_CHAIN
 from tests.cli.test_index import config_file
 from tests.clients.recorded_network import PrimaryNode
 from tests.eventually import until
-from tests.evm_rpc.evm import open_proxy
+from tests.evm_rpc.evm import HALTS, open_proxy
 from tests.gateway.serving import NETWORK_ID, TX_ID, GatewayNode, serve_nodes
 from tests.indexer.replay import serving
 from tests.integration.daemon import Daemon, run_daemon
@@ -90,6 +90,35 @@ async def test_routes_have_all_names_of_their_chains_from_the_start(tmp_path: Pa
             return "error" not in check and check["message"] == {"P": {}, "X": {}, "C": {}}
 
         await until(is_healthy)
+
+
+async def test_health_misses_no_chain_that_no_node_has_served(tmp_path: Path) -> None:
+    node = GatewayNode(absent=("/ext/bc/X", "/ext/bc/C/rpc"))
+    async with serve_nodes(node), gateway_daemon(tmp_path, node.url) as daemon:
+
+        async def states() -> dict[str, tuple[str | None, int]]:
+            rows = (await daemon.get("/status.json")).body["chains"]
+            return {row["name"]: (row.get("height"), row["nodesUp"]) for row in rows if row["kind"] == "gateway"}
+
+        async def is_known() -> bool:
+            return await states() == {"P": ("19", 1), "X": (None, 0), "C": (None, 0)}
+
+        async def error() -> str:
+            check: dict[str, str] = (await daemon.get("/ext/health")).body["checks"].get("gateway", {"error": "none"})
+            return check.get("error", "")
+
+        async def is_healthy() -> bool:
+            return await error() == ""
+
+        async def misses_p() -> bool:
+            return await error() == "no node of the P-Chain can be reached"
+
+        await daemon.until_open()
+        await until(is_known)
+        await until(is_healthy)
+        node.answers["platform.getHeight"] = HALTS
+        await call(daemon, "/ext/bc/P", "platform.getHeight")
+        await until(misses_p)
 
 
 async def test_without_gateway_nodes_the_routes_do_not_exist(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from math import isfinite
@@ -17,6 +17,7 @@ from warpseal.api.node.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
 from warpseal.gateway.build import Gateway
+from warpseal.gateway.pool import PrimaryPool
 from warpseal.gateway.routes import INDEX, ROUTES
 from warpseal.history.aliases import (
     PRIMARY_NAMES,
@@ -90,6 +91,7 @@ class NodeApi:
         self._held = ExitStack()
         self.node_monitor: NodeMonitor | None = None
         self.aliases = ChainAliases()
+        self.gateway_pools: Mapping[str, PrimaryPool] = {}
         self._primary_chains = asyncio.Event()
         self._chains: PrimaryChains | None = None
         self.health = HealthRegistry(config.health)
@@ -217,8 +219,8 @@ class NodeApi:
             endpoint = f"{INDEX}/{id_text(chains.id_of(chain))}"
             for name in (*PRIMARY_NAMES[chain], chain.value):
                 _add_path(partial(self.interfaces.router.alias, endpoint, f"{INDEX}/{name}"))
-        pools = {chain.name: forwarder.pool for chain, forwarder in gateway.forwarders.items()}
-        self.health.register(gateway_check(pools))
+        self.gateway_pools = {chain.name: forwarder.pool for chain, forwarder in gateway.forwarders.items()}
+        self.health.register(gateway_check(self.gateway_pools))
 
     def add_evm_chain_id(self, chain_id: ChainID, evm_id: int) -> None:
         """Let an EVM chain id name its blockchain, also in paths; if two chains have the same id, the first one."""

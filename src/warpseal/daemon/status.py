@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from warpseal.api.settings import NETWORK_NAMES
 from warpseal.api.status.document import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from warpseal.daemon.evm_api import EvmApi
     from warpseal.daemon.node_api import NodeApi
     from warpseal.daemon.services import Services
-    from warpseal.evm_rpc.build import ForwardedChain
+    from warpseal.evm_rpc.pool import ForwardingPool
     from warpseal.indexer.status import IndexStatus
     from warpseal.metrics.samples import IndexSample
     from warpseal.node.p_chain import CurrentValidation
@@ -195,7 +195,11 @@ class DaemonStatus:
                     stopped=follower.stopped,
                 )
             yield from map(_indexed_chain, sources.index_status.samples())
-        yield from map(_evm_chain, self._evm_api.chains)
+        for chain in self._evm_api.chains:
+            evm_id = None if chain.pool.identity is None else chain.pool.identity.chain_id
+            yield _forwarded_chain("evm", _id_text(chain.chain_id), chain.pool, evm_id)
+        for name, pool in self._node_api.gateway_pools.items():
+            yield _forwarded_chain("gateway", name, pool)
 
 
 class PeerDescriber:
@@ -343,17 +347,16 @@ def _indexed_chain(sample: IndexSample) -> ChainSummary:
     )
 
 
-def _evm_chain(chain: ForwardedChain) -> ChainSummary:
-    pool = chain.pool
+def _forwarded_chain(kind: str, name: str, pool: ForwardingPool[Any], evm_chain_id: int | None = None) -> ChainSummary:
     faults, progress = pool.faults(), pool.head_progress()
     return ChainSummary(
-        kind="evm",
-        name=_id_text(chain.chain_id),
+        kind=kind,
+        name=name,
         height=str(pool.highest) if pool.highest else None,
         lag_blocks=progress.lag_blocks,
         blocks_per_second=_rate(progress.blocks_s),
         eta_seconds=_whole(progress.eta_s),
-        evm_chain_id=None if pool.identity is None else pool.identity.chain_id,
+        evm_chain_id=evm_chain_id,
         nodes_up=sum(node.is_verified and node.fault is None for node in pool.nodes),
         nodes=len(pool.nodes),
         errors={str(position): reason for position, reason in sorted(faults.items())} or None,

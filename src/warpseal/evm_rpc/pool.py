@@ -47,10 +47,14 @@ class HeadProgress:
 
 
 class ForwardingPool(ABC, Generic[T]):
-    """The nodes in configured order. identity: that of the first node that answered; others must match it."""
+    """The nodes in configured order. identity: that of the first node that answered; others must match it.
+
+    has_blocks: whether a node has shown a block of the chain since the start.
+    """
 
     def __init__(self, nodes: Sequence[EvmNode], settings: EvmRpcSettings) -> None:
         self.identity: T | None = None
+        self.has_blocks = False
         self.nodes = tuple(nodes)
         self._settings = settings
         self._checks: SingleFlight[None, None] = SingleFlight()
@@ -93,6 +97,7 @@ class ForwardingPool(ABC, Generic[T]):
 
     def note_head(self, node: EvmNode, height: int) -> None:
         """Note that a node has a block at this height."""
+        self.has_blocks = True
         node.set_head(max(node.head or 0, height), _now())
 
     def note_error(self, node: EvmNode, error: EvmNodeError) -> None:
@@ -196,6 +201,7 @@ class ForwardingPool(ABC, Generic[T]):
             self.note_error(node, error)
             return
         if height is not None:
+            self.has_blocks = True
             node.set_head(height if node.head == before else max(height, node.head or 0), _now())
 
     async def call(self, node: EvmNode, call: RpcCall, path: str = "") -> object:

@@ -125,7 +125,7 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One chain that the daemon reads. kind: follower, index, or evm (calls are forwarded to its nodes).
+    """One chain that the daemon reads. kind: follower, index; evm or gateway if calls are forwarded to its nodes.
 
     height: of the last block that was read; of an EVM chain, the highest block that a node has shown. The rate is that
     of the last minute: of reading blocks, or of an EVM chain's growth. lag_blocks, eta_seconds: until the last block is

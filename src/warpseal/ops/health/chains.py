@@ -111,7 +111,11 @@ def evm_check(chain: ForwardedChain) -> HealthCheck:
 
 
 def gateway_check(pools: Mapping[str, ForwardingPool[int]]) -> HealthCheck:
-    """Return the check of the nodes of the gateway, by chain, named by their positions in the operator's list."""
+    """Return the check of the nodes of the gateway, by chain, named by their positions in the operator's list.
+
+    Nodes need not serve all chains: a chain is missed if a node has shown a block of it since the start. Before any
+    node has shown one, all chains are missed.
+    """
 
     def run() -> CheckOutcome:
         message = {
@@ -120,7 +124,8 @@ def gateway_check(pools: Mapping[str, ForwardingPool[int]]) -> HealthCheck:
         }
         refused = {position: reason for pool in pools.values() for position, reason in pool.refused().items()}
         errors = [f"gateway-nodes[{position}] {reason}" for position, reason in sorted(refused.items())]
-        errors += [f"no node of the {chain}-Chain can be reached" for chain, pool in pools.items() if not pool.is_up]
+        expected = {chain: pool for chain, pool in pools.items() if pool.has_blocks} or pools
+        errors += [f"no node of the {chain}-Chain can be reached" for chain, pool in expected.items() if not pool.is_up]
         return CheckOutcome(message, "; ".join(errors) or None)
 
     return HealthCheck("gateway", run)
