@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
+from hashlib import sha256
+from random import Random
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.eventually import stopped_clock
 from tests.node.recorded_node import (
@@ -17,12 +20,16 @@ from tests.node.recorded_node import (
     NO_CHAIN,
     RecordedNode,
     RpcFault,
+    build_settings,
+    connect,
     open_upstream,
     recorded_result,
+    serve_nodes,
 )
 from warpseal.errors import NodesDisagree, NodeUnavailable
 from warpseal.node.errors import HeightAhead
 from warpseal.node.limits import CallOrigin
+from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, id_text, parse_id
 
@@ -35,6 +42,8 @@ VALIDATION = "platform.getL1Validator"
 OTHER = SubnetID(b"\x66" * 32)
 VALIDATION_ID = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"))
 TIP = 19
+TRUE_CONVERSION = parse_id(recorded_result(SUBNET, subnetID=id_text(L1))["conversionID"])
+TRUE_WEIGHTS = [int(listed["weight"]) for listed in recorded_result(CURRENT, subnetID=id_text(L1))["validators"]]
 
 
 class Contradictions:
@@ -333,3 +342,72 @@ async def test_the_state_of_an_l1_validation_is_checked_against_a_second_node() 
         assert found.state.weight == int(recorded["weight"])
         assert await upstream.platform.l1_validator(VALIDATION_ID, at_least=10**6) is None
     assert observer.counts == {(0, VALIDATION): 1}
+
+
+def broken(_: Any) -> Any:
+    return web.Response(status=500, text="no")
+
+
+def denying(_: Any) -> Any:
+    raise RpcFault("not found")
+
+
+def lies_of(name: str) -> dict[str, Any]:
+    """Return a lie of a node; of equal names the same lie."""
+    weight = str(1_000_000 + sum(name.encode()))
+    members, listed = honest_set(), recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
+    first = next(iter(members))
+    return {
+        SETS: {**members, first: {**members[first], "weight": weight}},
+        SUBNET: {
+            **recorded_result(SUBNET, subnetID=id_text(L1)),
+            "conversionID": id_text(sha256(name.encode()).digest()),
+        },
+        CURRENT: {"validators": [{**listed[0], "weight": weight}, *listed[1:]]},
+        PROPOSED: {"height": str(10**6 + len(name))},
+        HEIGHT: {"height": str(10**6 + len(name))},
+    }
+
+
+FAULTS: tuple[dict[str, Any], ...] = (
+    dict.fromkeys((SETS, SUBNET, CURRENT, PROPOSED), broken),
+    {SETS: ahead, SUBNET: subnet_without_conversion(), CURRENT: with_balance("99999999950"), HEIGHT: {"height": "3"}},
+    {SUBNET: denying, PROPOSED: {"height": "2"}, HEIGHT: {"height": "2"}},
+    {},
+)
+
+
+async def test_fewer_liars_than_the_quorum_never_have_their_way_and_no_honest_node_is_blamed() -> None:
+    """Random networks of nodes that are right, lag, fail, or lie, alone or together."""
+    rng, agreed = Random(14), 0
+    nodes = [RecordedNode() for _ in range(5)]
+    async with serve_nodes(*nodes) as uris, open_session() as session:
+        for _ in range(60):
+            count = rng.randint(2, len(nodes))
+            quorum = rng.randint(2, count)
+            liars = set(rng.sample(range(count), rng.randint(0, quorum - 1)))
+            for place in range(count):
+                own_or_common = lies_of(rng.choice(("all", f"node {place}")))
+                nodes[place].answers = dict(own_or_common if place in liars else rng.choice(FAULTS))
+            observer = Contradictions()
+            upstream = connect(session, build_settings(*uris[:count], p_chain_quorum=quorum), observer)
+            platform = upstream.platform
+            with suppress(NodeUnavailable, HeightAhead):
+                assert {entry.weight for entry in await platform.validators_at(L1, TIP)} == {
+                    int(member["weight"]) for member in honest_set().values()
+                }
+                agreed += 1
+            with suppress(NodeUnavailable):
+                subnet = await platform.subnet(L1)
+                assert subnet is None or subnet.conversion_id in (None, TRUE_CONVERSION)
+                agreed += 1
+            with suppress(NodeUnavailable):
+                assert await platform.proposed_height() in (TIP, 2)
+                agreed += 1
+            if len(liars) < 2:
+                with suppress(NodeUnavailable):
+                    current = await platform.current_validations(L1)
+                    assert [validation.weight for validation in current] == TRUE_WEIGHTS
+                    agreed += 1
+            assert {position for position, _ in observer.counts} <= liars
+    assert agreed > 60

@@ -14,8 +14,8 @@ from warpseal.node.answers import (
     HeightClaims,
     agree,
     classify_answers,
-    compare_chains,
     compare_fixed,
+    compare_grown,
     compare_l1_validations,
     compare_subnets,
     compare_validations,
@@ -124,9 +124,9 @@ def test_a_subnet_is_converted_once() -> None:
 
 
 def test_chains_of_a_subnet_are_added_and_listed_in_any_order() -> None:
-    assert compare_chains(CHAINS, CHAINS[::-1]) is Difference.NONE
-    assert compare_chains(CHAINS[:2], CHAINS) is Difference.HEIGHT
-    assert compare_chains(CHAINS[:2], CHAINS[1:]) is Difference.CONFLICT
+    assert compare_grown(CHAINS, CHAINS[::-1]) is Difference.NONE
+    assert compare_grown(CHAINS[:2], CHAINS) is Difference.HEIGHT
+    assert compare_grown(CHAINS[:2], CHAINS[1:]) is Difference.CONFLICT
 
 
 def test_balances_may_differ_between_heights_but_not_at_one() -> None:

@@ -286,3 +286,14 @@ async def test_a_malformed_response_is_a_failed_call(change: dict[str, Any]) -> 
 def test_an_empty_response_is_an_empty_validator_set() -> None:
     assert decode_validations(PRIMARY_NETWORK, b'{"validators":null}') == ()
     assert decode_connectivity(b'{"peers":null}') == Connectivity(0.0, 0.0)
+
+
+async def test_with_a_quorum_stakes_are_checked_against_a_second_node_whatever_uptime_it_observed() -> None:
+    liar, honest, other = node(weight="1"), node(uptime="99.0000"), node(uptime="98.0000")
+    async with open_upstream(liar, honest, other, p_chain_quorum=2) as upstream:
+        (staked, *_) = await upstream.view.validations(OWNED)
+    assert staked.staked == int(next(entry["weight"] for entry in ALL if entry["nodeID"] == node_id_text(OWNED)))
+    async with open_upstream(honest, other, p_chain_quorum=2) as upstream:
+        assert len(await upstream.view.validations(OWNED)) > 0
+        assert (await upstream.view.primary_chains(NETWORK_ID)).c == C_CHAIN
+    assert other.calls["platform.getBlockchains"] == 1

@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 _CHECKED_BY: Final = 2
 _FRESH_READINGS: Final = 3
+_FRESH_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +230,11 @@ async def _read_at_heights(nodes: Sequence[PoolNode], question: _Question[T]) ->
     async def read(node: PoolNode) -> Answer[T] | None:
         call = height_call(question.origin)
         try:
-            before = await node.call(call)
-            value = await question.attempt(node)
-            after = await node.call(call)
-        except (CallFailure, RpcRefusal):
+            async with asyncio.timeout(_FRESH_TIMEOUT_S):
+                before = await node.call(call)
+                value = await question.attempt(node)
+                after = await node.call(call)
+        except (CallFailure, RpcRefusal, TimeoutError):
             return None
         return Answer(node.position, value, before if before == after else None)
 

@@ -7,15 +7,14 @@ node may order the members of a set as it likes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from hashlib import sha256
 from itertools import combinations
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from warpseal.node.p_chain import CurrentValidation, L1FeeState, Subnet, ValidationAt
-from warpseal.warp.ids import ChainID
+from warpseal.node.p_chain import CurrentValidation, Subnet, ValidationAt
 
 T = TypeVar("T")
 
@@ -172,8 +171,8 @@ def compare_subnets(first: Subnet, second: Subnet) -> Difference:
     return Difference.CONFLICT if first.is_l1 and second.is_l1 else Difference.HEIGHT
 
 
-def compare_chains(first: Sequence[ChainID], second: Sequence[ChainID]) -> Difference:
-    """Compare the chains of a subnet, in any order: chains are added and never removed."""
+def compare_grown(first: Sequence[Hashable], second: Sequence[Hashable]) -> Difference:
+    """Compare lists in any order to which chains are added, and from which none is removed."""
     before, after = set(first), set(second)
     if before == after:
         return Difference.NONE
@@ -193,8 +192,8 @@ def compare_validations(first: Iterable[CurrentValidation], second: Iterable[Cur
     return Difference.AMOUNTS if is_same else Difference.HEIGHT
 
 
-def compare_fee_states(first: L1FeeState, second: L1FeeState) -> Difference:
-    """Compare two states of the fee of L1 validators, which changes with every block."""
+def compare_amounts(first: T, second: T) -> Difference:
+    """Compare amounts and times that change with every block."""
     return Difference.NONE if first == second else Difference.AMOUNTS
 
 

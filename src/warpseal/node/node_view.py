@@ -8,7 +8,7 @@ getAllValidatorsAt), `vms/platformvm/api/static_service.go`, `vms/platformvm/rew
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -27,6 +27,8 @@ from warpseal.history.staking import ActiveState, Rewards, Validation
 from warpseal.history.text import hex_text
 from warpseal.history.transactions import BlsCredentials
 from warpseal.ledger.params import builtin_parameters
+from warpseal.node.agreement import NodeAgreement
+from warpseal.node.answers import Difference, compare_amounts, compare_fixed, compare_grown
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.node.p_chain import P_CHAIN_PATHS
@@ -70,7 +72,7 @@ _MAX_TEXT: Final = 64
 class NodeViewClient:
     """Calls nodes on demand; every method raises NodeUnavailable."""
 
-    def __init__(self, platform: PlatformClient, p_chain: NodePool, info: NodePool) -> None:
+    def __init__(self, platform: PlatformClient, p_chain: NodeAgreement, info: NodePool) -> None:
         self._platform = platform
         self._p_chain = p_chain
         self._info = info
@@ -84,7 +86,7 @@ class NodeViewClient:
         public = PUBLIC_CHAINS.get(network_id)
         if public is not None:
             return public
-        listed = await self._p_chain.require(_BLOCKCHAINS)
+        listed = await self._p_chain.require_checked(_BLOCKCHAINS, compare_grown)
         of_primary = {chain.vm_id: chain.chain_id for chain in listed if chain.subnet_id == PRIMARY_NETWORK}
         try:
             return PrimaryChains(x=of_primary[_AVM], c=of_primary[_EVM])
@@ -94,7 +96,9 @@ class NodeViewClient:
     async def staking_asset(self, network_id: int) -> AssetID:
         """Return the id of AVAX: builtin for the public networks, else from nodes."""
         known = builtin_parameters(network_id)
-        return known.staking_asset_id if known is not None else await self._p_chain.require(_STAKING_ASSET)
+        if known is not None:
+            return known.staking_asset_id
+        return await self._p_chain.require_checked(_STAKING_ASSET, compare_fixed)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain from its creating transaction; one from the genesis from the list of a node."""
@@ -105,7 +109,7 @@ class NodeViewClient:
             return _created_blockchain(chain_id, transaction.raw)
         if await self._platform.validated_by(chain_id) is None:
             return None
-        listed = await self._p_chain.require(_BLOCKCHAINS)
+        listed = await self._p_chain.require_checked(_BLOCKCHAINS, compare_grown)
         return next((chain for chain in listed if chain.chain_id == chain_id), None)
 
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
@@ -120,9 +124,8 @@ class NodeViewClient:
         if not current:
             return ()
         params = {} if subnet_id == PRIMARY_NETWORK else {"subnetID": id_text(subnet_id)}
-        total = await self._p_chain.require(
-            NodeCall("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total_stake)
-        )
+        call = NodeCall("platform.getTotalStake", params, P_CHAIN_PATHS, _decode_total_stake)
+        total = await self._p_chain.require_checked(call, compare_amounts)
         return tuple(listed.with_total_stake(total) for listed in current)
 
     async def _subnets_of(self, node_id: NodeID) -> tuple[SubnetID, ...]:
@@ -180,7 +183,7 @@ class NodeViewClient:
             params["subnetID"] = id_text(subnet_id)
         decode = partial(decode_validations, subnet_id)
         call = NodeCall("platform.getCurrentValidators", params, P_CHAIN_PATHS, decode, large=True)
-        listed = await self._p_chain.require(call)
+        listed = await self._p_chain.require_checked(call, _compare_validations)
         validations = tuple(entry for entry in listed if entry.validation.node_id == node_id)
         self._validations_cache.put((node_id, subnet_id), validations, ttl_s=CACHE_TTL_S)
         return validations
@@ -200,6 +203,23 @@ class NodeValidation(NamedTuple):
         """Return it as the Data API describes it. total_stake: of the subnet."""
         state = msgspec.structs.replace(self.state, total_stake=total_stake)
         return msgspec.structs.replace(self.validation, state=state)
+
+
+def _compare_validations(first: Sequence[NodeValidation], second: Sequence[NodeValidation]) -> Difference:
+    """Compare validations of a node at two nodes, each of which has observed an uptime of its own."""
+    before, after = _states(first), _states(second)
+    if before.keys() != after.keys():
+        return Difference.HEIGHT
+    return Difference.NONE if before == after else Difference.AMOUNTS
+
+
+def _states(listed: Sequence[NodeValidation]) -> Mapping[tuple[Any, ...], ActiveState]:
+    """Return the states, with their amounts, by what else is known of the validations."""
+    return {
+        (stake.tx_id, stake.node_id, stake.staked, stake.start, stake.end, stake.fee_shares, stake.bls): entry.state
+        for entry in listed
+        for stake in (entry.validation,)
+    }
 
 
 def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:

@@ -22,9 +22,9 @@ from warpseal.errors import NodeUnavailable
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.agreement import NodeAgreement, height_call
 from warpseal.node.answers import (
-    compare_chains,
-    compare_fee_states,
+    compare_amounts,
     compare_fixed,
+    compare_grown,
     compare_l1_validations,
     compare_subnets,
     compare_validations,
@@ -95,7 +95,8 @@ class PlatformClient:
 
     async def chain_time_s(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the time of the last accepted block, Unix seconds."""
-        return await self._pool.require(_call("platform.getTimestamp", {}, decode_timestamp, origin))
+        call = _call("platform.getTimestamp", {}, decode_timestamp, origin)
+        return await self._agreement.require_checked(call, compare_amounts)
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return the height from each configured node, or its failure; for the operator."""
@@ -140,7 +141,7 @@ class PlatformClient:
         """Return the chains that a subnet validates; none for an unknown subnet."""
         params = {"subnetID": id_text(subnet_id)}
         call = _call("platform.validates", params, decode_validates, origin)
-        return await self._agreement.find(call, compare_chains) or ()
+        return await self._agreement.find(call, compare_grown) or ()
 
     async def subnet(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> Subnet | None:
         """Return the record of a subnet other than the Primary Network, or None if there is none."""
@@ -168,7 +169,7 @@ class PlatformClient:
     async def fee_state(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeState:
         """Return the state of the fee of active L1 validators after the last accepted block."""
         call = _call("platform.getValidatorFeeState", {}, decode_fee_state, origin)
-        return await self._agreement.require_checked(call, compare_fee_states)
+        return await self._agreement.require_checked(call, compare_amounts)
 
     async def subnets(self, origin: CallOrigin = CallOrigin.CALLER) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them."""

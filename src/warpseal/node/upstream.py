@@ -92,9 +92,11 @@ def connect_upstream(
         }
         return ChainApiNodes(api, pool(nodes), own)
 
+    def agreement(members: NodePool) -> NodeAgreement:
+        return NodeAgreement(members, settings.p_chain_quorum, claim_grace_s=settings.height_claim_grace_s)
+
     p_chain = pool(platform_nodes)
-    agreement = NodeAgreement(p_chain, settings.p_chain_quorum, claim_grace_s=settings.height_claim_grace_s)
-    platform = PlatformClient(p_chain, agreement, check_key)
+    platform = PlatformClient(p_chain, agreement(p_chain), check_key)
     return Upstream(
         platform=platform,
         info=info,
@@ -110,7 +112,7 @@ def connect_upstream(
         c_blocks=CBlocksClient(pool(nodes)),
         containers=ContainersClient(pool(nodes)),
         state=StateClient(pool(platform_nodes)),
-        view=NodeViewClient(platform, pool(platform_nodes), pool(info_nodes)),
+        view=NodeViewClient(platform, agreement(pool(platform_nodes)), pool(info_nodes)),
         validators={
             chain.blockchain_id: ChainValidatorsClient(own_nodes(chain, ChainApi.VALIDATORS))
             for chain in settings.evm_chains
