@@ -384,6 +384,18 @@ async def test_calls_over_a_limit_fail_on_a_websocket_and_cost_nothing() -> None
         assert sum(sums.credits for sums in served.take().values()) == 1
 
 
+async def test_requests_with_a_foreign_host_name_count_once_without_credits() -> None:
+    async with metered(Node()) as served:
+        reply = await post(served, [call(1, "eth_chainId"), call(2, "eth_call")], host="evil.example")
+        assert reply.status == 403
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            async with served.endpoint.socket(host="evil.example"):
+                pass
+        assert (await served.endpoint.send("OPTIONS", None, host="evil.example")).status == 403
+        assert await served.recorded(2) == {("none", 403, FAILED): 2}
+        assert sum(sums.credits for sums in served.take().values()) == 0
+
+
 async def test_refused_handshakes_count_once() -> None:
     async with metered(Node(), admission=Admission(key="k")) as served:
         with pytest.raises(aiohttp.WSServerHandshakeError):

@@ -29,7 +29,7 @@ from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.jsonrpc_geth import count_entries
-from warpseal.api.node.metering import RouteMeter, SocketMeter
+from warpseal.api.node.metering import MeteredRequest, RouteMeter, SocketMeter
 from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.api.request_body import DiscardUnread
@@ -90,7 +90,8 @@ class NodeInterfaces:
         self._credits = MethodCredits(node.method_credits)
         self._aliases: dict[ChainID, str] = {}
         self._evm_meters: dict[ChainID, dict[str, RouteMeter]] = {}
-        self._socket_meters: dict[ASGIApp, RouteMeter | None] = {}
+        # Of requests that are refused before their endpoint has them.
+        self._meters: dict[ASGIApp, RouteMeter | None] = {}
         self._settings = settings
         self._data = data
         self._node = node
@@ -113,8 +114,9 @@ class NodeInterfaces:
         """
         shared = {route: CorsMiddleware(app, self._data) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
-        sockets = {route: app for route, app in routes.items() if isinstance(app, EvmWebSocketEndpoint)}
-        self._socket_meters |= {shared[route]: app.meter for route, app in sockets.items()}
+        for route, app in routes.items():
+            if isinstance(app, EvmEndpoint | EvmWebSocketEndpoint | GatewayEndpoint):
+                self._meters[shared[route]] = app.meter
 
     def add_health(self, registry: HealthRegistry) -> None:
         """Mount the health endpoint, unless it is disabled."""
@@ -172,9 +174,12 @@ class NodeInterfaces:
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
         if not all(map(self._hosts.allow, hosts)):
-            app: ASGIApp = text_response(403, _WRONG_HOST)
-        elif any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
-            app = Response(status_code=404)
+            await MeteredRequest(self._meter_at(scope["path"]), scope).respond(
+                text_response(403, _WRONG_HOST), receive, send
+            )
+            return
+        if any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
+            app: ASGIApp = Response(status_code=404)
         else:
             found = await self._find(scope["path"])
             scope["endpoint"] = found.template if found else ""
@@ -189,18 +194,25 @@ class NodeInterfaces:
         except WarpsealError as error:
             await WebSocket(scope, receive, send).send_denial_response(error_response(error, Dialect.NODE))
             return
+        refusal = None
         if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
-            denial = text_response(403, _WRONG_HOST)
+            refusal = _WRONG_HOST
         elif b"origin" in given and not self._origins.allow(given[b"origin"].decode("latin-1")):
-            denial = text_response(403, "origin not allowed")
-            if found is not None:
-                SocketMeter(self._socket_meters.get(found.app), scope).record_refused_handshake(denial.status_code)
+            refusal = "origin not allowed"
+        if refusal is not None:
+            denial = text_response(403, refusal)
+            SocketMeter(self._meter_at(scope["path"]), scope).record_refused_handshake(denial.status_code)
         elif found is None or _ROUTE_HEADER in given:
             denial = not_found_response()
         else:
             await found.app(scope, receive, send)
             return
         await WebSocket(scope, receive, send).send_denial_response(denial)
+
+    def _meter_at(self, path: str) -> RouteMeter | None:
+        """Return the meter of the route at a path; None if its requests are not metered."""
+        found = self.router.find(path)
+        return None if found is None else self._meters.get(found.app)
 
     async def _find(self, path: str) -> RouteTarget | None:
         """Return the app of a path. Paths of the primary chains wait for the gateway. Raises WarpsealError."""

@@ -75,10 +75,10 @@ class EvmEndpoint:
         self._admission = admission
         self._count_units = count_units
         self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
-        self._meter = meter
+        self.meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with MeteredRequest(self._meter, scope) as metered:
+        with MeteredRequest(self.meter, scope) as metered:
             response = http_refusal(scope)
             if response is None:
                 response = await self._admit(scope, receive, metered)
