@@ -205,13 +205,13 @@ class UnknownField(InvalidRequest):
 
 
 class UndecodableMessage(InvalidRequest):
-    """`message` is not hex."""
+    """A message is not hex."""
 
     code = "undecodable_message"
 
 
 class NotAWarpMessage(InvalidRequest):
-    """`message` is hex, but neither an unsigned Warp message nor the log data that carries one."""
+    """A message is hex, but no Warp message of the expected kind, unsigned or signed, in any of its forms."""
 
     code = "not_a_warp_message"
 
@@ -283,7 +283,7 @@ class ConflictingSpellings(InvalidRequest):
 
 
 class FieldTooLarge(InvalidRequest):
-    """A message or justification is longer than this daemon takes."""
+    """A message, a justification or the data of a call is longer than this daemon takes."""
 
     code = "field_too_large"
 

@@ -38,7 +38,7 @@ from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -138,6 +138,23 @@ class ScriptedDeliveries:
         return L1Delivery(signed, self.report, self.report.headers(), request.wants_report, self.next)
 
 
+PRIMARY_TEXT = id_text(PRIMARY_NETWORK)
+PREFLIGHT: Mapping[str, Any] = {
+    "verifiesNow": True,
+    "verifiesAt": ["current"],
+    "messageId": PRIMARY_TEXT,
+    "networkId": NETWORK_ID,
+    "sourceBlockchainId": PRIMARY_TEXT,
+    "destination": {
+        "destinationBlockchainId": PRIMARY_TEXT,
+        "pChainHeight": "19",
+        "quorum": {"percentage": 67, "source": "default"},
+    },
+    "heights": [{"epoch": "current", "pChainHeight": "19", "verifies": True}],
+    "statement": {"kind": "AddressedCall", "accepted": None, "text": "no node can tell"},
+}
+
+
 @dataclass
 class ScriptedPreflight:
     """Returns the given answer about signed messages, and records its requests."""
@@ -147,7 +164,7 @@ class ScriptedPreflight:
 
     async def verify(self, request: PreflightRequest) -> Mapping[str, Any]:
         self.requests.append(request)
-        return {"verifiesNow": True, "verifiesAt": ["current"]} if self.act is None else await self.act(request)
+        return PREFLIGHT if self.act is None else await self.act(request)
 
 
 @dataclass

@@ -39,8 +39,10 @@ class PreflightSetup:
             unix_now=now,
         )
         statements = StatementChecker(upstream.platform, services.chains.subnet, eth_call, now=now)
-        deps = PreflightDeps(self.destinations, services.sets, services.chains, services.heights, statements, eth_call)
-        self.preflight = Preflight(deps, network_id)
+        self.deps = PreflightDeps(
+            self.destinations, services.sets, services.chains, services.heights, statements, eth_call
+        )
+        self.preflight = Preflight(self.deps, network_id)
 
     async def check(self, signed: SignedMessage, destination_id: ChainID, **options: Any) -> dict[str, Any]:
         """Return the answer's body."""

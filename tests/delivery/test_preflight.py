@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -26,7 +27,7 @@ from tests.node.recorded_node import (
 )
 from tests.validators.fixtures import SET, nth_key, nth_node, started_services
 from warpseal.delivery import preflight, statement
-from warpseal.delivery.preflight import DestinationCall
+from warpseal.delivery.preflight import DestinationCall, Preflight, PreflightRequest
 from warpseal.errors import DestinationUnavailable, InvalidRequest, NodeUnavailable, UnknownChain, WarpDisabled
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text, node_id_text
@@ -292,6 +293,16 @@ async def test_an_error_of_the_node_is_no_result_of_the_call() -> None:
     long = await call_result(refusing("execution reverted: " + "\x1b\n" * 10_000))
     assert len(long["error"]) <= preflight.MAX_CALL_ERROR_CHARACTERS
     assert long["error"].isprintable()
+
+
+async def test_a_call_that_the_operator_denies_is_not_executed() -> None:
+    node = ChainNode({"eth_call": "0x01"})
+    async with preflight_over(node) as setup:
+        denying = replace(setup.deps, denies_calls=lambda chain_id: chain_id == L1_CHAIN)
+        request = PreflightRequest(REMOVAL, L1_CHAIN, call=CALL)
+        body = (await Preflight(denying, NETWORK_ID).check(request)).as_json()
+    assert (body["call"]["succeeded"], "denies eth_call" in body["call"]["error"]) == (None, True)
+    assert all("from" not in sent for _, sent, _ in eth_calls(node))
 
 
 async def test_a_call_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

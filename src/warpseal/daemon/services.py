@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from warpseal.delivery.statement import StatementChecker
 from warpseal.errors import MissingValidator
 from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.logs import EvmLogClient
+from warpseal.evm_rpc.methods import DenyList
 from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
@@ -51,7 +53,7 @@ from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
-from warpseal.warp.ids import SubnetID, id_text, node_id_text
+from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
 
 
 class Service(Protocol):
@@ -218,6 +220,7 @@ async def build_services(
                     platform, chains.subnet, upstream.chain_rpc.eth_call, store.l1, executor=preflight_thread
                 ),
                 eth_call=upstream.chain_rpc.eth_call,
+                denies_calls=partial(_denies_calls, config),
             ),
             network_id,
             executor=preflight_thread,
@@ -248,6 +251,14 @@ async def build_services(
             background,
             settings.min_balance_navax,
         )
+
+
+def _denies_calls(config: Config, chain_id: ChainID) -> bool:
+    """Return whether the operator denies callers the method that a preflight uses for their calls."""
+    of_chain = [
+        name for chain in config.node.evm_chains if chain.blockchain_id == chain_id for name in chain.deny_methods
+    ]
+    return DenyList((*config.evm_rpc.deny_methods, *of_chain)).denies("eth_call")
 
 
 def _indexed_blocks(config: Config, identity: LockedIdentity, stack: AsyncExitStack) -> IndexedBlocks | None:

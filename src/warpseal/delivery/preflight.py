@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -130,8 +130,8 @@ class HeightVerification:
         """Whether a block at this height accepts the signature; None: not known."""
         return None if self.early is None and self.result is None else self.refusal is None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the result for an answer."""
+    def as_json(self, weights: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the result for an answer. weights: of `result`, as `_weights` returns them."""
         body: dict[str, Any] = {"epoch": self.epoch, "pChainHeight": str(self.height)}
         if self.number is not None:
             body["number"] = self.number
@@ -140,7 +140,7 @@ class HeightVerification:
         body["verifies"] = self.verifies
         if self.refusal is not None:
             body["reason"] = self.refusal.value
-        return body | ({} if self.result is None else _weights(self.result))
+        return {**body, **weights}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +195,9 @@ class PreflightResult:
     def as_json(self) -> dict[str, Any]:
         """Return the body of an answer."""
         unsigned, destination = self.request.signed.unsigned, self.destination
+        # Heights with equal sets share a result.
+        results = {id(found.result): found.result for found in self.heights if found.result is not None}
+        weights = {key: _weights(result) for key, result in results.items()}
         body: dict[str, Any] = {
             "verifiesNow": self.verifies_now,
             "verifiesAt": [found.epoch for found in self.heights if found.verifies],
@@ -216,7 +219,7 @@ class PreflightResult:
                     "source": "request" if self.quorum > destination.rules.quorum else destination.rules.source,
                 },
             },
-            "heights": [found.as_json() for found in self.heights],
+            "heights": [found.as_json(weights.get(id(found.result), {})) for found in self.heights],
             "statement": self.statement.as_json(),
         }
         return body if self.call is None else body | {"call": self.call.as_json()}
@@ -229,7 +232,7 @@ class PreflightResult:
 
 @dataclass(frozen=True, slots=True)
 class PreflightDeps:
-    """The services that a preflight uses."""
+    """The services that a preflight uses. denies_calls: whether callers may not have calls of a chain executed."""
 
     destinations: Destinations
     sets: ValidatorSets
@@ -237,6 +240,7 @@ class PreflightDeps:
     heights: ProposedHeight
     statements: StatementChecker
     eth_call: EthCall
+    denies_calls: Callable[[ChainID], bool] = lambda chain_id: False
 
 
 class Preflight:
@@ -364,6 +368,8 @@ class Preflight:
         """Return the result of the caller's call; None without one. Raises nothing for a node."""
         if request.call is None:
             return None
+        if self._deps.denies_calls(request.destination_id):
+            return CallResult(None, error="this daemon denies eth_call for the destination")
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 output = await self._deps.eth_call(request.destination_id, request.call.transaction())

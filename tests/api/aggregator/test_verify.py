@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.api.fixtures import MESSAGE, SUBNET, ApiSetup, ScriptedPreflight, client_of
+from tests.api.fixtures import MESSAGE, PREFLIGHT, SUBNET, ApiSetup, ScriptedPreflight, client_of
 from tests.eventually import until
 from warpseal.delivery.preflight import DestinationCall, PreflightRequest
 from warpseal.errors import DestinationUnavailable, NodeUnavailable, WarpDisabled, WarpsealError
@@ -38,7 +38,7 @@ async def asked(**fields: Any) -> PreflightRequest:
 
 async def test_a_well_formed_message_is_answered_with_200() -> None:
     setup = ApiSetup()
-    assert await post(setup, BODY) == (200, {"verifiesNow": True, "verifiesAt": ["current"]})
+    assert await post(setup, BODY) == (200, PREFLIGHT)
     assert setup.preflight.requests == [PreflightRequest(MESSAGE_SIGNED, CHAIN)]
 
 
