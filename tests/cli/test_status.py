@@ -12,7 +12,8 @@ from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command, start_command
 from warpseal.api.status.document import ChainSummary, NodeStatus, RouteUsage, StatusDocument, ValidatorStatus
-from warpseal.cli.status import _chain_cells, _node_rows, _printable, _usage_cells, _validator_cells
+from warpseal.cli.running_daemon import printable
+from warpseal.cli.status import _chain_cells, _node_rows, _usage_cells, _validator_cells
 from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
@@ -180,4 +181,4 @@ def test_a_missing_validator_has_its_reason_since_when_and_the_next_try() -> Non
 
 
 def test_texts_of_other_machines_cannot_control_the_terminal() -> None:
-    assert _printable("no\x1b[2Jpe\n") == "no?[2Jpe?"
+    assert printable("no\x1b[2Jpe\n") == "no?[2Jpe?"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from http.client import HTTPException
 from typing import Final
 
 import msgspec
@@ -27,28 +23,27 @@ from warpseal.api.status.document import (
     ValidatorStatus,
 )
 from warpseal.cli.process import Command
-from warpseal.cli.serve import add_config_arguments, config_file
-from warpseal.config.load import find_data_dir
-from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
+from warpseal.cli.running_daemon import (
+    NAVAX,
+    Rows,
+    add_address_arguments,
+    fetch_body,
+    find_url,
+    get_response,
+    percent,
+    plural,
+    print_table,
+    printable,
+)
 from warpseal.errors import StartupError
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 
 LIVENESS_PATH: Final = "/ext/health/liveness"
 HEALTH_PATH: Final = "/health"
-NAVAX: Final = 10**9
-_TIMEOUT_S: Final = 5.0
 _INTERVAL_S: Final = 2.0
 _MAX_AGGREGATIONS: Final = 10
 _MAX_MISSING: Final = 10
 _CLEAR: Final = "\x1b[2J\x1b[H"
-
-Rows = Iterable[Sequence[str]]
-
-
-def _add_address_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", metavar="URL", help="address of the daemon's HTTP API (default: as it has written it)")
-    parser.add_argument("--data-dir", metavar="DIR", help="data folder of the daemon, which holds its address")
-    add_config_arguments(parser)
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +52,7 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--watch", action="store_true", help="show it again every two seconds")
     parser.add_argument("--json", action="store_true", help="print the document of /status.json")
-    _add_address_arguments(parser)
+    add_address_arguments(parser)
 
 
 def _add_peers_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +60,7 @@ def _add_peers_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subnet", metavar="ID", help="list the validators of this subnet only")
     parser.add_argument("--missing", action="store_true", help="list only validators that are not connected")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    _add_address_arguments(parser)
+    add_address_arguments(parser)
 
 
 def _add_health_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,13 +68,13 @@ def _add_health_arguments(parser: argparse.ArgumentParser) -> None:
         f"Exit with 0 if the daemon answers {LIVENESS_PATH} with 200, else with 1. If api-health-enabled turns that "
         f"path off, the daemon is alive if it answers {HEALTH_PATH}, whether it can sign or not."
     )
-    _add_address_arguments(parser)
+    add_address_arguments(parser)
 
 
 def _status(args: argparse.Namespace) -> int:
     if args.watch:
         _watch(args)
-    body = _fetch(_find_url(args), STATUS_PATH)
+    body = fetch_body(find_url(args), STATUS_PATH)
     document = _decode(body)
     _print_status(document, body, as_json=args.json)
     return 0 if document.ready else 1
@@ -89,7 +84,7 @@ def _watch(args: argparse.Namespace) -> None:
     """Print the status until the user interrupts; a daemon that restarts is found again."""
     while True:
         try:
-            body = _fetch(_find_url(args), STATUS_PATH)
+            body = fetch_body(find_url(args), STATUS_PATH)
             document = _decode(body)
         except StartupError as error:
             print(f"warpseal: {error}", file=sys.stderr, flush=True)
@@ -102,7 +97,7 @@ def _watch(args: argparse.Namespace) -> None:
 
 
 def _peers(args: argparse.Namespace) -> int:
-    document = _decode(_fetch(_find_url(args), STATUS_PATH))
+    document = _decode(fetch_body(find_url(args), STATUS_PATH))
     subnets = {subnet.subnet_id: subnet for subnet in document.subnets}
     if args.subnet is not None and args.subnet not in subnets:
         raise StartupError(f"the daemon does not track subnet {args.subnet}; it tracks {', '.join(subnets) or 'none'}")
@@ -120,16 +115,16 @@ def _peers(args: argparse.Namespace) -> int:
             print(_subnet_line(subnet))
             if listed:
                 head = ("NODE", "WEIGHT", "STATE", "SINCE", "ADDRESS", "LATENCY", "LAST REPLY", "BALANCE")
-                _print_table(head, (_validator_cells(row) for row in listed))
+                print_table(head, (_validator_cells(row) for row in listed))
     if document.omitted_validators:
         print(f"{document.omitted_validators} lighter validators are not listed")
     return 0
 
 
 def _health(args: argparse.Namespace) -> int:
-    url = _find_url(args)
-    status, _ = _get(url, LIVENESS_PATH)
-    if status == HTTPStatus.NOT_FOUND and _is_health(_get(url, HEALTH_PATH)[1]):
+    url = find_url(args)
+    status, _ = get_response(url, LIVENESS_PATH)
+    if status == HTTPStatus.NOT_FOUND and _is_health(get_response(url, HEALTH_PATH)[1]):
         print(f"alive: the daemon answers {HEALTH_PATH}; api-health-enabled is false, which turns {LIVENESS_PATH} off")
         return 0
     if status != HTTPStatus.OK:
@@ -144,40 +139,6 @@ def _is_health(body: bytes) -> bool:
         return json.loads(body)["status"] in ("up", "down")
     except (ValueError, LookupError, TypeError):
         return False
-
-
-def _find_url(args: argparse.Namespace) -> str:
-    """Return the URL of the daemon's API. Raises StartupError."""
-    if args.url:
-        return str(args.url).rstrip("/")
-    folder = find_data_dir(config_file(args), args.data_dir, os.environ)
-    daemon = read_listening_daemon(folder)
-    if daemon is None:
-        where = f"found no running daemon: it would have written its address to {folder / LISTENING_NAME}"
-        raise StartupError(f"{where}; start it, or give --config, --data-dir or --url")
-    return daemon.api
-
-
-def _fetch(url: str, path: str) -> bytes:
-    """Return the body of a 200. Raises StartupError."""
-    status, body = _get(url, path)
-    if status != HTTPStatus.OK:
-        raise StartupError(f"{url}{path} answered {status}")
-    return body
-
-
-def _get(url: str, path: str) -> tuple[int, bytes]:
-    """Return the status and the body of an answer. Raises StartupError if there is none."""
-    # A proxy that the environment names is for other machines.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url + path, timeout=_TIMEOUT_S) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
-    except (OSError, HTTPException, ValueError) as error:
-        raise StartupError(f"no answer from {url}{path}: {getattr(error, 'reason', error)}") from None
 
 
 def _decode(body: bytes) -> StatusDocument:
@@ -199,17 +160,17 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
     print(f"{'ready' if document.ready else 'NOT READY'} at {document.time}, started {document.started_at}", end="")
     print(f", proposed P-Chain height {document.proposed_height}" if document.proposed_height else "")
     for sentence in (*document.faults, *document.degraded):
-        print(f"  {_printable(sentence)}")
+        print(f"  {printable(sentence)}")
     for subnet in document.subnets:
         print(f"\n{_subnet_line(subnet)}")
         total = int(subnet.total_weight)
         for missing in subnet.missing[:_MAX_MISSING]:
             why = f"{missing.state}: {missing.reason}" if missing.reason else missing.state
-            print(f"  missing {', '.join(missing.node_ids)}  {_percent(int(missing.weight), total)}  {_printable(why)}")
+            print(f"  missing {', '.join(missing.node_ids)}  {percent(int(missing.weight), total)}  {printable(why)}")
         if subnet.missing_validators > _MAX_MISSING:
             print(f"  … and {subnet.missing_validators - _MAX_MISSING} more: warpseal peers --missing")
         for inactive in subnet.inactive[:_MAX_MISSING]:
-            print(f"  inactive {', '.join(inactive.node_ids)}  {_percent(int(inactive.weight), total)}")
+            print(f"  inactive {', '.join(inactive.node_ids)}  {percent(int(inactive.weight), total)}")
         if subnet.inactive_validators:
             print(f"  {UNDERFUNDED_ADVICE}")
     latest = document.aggregations[:_MAX_AGGREGATIONS]
@@ -223,7 +184,7 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         listed = list(rows)
         if listed:
             print()
-            _print_table(head, listed)
+            print_table(head, listed)
 
 
 def _usage_cells(row: RouteUsage) -> Sequence[str]:
@@ -245,12 +206,10 @@ def _subnet_line(subnet: SubnetStatus) -> str:
     connected, required, total = (
         int(weight) for weight in (subnet.connected_weight, subnet.required_weight, subnet.total_weight)
     )
-    shares = f"{_percent(connected, total)} of the weight is connected, {_percent(required, total)} required"
-    counts = (
-        f"{connected} of {total}, {subnet.missing_validators} validator{_plural(subnet.missing_validators)} missing"
-    )
+    shares = f"{percent(connected, total)} of the weight is connected, {percent(required, total)} required"
+    counts = f"{connected} of {total}, {subnet.missing_validators} validator{plural(subnet.missing_validators)} missing"
     keyless = int(subnet.keyless_weight)
-    counts += f", {_percent(keyless, total)} inactive or without a BLS key" if keyless else ""
+    counts += f", {percent(keyless, total)} inactive or without a BLS key" if keyless else ""
     return f"subnet {subnet.subnet_id}: {shares} ({counts})"
 
 
@@ -270,7 +229,7 @@ def _validator_cells(row: ValidatorStatus) -> Sequence[str]:
 
 
 def _aggregation_cells(row: AggregationStatus) -> Sequence[str]:
-    signed = "" if row.total_weight is None else _percent(int(row.signed_weight or 0), int(row.total_weight))
+    signed = "" if row.total_weight is None else percent(int(row.signed_weight or 0), int(row.total_weight))
     return row.ended_at, row.outcome, f"{row.stages_ms.get('total', 0)} ms", signed, row.reason or ""
 
 
@@ -289,26 +248,6 @@ def _chain_cells(row: ChainSummary) -> Sequence[str]:
         "" if row.eta_seconds is None else f"{row.eta_seconds} s",
         ", ".join(notes),
     )
-
-
-def _print_table(head: Sequence[str], rows: Rows) -> None:
-    table = [head, *([_printable(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _printable(text: str) -> str:
-    """Return the text without characters that control a terminal: parts of it come from other machines."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def _plural(count: int) -> str:
-    return "" if count == 1 else "s"
-
-
-def _percent(part: int, total: int) -> str:
-    return f"{100 * part / total:.1f} %" if total else "0.0 %"
 
 
 STATUS: Final = Command(_add_status_arguments, _status)

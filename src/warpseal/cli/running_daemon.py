@@ -1,0 +1,89 @@
+"""A running daemon as commands see it: its address and its answers; and texts of other machines in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Final
+
+from warpseal.cli.serve import add_config_arguments, config_file
+from warpseal.config.load import find_data_dir
+from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
+from warpseal.errors import StartupError
+
+NAVAX: Final = 10**9
+_TIMEOUT_S: Final = 5.0
+
+Rows = Iterable[Sequence[str]]
+
+
+def add_address_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags that name a running daemon."""
+    parser.add_argument("--url", metavar="URL", help="address of the daemon's HTTP API (default: as it has written it)")
+    parser.add_argument("--data-dir", metavar="DIR", help="data folder of the daemon, which holds its address")
+    add_config_arguments(parser)
+
+
+def find_url(args: argparse.Namespace) -> str:
+    """Return the URL of the daemon's API. Raises StartupError."""
+    if args.url:
+        return str(args.url).rstrip("/")
+    folder = find_data_dir(config_file(args), args.data_dir, os.environ)
+    daemon = read_listening_daemon(folder)
+    if daemon is None:
+        where = f"found no running daemon: it would have written its address to {folder / LISTENING_NAME}"
+        raise StartupError(f"{where}; start it, or give --config, --data-dir or --url")
+    return daemon.api
+
+
+def fetch_body(url: str, path: str) -> bytes:
+    """Return the body of a 200. Raises StartupError."""
+    status, body = get_response(url, path)
+    if status != HTTPStatus.OK:
+        raise StartupError(f"{url}{path} answered {status}")
+    return body
+
+
+def get_response(
+    url: str, path: str, headers: Mapping[str, str] | None = None, timeout_s: float = _TIMEOUT_S
+) -> tuple[int, bytes]:
+    """Return the status and the body of an answer. Raises StartupError if there is none."""
+    # A proxy that the environment names is for other machines.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        request = urllib.request.Request(url + path, headers=dict(headers or {}))
+        with opener.open(request, timeout=timeout_s) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+    except (OSError, HTTPException, ValueError) as error:
+        raise StartupError(f"no answer from {url}{path}: {getattr(error, 'reason', error)}") from None
+
+
+def print_table(head: Sequence[str], rows: Rows) -> None:
+    """Print columns that are as wide as their longest cell."""
+    table = [head, *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def printable(text: str) -> str:
+    """Return the text without characters that control a terminal: parts of it come from other machines."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def plural(count: int) -> str:
+    """Return the ending of a counted noun."""
+    return "" if count == 1 else "s"
+
+
+def percent(part: int, total: int) -> str:
+    """Return a share of a total; 0 % of nothing."""
+    return f"{100 * part / total:.1f} %" if total else "0.0 %"
