@@ -14,6 +14,8 @@ from warpseal.metrics.samples import (
     CacheSample,
     FollowerSample,
     IndexSample,
+    L1QuorumSample,
+    L1ValidatorSample,
     MetricSources,
     NetworkSample,
     StoreSample,
@@ -89,6 +91,11 @@ def full_metrics() -> Metrics:
             ],
             store=lambda: StoreSample(True, 3, 1, 4096, 1024, 2),
             usage=lambda: [UsageSample("/ext/bc/P", "platform.getHeight", {"successful": 5, "failed": 1}, 60, 10, 0.5)],
+            l1_validators=lambda: [L1ValidatorSample(SUBNET, NODE, CHAIN, 195_312)],
+            l1_quorums=lambda: [
+                L1QuorumSample(SUBNET, {"active": 0.33, "answering": -0.17}, 195_312),
+                L1QuorumSample(CHAIN, {"active": 0.33}),
+            ],
             certificate_expires_at=lambda: 1_900_000_000,
         )
     )
@@ -168,6 +175,19 @@ async def test_an_indexed_evm_chain_has_its_traces_documents_and_requests() -> N
         ("warpseal_index_documents_total", (*labels, ("status", "INDEXED"))): 7,
         ("warpseal_index_requests_pending", (*labels, ("kind", "contract"))): 0,
         ("warpseal_index_requests_pending", (*labels, ("kind", "reindex"))): 2,
+    }
+
+
+async def test_l1s_have_margins_and_the_time_that_their_balances_last() -> None:
+    page = await page_of(full_metrics())
+    of_l1 = ("subnet_id", SUBNET)
+    validator = (("node_id", NODE), of_l1, ("validation_id", CHAIN))
+    assert {key: value for key, value in page.items() if key[0].startswith("warpseal_l1_")} == {
+        ("warpseal_l1_validator_seconds_left", validator): 195_312,
+        ("warpseal_l1_quorum_margin_ratio", (("basis", "active"), of_l1)): 0.33,
+        ("warpseal_l1_quorum_margin_ratio", (("basis", "answering"), of_l1)): -0.17,
+        ("warpseal_l1_quorum_margin_ratio", (("basis", "active"), ("subnet_id", CHAIN))): 0.33,
+        ("warpseal_l1_quorum_seconds_left", (of_l1,)): 195_312,
     }
 
 

@@ -41,6 +41,7 @@ async def test_large_numbers_and_numbers_in_text_are_exact() -> None:
         {"price": 1.5},
         {"timestamp": "1950-01-01T00:00:00Z"},
         {"timestamp": "2026-11-21T02:06:47"},
+        {"timestamp": "9999-12-31T23:59:59Z"},
         {"timestamp": "yesterday"},
         {"timestamp": 1_795_226_807},
     ],

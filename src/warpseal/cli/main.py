@@ -20,6 +20,7 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
   warpseal doctor --config config.json   check whether the daemon can sign, with advice
   warpseal serve --config config.json    run the daemon; `warpseal serve --help` shows a config file and all settings
   warpseal status                        show what the running daemon does, and which validators are missing
+  warpseal forecast                      show when L1s lose their quorum, and which validators to fund
 
 `warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the repository.
 """
@@ -44,6 +45,7 @@ COMMANDS = {
     ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
     ("peers",): ("status.PEERS", "list the validators and their connections, as the running daemon sees them"),
     ("health",): ("status.HEALTH", "ask the running daemon whether it is alive"),
+    ("forecast",): ("forecast.FORECAST", "show when subnets lose their quorum, and which balances prevent it"),
     ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),
     ("doctor",): ("doctor", "check nodes, validators, weight and clock, with advice"),
     ("simnet",): ("simnet", "run a simulated network of validators and nodes on loopback"),

@@ -20,6 +20,7 @@ from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.evm_chains import EvmDataServices
+from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator_samples
 from warpseal.daemon.gateway_api import GatewayApi
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
@@ -90,17 +91,24 @@ async def start_services(
             log.info("daemon started", extra={**fields, "node_id": node_id_text(node_id), "bls_backend": bls.BACKEND})
             start_indexer()
             index_status = IndexStatus()
+            forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index)
             sources = metric_sources(services, config)
             expires_at = identity.identity.expires_at
             sources = replace(sources, indexed=index_status.samples, refresh=index_status.evm.refresh_if_old)
             sources = replace(sources, certificate_expires_at=lambda: expires_at, health=node_api.health.results)
+            sources = replace(
+                sources,
+                l1_validators=lambda: validator_samples(forecasts),
+                l1_quorums=lambda: quorum_samples(forecasts),
+            )
             metrics.watch(replace(sources, usage=node_api.usage_samples))
-            status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status))
+            status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status, forecasts))
             signing.open(_signing_services(network_id, services, index_status, usage))
             node_api.open(services, node_id, index_status)
             services.store.confirm_start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(services.run())
+                tasks.create_task(forecasts.run())
                 if usage is not None:
                     tasks.create_task(usage.run())
                 tasks.create_task(_log_first_quorums(services.network, services.followed, status.uptime_s))
@@ -124,6 +132,7 @@ async def start_services(
                         services.observed,
                         metrics=metrics_database,
                         usage=None if usage is None else usage.source,
+                        forecasts=forecasts,
                     )
 
                 tasks.create_task(contract_infos.run())

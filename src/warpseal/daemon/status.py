@@ -30,6 +30,7 @@ from warpseal.api.status.document import (
     ValidatorStatus,
     utc_text,
 )
+from warpseal.daemon.forecasts import forecast_status
 from warpseal.ops.health.nodes import P_CHAIN_API
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from warpseal.metrics.samples import IndexSample
     from warpseal.node.p_chain import CurrentValidation
     from warpseal.usage.recorder import MethodUsage
+    from warpseal.validators.forecast.service import ForecastService
     from warpseal.validators.subnet_tracker import SubnetReadiness
 
 _ROWS_PER_TURN: Final = 100
@@ -67,6 +69,7 @@ class StatusSources:
     bls_backend: str
     services: Services
     index_status: IndexStatus
+    forecasts: ForecastService
 
 
 class DaemonStatus:
@@ -144,6 +147,7 @@ class DaemonStatus:
             faults=faults,
             degraded=list(self._probes.background_status().get("degraded", ())),
             subnets=subnets,
+            forecasts=[] if sources is None else list(map(forecast_status, sources.forecasts.latest())),
             aggregations=[_aggregation(record) for record in reversed(recent)],
             nodes=list(self._nodes(with_addresses=with_addresses)),
             chains=list(self._chains(sources)),

@@ -177,6 +177,8 @@ class Metrics:
             indexed=tuple(sources.indexed()),
             store=sources.store(),
             usage=await _yielding(sources.usage()),
+            l1_validators=await _yielding(sources.l1_validators()),
+            l1_quorums=tuple(sources.l1_quorums()),
             health=dict(sources.health()),
             certificate_expires_at=sources.certificate_expires_at(),
         )

@@ -215,6 +215,38 @@ class UsageSample:
 
 
 @dataclass(frozen=True, slots=True)
+class L1ValidatorSample:
+    """One L1 validator of a tracked subnet, among those whose balance runs out first."""
+
+    subnet_id: str
+    node_id: str
+    validation_id: str
+    seconds_left: int = metric(
+        0,
+        "warpseal_l1_validator_seconds_left",
+        "Seconds until the balance of an L1 validator is used up, of the 20 shortest of a tracked subnet",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class L1QuorumSample:
+    """The quorum of a tracked L1. margins: by basis."""
+
+    subnet_id: str
+    margins: Mapping[str, float] = metric(
+        dict,
+        "warpseal_l1_quorum_margin_ratio",
+        "Weight above the required one over the total, of validators that are active, and that answered in a day",
+        by="basis",
+    )
+    seconds_left: int | None = metric(
+        None,
+        "warpseal_l1_quorum_seconds_left",
+        "Seconds until the quorum of a tracked L1 is impossible; absent if that is more than ten years ahead",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class MetricSources:
     """The functions that a scrape calls on the event loop. A series exists only while its source returns it.
 
@@ -230,6 +262,8 @@ class MetricSources:
     indexed: Callable[[], Iterable[IndexSample]] = tuple
     store: Callable[[], StoreSample | None] = lambda: None
     usage: Callable[[], Iterable[UsageSample]] = tuple
+    l1_validators: Callable[[], Iterable[L1ValidatorSample]] = tuple
+    l1_quorums: Callable[[], Iterable[L1QuorumSample]] = tuple
     health: Callable[[], Mapping[str, bool]] = dict
     certificate_expires_at: Callable[[], int | None] = lambda: None
     refresh: Callable[[], Awaitable[None]] | None = None
@@ -247,6 +281,8 @@ class MetricsSnapshot(Collector):
     indexed: tuple[IndexSample, ...]
     store: StoreSample | None
     usage: tuple[UsageSample, ...]
+    l1_validators: tuple[L1ValidatorSample, ...]
+    l1_quorums: tuple[L1QuorumSample, ...]
     proposed_height: int | None = metric(
         None, "warpseal_proposed_height", "Latest proposed P-Chain height; absent while none is known"
     )
@@ -282,6 +318,8 @@ class MetricsSnapshot(Collector):
         yield from _declared(IndexSample, self.indexed, "chain")
         yield from _declared(StoreSample, () if self.store is None else (self.store,))
         yield from _declared(UsageSample, self.usage, "path", "method")
+        yield from _declared(L1ValidatorSample, self.l1_validators, "subnet_id", "node_id", "validation_id")
+        yield from _declared(L1QuorumSample, self.l1_quorums, "subnet_id")
 
 
 def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None]]) -> Metric:
@@ -303,7 +341,7 @@ def _declared(kind: type[Any], samples: Iterable[Any], *names: str) -> Iterator[
             yield build_metric(name, text, _split(rows, by) if by else rows)
 
 
-def _split(rows: Iterable[tuple[Labels, Mapping[str, int] | str | None]], by: str) -> Iterator[tuple[Labels, int]]:
+def _split(rows: Iterable[tuple[Labels, Mapping[str, float] | str | None]], by: str) -> Iterator[tuple[Labels, float]]:
     """Yield a row for each key of each mapping, or for each text."""
     for labels, value in rows:
         counts = value if isinstance(value, Mapping) else {value: 1} if value else {}

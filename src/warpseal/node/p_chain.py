@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.node.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u64
+from warpseal.node.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u32, u64
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
 P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")
@@ -80,7 +80,7 @@ class Subnet:
 
 @dataclass(frozen=True, slots=True)
 class L1FeeState:
-    """The state of the fee of active L1 validators after a block. price: nAVAX a second. time_s: of the P-Chain."""
+    """The fee of active L1 validators after a block. price: nAVAX a second. time_s: of the block, before 2106."""
 
     excess: int
     price: int
@@ -273,7 +273,7 @@ def decode_fee_config(result: bytes) -> L1FeeConfig:
 
 def decode_fee_state(result: bytes) -> L1FeeState:
     fields = msgspec.json.decode(result, type=_FeeState)
-    return L1FeeState(u64(fields.excess), u64(fields.price), _unix_s(fields.timestamp))
+    return L1FeeState(u64(fields.excess), u64(fields.price), u32(_unix_s(fields.timestamp)))
 
 
 def _public_key(text: str | None) -> bytes | None:

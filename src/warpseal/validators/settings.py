@@ -23,7 +23,8 @@ class ValidatorSettings:
 
     max_p_chain_lookback: blocks behind the proposed height. tracked_subnet_ids: tracked always, beside the Primary
     Network. current_refresh_s: interval of reading the current validators of a tracked subnet; a result is served for
-    twice as long.
+    twice as long. forecast_ttl_s: for how long a forecast is served again. forecast_refresh_s: interval of the
+    forecasts of tracked subnets; forecast_stale_after_s: age at which one of them is dropped.
     """
 
     tracked_subnet_ids: tuple[SubnetID, ...] = setting(
@@ -68,6 +69,9 @@ class ValidatorSettings:
     key_cache_keys: int = 50_000
     activity_refresh_s: float = 3.0
     current_refresh_s: float = 5.0
+    forecast_ttl_s: float = 5.0
+    forecast_refresh_s: float = 30.0
+    forecast_stale_after_s: float = 300.0
     min_balance_navax: int = 2_048
     untrack_unused_after_s: float = 600.0
     max_tracked_by_request: int = 500

@@ -33,6 +33,7 @@ from warpseal.metrics.registry import Metrics
 from warpseal.store.api_key import ApiKey
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.queries import UsageSource
+from warpseal.validators.forecast.service import ForecastService
 
 DATA = DataApiSettings()
 NETWORK = "/v1/networks/fuji"
@@ -89,13 +90,15 @@ class DataApiSetup:
     usage: UsageSource | None = None
     usage_access: UsageAccess = field(default_factory=UsageAccess)
     aliases: ChainAliases | None = None
+    forecasts: ForecastService | None = None
 
     def app(self) -> ASGIApp:
         gate = StartupGate[DataServices](timeout_s=0.05)
         if self.is_open:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
             services = replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm)
-            gate.open(replace(services, metrics=self.metrics, usage=self.usage, aliases=self.aliases))
+            services = replace(services, metrics=self.metrics, usage=self.usage, aliases=self.aliases)
+            gate.open(replace(services, forecasts=self.forecasts))
         api = DataApi(gate, self.settings, self.data, self.clock, self.clock, self.usage_access)
         routes = [*api.routes(), *api.metrics_routes()]
         return Starlette(

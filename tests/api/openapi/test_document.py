@@ -100,6 +100,8 @@ def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
 def test_compute_units_are_those_of_the_hosted_service() -> None:
     assert [operation.units for operation in OPERATIONS] == [
         *(100, 20, 20, 100, 100, 20),
+        # The forecast, which the hosted service does not have.
+        100,
         *(1, 1, 10, 20, 20, 20, 20, 20, 10),
         200,
         *(20, 1000, 500),

@@ -1,7 +1,7 @@
 """The operations of the Data API and of the Metrics API: paths, parameters, answers and compute units.
 
 Source of truth: the specification's endpoints 3 to 19; operation ids and compute units are the hosted
-service's. The routes are mounted from this table and the OpenAPI document is made of it.
+service's, which has no forecast. The routes are mounted from this table and the OpenAPI document is made of it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from warpseal.api.data.bodies import (
     Validators,
     XChainTransactions,
 )
+from warpseal.api.data.forecast_resources import Forecast
 from warpseal.history.blocks import BlockchainDetails
 from warpseal.history.evm import EvmBlock, NftToken
 from warpseal.history.resources import Resource
 
 PRIMARY_NETWORK: Final = "Primary Network"
+SUBNETS: Final = "Subnets"
 EVM: Final = "EVM chains"
 METRICS_API: Final = "Metrics API"
 USAGE: Final = "Usage"
@@ -125,6 +127,16 @@ VALIDATOR: Final = Operation(
     (*_PAGED, p.VALIDATION_STATUS, p.SORT_ORDER),
     (Validators,),
     20,
+)
+
+FORECAST: Final = Operation(
+    "getSubnetForecast",
+    _NETWORKS + "/subnets/{subnetId}/forecast",
+    "When the validators of a subnet leave its quorum, when that makes the quorum impossible, and what keeps it.",
+    (),
+    (Forecast,),
+    100,
+    SUBNETS,
 )
 
 EVM_CHAIN: Final = Operation("getChainInfo", _EVM_CHAIN, "An EVM chain.", (), (EvmChainDetails,), 1, EVM)
@@ -218,7 +230,7 @@ RPC_USAGE: Final = Operation(
 )
 
 OPERATIONS: Final = (
-    *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR),
+    *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR, FORECAST),
     *(EVM_CHAIN, EVM_CHAINS, EVM_BLOCK, ERC1155_TRANSFERS, COLLECTIBLES, DEPLOYMENTS, TOKENS, TOKEN, REINDEX),
     RPC_USAGE,
     *(AVG_TPS, TOKEN_HOLDERS, NFT_HOLDERS),

@@ -13,6 +13,7 @@ from warpseal.api.data.access import ApiAccess, MetricsApiAccess
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
+from warpseal.api.data.forecast_endpoint import get_forecast
 from warpseal.api.data.holder_endpoints import list_nft_holders, list_token_holders
 from warpseal.api.data.nft_endpoints import (
     get_token,
@@ -32,6 +33,7 @@ from warpseal.api.data.operations import (
     EVM_BLOCK,
     EVM_CHAIN,
     EVM_CHAINS,
+    FORECAST,
     NFT_HOLDERS,
     REINDEX,
     REWARDS,
@@ -77,7 +79,7 @@ class DataApi:
         self._contexts = ContextFactory(gate, settings, data, now)
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 16."""
+        """Return the routes of endpoints 3 to 16, and of the forecast."""
         return [
             self._primary_route(TRANSACTIONS, list_transactions),
             self._primary_route(BLOCKS, list_blocks),
@@ -85,6 +87,7 @@ class DataApi:
             self._primary_route(CHAIN_IDS, list_chain_ids),
             self._primary_route(REWARDS, list_rewards),
             self._primary_route(VALIDATOR, get_validator),
+            self._primary_route(FORECAST, get_forecast),
             self._route(EVM_CHAINS, list_chains),
             self._evm_route(EVM_CHAIN, get_chain),
             self._evm_route(EVM_BLOCK, get_block),

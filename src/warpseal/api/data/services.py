@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     # The ports listen before the libraries of databases are loaded.
     from warpseal.usage.database import MetricsDatabase
     from warpseal.usage.queries import UsageSource
+    from warpseal.validators.forecast.service import ForecastService
 
 
 class KeyStore(Protocol):
@@ -55,7 +56,7 @@ class DataServices:
 
     aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
     that the index has, or is going to have. evm: the EVM chains. metrics: the metrics database; None if there is none.
-    usage: None if it is not recorded.
+    usage: None if it is not recorded. forecasts: None without validators, as in benchmarks.
     """
 
     network_id: int
@@ -70,3 +71,4 @@ class DataServices:
     evm: EvmChainServices = field(default_factory=EvmChainServices)
     metrics: MetricsDatabase | None = None
     usage: UsageSource | None = None
+    forecasts: ForecastService | None = None

@@ -77,6 +77,7 @@ def _describe_content(status: int, content: Content) -> dict[str, Any]:
 _PATH_PARAMETERS: Final = {
     "network": describe_text("A name of the network that this service serves: mainnet, fuji or testnet."),
     "blockchainId": describe_text("p-chain, x-chain, c-chain, an alias, or a blockchain's id."),
+    "subnetId": describe_text("A subnet's id, base58-check or hex."),
     "nodeId": describe_text("A node's id."),
     "chainId": describe_text("An EVM chain id, a blockchain's id, or an alias of the chain."),
     "blockId": describe_text("A block's number, decimal, or its hash, hex with 0x."),

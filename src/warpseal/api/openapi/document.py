@@ -23,7 +23,7 @@ from warpseal.api.data.bodies import (
     SignedMessage,
     VerifyRequest,
 )
-from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, USAGE, Operation
+from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, SUBNETS, USAGE, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.openapi.describe import (
@@ -62,6 +62,7 @@ _TAGS: Final = {
     _SIGNING: "Signed messages, by message or by P-Chain transaction.",
     _SERVICE: "State of the daemon.",
     PRIMARY_NETWORK: "History of the three primary chains, from the index or the node.",
+    SUBNETS: "Forecasts of the quorum of subnets and L1s, from a node.",
     EVM: "EVM chains, their blocks, NFTs and contracts, from their indexes or nodes.",
     USAGE: "Usage of the RPC routes that this daemon forwards.",
     METRICS_API: "Analytics of EVM chains, from their indexes; no key is needed.",

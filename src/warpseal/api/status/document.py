@@ -21,6 +21,8 @@ MAX_ROUTES: Final = 50
 """Forwarded routes in one document, the busiest first."""
 MAX_METHODS: Final = 5
 """Methods that one route names, the busiest first."""
+MAX_TOP_UPS: Final = 20
+"""Top-ups that one forecast names."""
 MAX_MISSING_UNPINNED: Final = 5
 """Missing validators of a subnet that only requests name, of which there may be hundreds."""
 
@@ -172,6 +174,42 @@ class RouteUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     methods: Mapping[str, int]
 
 
+class TopUpStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the balance of an L1 validator needs now, nAVAX."""
+
+    node_id: str
+    validation_id: str
+    amount: str
+
+
+class ForecastStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The forecast of a tracked subnet at the chain time `as_of`. kind: l1, permissioned or primary.
+
+    margin: active weight above the required one, over the total; answering: of validators that answered in the last
+    day, left out if that is not known. first_loss: of the next ten years. quorum_impossible_at, also with as many
+    active validators as the network's capacity. top_ups: keep the quorum for 30 days, `top_up_total` in all;
+    can_be_kept: whether any do; omitted_top_ups: those beyond MAX_TOP_UPS.
+    """
+
+    subnet_id: str
+    kind: str
+    as_of: str
+    total_weight: str
+    required_weight: str
+    active_weight: str
+    margin: float
+    can_be_kept: bool
+    answering_weight: str | None = None
+    answering_margin: float | None = None
+    first_loss_at: str | None = None
+    first_loss_weight: str | None = None
+    quorum_impossible_at: str | None = None
+    quorum_impossible_at_capacity: str | None = None
+    top_ups: list[TopUpStatus] = []
+    omitted_top_ups: int = 0
+    top_up_total: str = "0"
+
+
 class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The state of the daemon at `time`. ready, faults, degraded: as in `/ready`.
 
@@ -191,6 +229,7 @@ class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     faults: list[str] = []
     degraded: list[str] = []
     subnets: list[SubnetStatus] = []
+    forecasts: list[ForecastStatus] = []
     aggregations: list[AggregationStatus] = []
     nodes: list[NodeStatus] = []
     chains: list[ChainSummary] = []

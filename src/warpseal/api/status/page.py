@@ -19,6 +19,7 @@ from warpseal.api.status.document import (
     INACTIVE,
     AggregationStatus,
     ChainSummary,
+    ForecastStatus,
     NodeStatus,
     RouteUsage,
     StatusDocument,
@@ -88,6 +89,7 @@ def render_sections(document: StatusDocument) -> Mapping[str, str]:
     tables: tuple[tuple[str, Callable[[StatusDocument], Iterator[str]]], ...] = (
         ("state", _state),
         ("subnets", _subnets),
+        ("forecasts", _forecasts),
         ("aggregations", _aggregations),
         ("nodes", _nodes),
         ("chains", _chains),
@@ -115,7 +117,7 @@ def _page(
     yield f'<p class="soft">Last change: <time id="time" datetime="{moment}">{moment}</time>'
     yield "<noscript>. Reload the page for a newer snapshot</noscript></p>"
     yield f'<div id="state">{sections["state"]}</div></header><main>'
-    for name, head in (("subnets", "Subnets"), ("aggregations", "Recent aggregations")):
+    for name, head in (("subnets", "Subnets"), ("forecasts", "Forecast"), ("aggregations", "Recent aggregations")):
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
     for name, head in (("nodes", "Upstream nodes"), ("chains", "Chains"), ("usage", "Usage since the start")):
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
@@ -215,6 +217,50 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
 
 def _open(count: int) -> str:
     return " open" if count <= _MAX_OPEN_MISSING else ""
+
+
+def _forecasts(document: StatusDocument) -> Iterator[str]:
+    heads = ("Subnet", "Active weight", "Answering weight", "First loss", "Quorum impossible", "Top-ups for 30 days")
+    yield from _table(heads, map(_forecast_cells, document.forecasts), "No subnet is tracked, or none is known yet.")
+
+
+def _forecast_cells(row: ForecastStatus) -> Iterator[str]:
+    total = int(row.total_weight)
+    yield _short(row.subnet_id)
+    yield _margin(row.active_weight, total, row.margin)
+    yield "not known" if row.answering_weight is None else _margin(row.answering_weight, total, row.answering_margin)
+    first = _percent(int(row.first_loss_weight or 0), total)
+    yield "none within ten years" if row.first_loss_at is None else f"{_time(row.first_loss_at)}, {first}"
+    impossible_at = row.quorum_impossible_at
+    if impossible_at is None:
+        halt = "not within ten years"
+    elif impossible_at <= row.as_of:
+        halt = '<span class="bad">now</span>'
+    else:
+        halt = f'<span class="warn">{_time(impossible_at)}</span>'
+    at_capacity = row.quorum_impossible_at_capacity
+    yield halt + ("" if at_capacity is None else f"; with the most active L1 validators {_time(at_capacity)}")
+    yield "" if row.kind != "l1" else _top_ups(row)
+
+
+def _margin(weight: str, total: int, margin: float | None) -> str:
+    kind = "ok" if margin is not None and margin >= 0 else "bad"
+    return f'{_percent(int(weight), total)}, <span class="{kind}">margin {100 * (margin or 0):.1f} %</span>'
+
+
+def _top_ups(row: ForecastStatus) -> str:
+    if not row.can_be_kept:
+        return '<span class="bad">no balance keeps it</span>'
+    if not row.top_ups:
+        return "none needed"
+    lines = [f"{_avax(top_up.amount)} to {_short(top_up.node_id)}" for top_up in row.top_ups]
+    lines += [f"and {row.omitted_top_ups} more"] if row.omitted_top_ups else []
+    return ", ".join(lines) + f"; {_avax(row.top_up_total)} in all"
+
+
+def _avax(navax: str) -> str:
+    """Return an amount with four decimals, rounded up."""
+    return f"{-(-int(navax) // 10**5) / 10**4:,.4f} AVAX"
 
 
 def _aggregations(document: StatusDocument) -> Iterator[str]:

@@ -1,0 +1,258 @@
+"""`warpseal forecast`: when validators leave the quorum of subnets, as a running daemon foretells it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from warpseal.api.data.access import KEY_HEADERS
+from warpseal.api.data.forecast_resources import Forecast, ForecastCourse, ValidatorForecast
+from warpseal.api.settings import ALL_NETWORK_NAMES
+from warpseal.api.status.document import STATUS_PATH, StatusDocument
+from warpseal.cli.process import Command
+from warpseal.cli.running_daemon import (
+    NAVAX,
+    add_address_arguments,
+    fetch_body,
+    find_url,
+    get_response,
+    percent,
+    plural,
+    print_table,
+    printable,
+)
+from warpseal.errors import NetworkNotServed, StartupError
+from warpseal.history.resources import UNSET, UnsetType
+
+ALARM_DAYS: Final = 7
+"""The exit code is 1 if the quorum becomes impossible within this time."""
+_DAY_S: Final = 86_400
+_TIMEOUT_S: Final = 30.0
+_MAX_ROWS: Final = 20
+# Amounts are shown with four decimals, rounded up.
+_SHOWN_NAVAX: Final = 10**5
+_ABOUT: Final = f"""\
+Show when validators leave the quorum of a subnet: 67 % of all weight must sign, and validators without balance sign
+nothing, but their weight counts. Of each subnet: its margin, the first loss, when the subnet halts because its quorum
+becomes impossible, and which validators to fund with how much AVAX, so that the quorum lasts for 30 days. Balances are
+topped up by an IncreaseL1ValidatorBalanceTx on the P-Chain, from any address.
+
+Exit code: 0 if every shown quorum holds for {ALARM_DAYS} days; 1 if one is impossible now or within {ALARM_DAYS} days,
+or if the daemon does not answer.
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = _ABOUT
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--subnet", metavar="ID", help="any subnet or L1 (default: those of tracked-subnet-ids)")
+    parser.add_argument("--json", action="store_true", help="print the answers of the daemon as a JSON list")
+    parser.add_argument("--api-key", metavar="KEY", help="API key, if the daemon requires one")
+    add_address_arguments(parser)
+
+
+def _forecast(args: argparse.Namespace) -> int:
+    url = find_url(args)
+    status = _decode(fetch_body(url, STATUS_PATH), StatusDocument)
+    subnet_ids = [args.subnet] if args.subnet else [forecast.subnet_id for forecast in status.forecasts]
+    if not subnet_ids:
+        tracked = [subnet for subnet in status.subnets if subnet.is_pinned]
+        advice = "try again in a moment" if len(tracked) > 1 else "set tracked-subnet-ids, or give --subnet"
+        raise StartupError(f"the daemon has no forecast of a tracked subnet: {advice}")
+    headers = {KEY_HEADERS[0]: args.api_key} if args.api_key else {}
+    network = status.network or ALL_NETWORK_NAMES[0]
+    bodies = [_fetch_forecast(url, network, subnet_id, headers) for subnet_id in subnet_ids]
+    forecasts = [_decode(body, Forecast) for body in bodies]
+    if args.json:
+        print(json.dumps([json.loads(body) for body in bodies], indent=2))
+    else:
+        for place, forecast in enumerate(forecasts):
+            print("\n" * (place > 0), end="")
+            print_forecast(forecast)
+    return int(any(map(is_alarming, forecasts)))
+
+
+def is_alarming(forecast: Forecast) -> bool:
+    """Return whether the quorum is impossible now, or becomes so within some days."""
+    impossible_at = forecast.today.quorum_impossible_at
+    return impossible_at is not UNSET and impossible_at < forecast.as_of + ALARM_DAYS * _DAY_S
+
+
+def print_forecast(forecast: Forecast) -> None:
+    """Print the forecast of a subnet: first what to do, then its validators."""
+    quorum, names = forecast.quorum, {_id_of(row): row for row in forecast.validators}
+    total, required = int(quorum.total_weight), int(quorum.required_weight)
+    print(f"subnet {forecast.subnet_id} ({_KINDS[forecast.kind]}) at {_moment(forecast.as_of)}")
+    _print_line("quorum", f"{percent(required, total)} of the weight must sign ({required:,} of {total:,})")
+    _print_line("active", _margin(int(quorum.active_weight), total, quorum.margin))
+    if quorum.answering_weight is UNSET or quorum.answering_margin is UNSET:
+        _print_line("answering", "not known: the daemon does not track this subnet, or has just started")
+    else:
+        answering = _margin(int(quorum.answering_weight), total, quorum.answering_margin)
+        _print_line("answering", f"{answering} (answered in the last day)")
+    _print_line("first loss", _first_loss(forecast, names))
+    _print_line("halts", _halt(forecast.today, forecast.as_of))
+    if forecast.fee is not UNSET and forecast.at_capacity is not UNSET:
+        capacity = f"if there were {forecast.fee.capacity:,} active validators of all L1s from now on"
+        _print_line("", f"{_halt(forecast.at_capacity, forecast.as_of)}, {capacity}")
+        _print_line("fee", _fee(forecast))
+        for line in _funding(forecast.today, names):
+            _print_line("fund", line)
+    rows = sorted(forecast.validators, key=_urgency)
+    if rows:
+        head = ("NODE", "WEIGHT", "STATE", "LEFT", "BALANCE", "AT CAPACITY")
+        columns = len(head) if forecast.at_capacity is not UNSET else len(head) - 2
+        print_table(head[:columns], (row[:columns] for row in _cells(rows[:_MAX_ROWS], total)))
+    if len(rows) > _MAX_ROWS:
+        more = len(rows) - _MAX_ROWS
+        print(f"  … and {more} validator{plural(more)} that last{'s' if more == 1 else ''} longer: --json")
+
+
+_KINDS: Final = {"l1": "L1", "permissioned": "permissioned", "primary": "Primary Network"}
+
+
+def _fetch_forecast(url: str, network: str, subnet_id: str, headers: dict[str, str]) -> bytes:
+    """Return the daemon's answer. Raises StartupError with the text of its error."""
+    while True:
+        status, body = get_response(url, _path(network, subnet_id), headers, _TIMEOUT_S)
+        if status == HTTPStatus.OK:
+            return body
+        try:
+            error: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
+            served = error["detail"]["served"] if error.get("code") == NetworkNotServed.code else []
+            text = str(error["message"])
+        except (msgspec.MsgspecError, LookupError, TypeError):
+            raise StartupError(f"{url} answered {status}") from None
+        if status == HTTPStatus.UNAUTHORIZED:
+            text += ": give --api-key"
+        if not served or network in served:
+            raise StartupError(printable(text))
+        network = str(served[0])
+
+
+def _path(network: str, subnet_id: str) -> str:
+    return f"/v1/networks/{quote(network, safe='')}/subnets/{quote(subnet_id, safe='')}/forecast"
+
+
+def _decode(body: bytes, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise StartupError(f"the answer is of another version than this command: {error}") from None
+
+
+def _print_line(name: str, text: str) -> None:
+    print(f"  {name:<10}  {printable(text)}")
+
+
+def _margin(weight: int, total: int, margin: float) -> str:
+    state = "above the quorum" if margin >= 0 else "below the quorum"
+    return f"{percent(weight, total)} of the weight, {abs(100 * margin):.1f} % {state}"
+
+
+def _first_loss(forecast: Forecast, names: dict[str, ValidatorForecast]) -> str:
+    if not forecast.today.losses:
+        return "none within ten years"
+    loss = forecast.today.losses[0]
+    nodes = [names[name].node_id for name in loss.validation_ids[:_MAX_ROWS] if name in names]
+    more = len(loss.validation_ids) - 1
+    others = f" and {more} other{plural(more)}" if more else ""
+    share = percent(int(loss.weight_lost), int(forecast.quorum.total_weight))
+    return f"{_when(loss.at, forecast.as_of)}: {nodes[0] if nodes else '?'}{others}, {share} of the weight"
+
+
+def _halt(course: ForecastCourse, as_of: int) -> str:
+    at = course.quorum_impossible_at
+    if at is UNSET:
+        return "not within ten years"
+    return "NOW: the quorum is impossible" if at <= as_of else _when(at, as_of)
+
+
+def _fee(forecast: Forecast) -> str:
+    fee = forecast.fee
+    assert fee is not UNSET
+    month = _avax(int(fee.price) * 30 * _DAY_S)
+    if fee.active_validators is UNSET:
+        known = f"at most {fee.target:,}" if fee.source == "minimum" else "unknown, so the price is taken as constant"
+    else:
+        known = f"{fee.active_validators:,}"
+    return f"{int(fee.price):,} nAVAX a second ({month} in 30 days); active validators of all L1s: {known}"
+
+
+def _funding(course: ForecastCourse, names: dict[str, ValidatorForecast]) -> Iterator[str]:
+    """Yield who gets how much."""
+    if course.top_ups is UNSET:
+        yield "no balance keeps the quorum for 30 days: add validators, or remove inactive ones"
+        return
+    if not course.top_ups:
+        yield "nothing: the quorum lasts for 30 days"
+        return
+    for top_up in course.top_ups:
+        node = names[top_up.validation_id].node_id if top_up.validation_id in names else "?"
+        yield f"{_avax(int(top_up.amount))} to validation {top_up.validation_id} of {node}"
+    if len(course.top_ups) > 1 and course.top_up_total is not UNSET:
+        yield f"{_avax(int(course.top_up_total))} in all keep the quorum for 30 days"
+
+
+def _cells(rows: Sequence[ValidatorForecast], total: int) -> Iterator[Sequence[str]]:
+    for row in rows:
+        state = "inactive" if not row.is_active else "active" if row.has_key else "no BLS key"
+        if row.has_answered is False:
+            state += ", silent"
+        yield (
+            row.node_id,
+            percent(int(row.weight), total),
+            state,
+            _left(row.seconds_left),
+            "" if row.balance is UNSET else _avax(int(row.balance), up=False),
+            _left(row.seconds_left_at_capacity) if row.balance is not UNSET else "",
+        )
+
+
+def _urgency(row: ValidatorForecast) -> tuple[bool, int, int]:
+    left = row.seconds_left
+    return left is UNSET, 0 if left is UNSET else left, -int(row.weight)
+
+
+def _id_of(row: ValidatorForecast) -> str:
+    name = row.tx_hash if row.validation_id is UNSET else row.validation_id
+    return "" if name is UNSET else name
+
+
+def _left(seconds: int | UnsetType) -> str:
+    return "over 10 years" if seconds is UNSET else _duration(seconds)
+
+
+def _when(at: int, as_of: int) -> str:
+    return f"in {_duration(at - as_of)} ({_moment(at)})"
+
+
+def _duration(seconds: int) -> str:
+    """Return the two largest units."""
+    days, rest = divmod(seconds, _DAY_S)
+    hours, minutes = divmod(rest // 60, 60)
+    if days >= 100:
+        return f"{days:,} d"
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds} s"
+
+
+def _moment(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _avax(navax: int, *, up: bool = True) -> str:
+    """Return an amount with four decimals, rounded up or down."""
+    shown = -(-navax // _SHOWN_NAVAX) if up else navax // _SHOWN_NAVAX
+    return f"{shown // (NAVAX // _SHOWN_NAVAX):,}.{shown % (NAVAX // _SHOWN_NAVAX):04d} AVAX"
+
+
+FORECAST: Final = Command(_add_arguments, _forecast)

@@ -1,0 +1,111 @@
+"""The forecasts of the daemon: their service, their metrics, and their part of the status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from warpseal.api.status.document import MAX_TOP_UPS, ForecastStatus, TopUpStatus, utc_text
+from warpseal.metrics.samples import L1QuorumSample, L1ValidatorSample
+from warpseal.warp.ids import id_text, node_id_text
+
+if TYPE_CHECKING:
+    from warpseal.config.keys import Config
+    from warpseal.daemon.services import Services
+    from warpseal.history.ports import PrimaryNetworkIndex
+    from warpseal.node.platform import PlatformClient
+    from warpseal.validators.forecast.outlook import Course, ValidatorOutlook
+    from warpseal.validators.forecast.service import ForecastService, SubnetForecast
+
+MAX_SERIES: Final = 20
+"""Validators of one subnet that have a series."""
+
+
+def build_forecasts(
+    config: Config, services: Services, platform: PlatformClient, index: Callable[[], PrimaryNetworkIndex | None]
+) -> ForecastService:
+    """Return the service. index: returns the index of the primary chains; None while there is none."""
+    # Imported late: the ports listen before the services are loaded.
+    from warpseal.validators.forecast.readings import ForecastReader
+    from warpseal.validators.forecast.service import ForecastService
+
+    return ForecastService(
+        ForecastReader(platform, index),
+        services.chains,
+        services.heights,
+        services.sets,
+        services.observed.connected_since,
+        lambda subnet_id: services.followed.validators_of(subnet_id) is not None,
+        config.validators,
+    )
+
+
+def validator_samples(forecasts: ForecastService) -> Iterator[L1ValidatorSample]:
+    """Yield the validators of each tracked L1 that run out first; inactive ones come last, with 0 seconds."""
+    for forecast in forecasts.latest():
+        ending = [row for row in forecast.outlook.validators if row.validator.balance_navax is not None]
+        for row in islice(sorted(filter(_is_ending, ending), key=_urgency), MAX_SERIES):
+            assert row.seconds_left is not None
+            names = (node_id_text(row.validator.node_id), id_text(row.validator.id))
+            yield L1ValidatorSample(id_text(forecast.subnet_id), *names, row.seconds_left)
+
+
+def quorum_samples(forecasts: ForecastService) -> Iterator[L1QuorumSample]:
+    """Yield the quorum of each tracked L1."""
+    for forecast in forecasts.latest():
+        if forecast.fee is None:
+            continue
+        outlook = forecast.outlook
+        margins = {"active": float(outlook.margin)}
+        if forecast.is_answering_known:
+            margins["answering"] = float(outlook.answering_margin)
+        ends_at = outlook.today.quorum_impossible_at_s
+        left_s = None if ends_at is None else ends_at - outlook.as_of_s
+        yield L1QuorumSample(id_text(forecast.subnet_id), margins, left_s)
+
+
+def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
+    """Return what the status says about a tracked subnet."""
+    outlook, today = forecast.outlook, forecast.outlook.today
+    first_loss = today.losses[0] if today.losses else None
+    return ForecastStatus(
+        subnet_id=id_text(forecast.subnet_id),
+        kind=forecast.kind.value,
+        as_of=utc_text(outlook.as_of_s),
+        total_weight=str(outlook.total_weight),
+        required_weight=str(outlook.required_weight),
+        active_weight=str(outlook.active_weight),
+        answering_weight=str(outlook.answering_weight) if forecast.is_answering_known else None,
+        margin=float(outlook.margin),
+        can_be_kept=today.top_ups is not None,
+        answering_margin=float(outlook.answering_margin) if forecast.is_answering_known else None,
+        first_loss_at=None if first_loss is None else utc_text(first_loss.at_s),
+        first_loss_weight=None if first_loss is None else str(first_loss.weight_lost),
+        quorum_impossible_at=_impossible_at(today),
+        quorum_impossible_at_capacity=None if outlook.at_capacity is None else _impossible_at(outlook.at_capacity),
+        top_ups=_top_ups(forecast, today),
+        omitted_top_ups=max(0, len(today.top_ups or ()) - MAX_TOP_UPS),
+        top_up_total=str(today.top_up_total_navax),
+    )
+
+
+def _is_ending(row: ValidatorOutlook) -> bool:
+    return row.seconds_left is not None
+
+
+def _urgency(row: ValidatorOutlook) -> tuple[bool, int]:
+    assert row.seconds_left is not None
+    return not row.validator.is_active, row.seconds_left
+
+
+def _impossible_at(course: Course) -> str | None:
+    return None if course.quorum_impossible_at_s is None else utc_text(course.quorum_impossible_at_s)
+
+
+def _top_ups(forecast: SubnetForecast, course: Course) -> list[TopUpStatus]:
+    nodes = {row.validator.id: row.validator.node_id for row in forecast.outlook.validators}
+    return [
+        TopUpStatus(node_id_text(nodes[top_up.validation_id]), id_text(top_up.validation_id), str(top_up.amount_navax))
+        for top_up in (course.top_ups or ())[:MAX_TOP_UPS]
+    ]

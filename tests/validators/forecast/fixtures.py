@@ -1,0 +1,74 @@
+"""Fixtures of forecasts: a service over a loopback node, and L1s that a test makes up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.node.recorded_node import L1, RecordedNode, recorded_result
+from tests.validators.fixtures import Clock, ValidatorServices, started_services
+from warpseal.validators.forecast.readings import ForecastReader
+from warpseal.validators.forecast.service import ForecastService
+from warpseal.warp.ids import NodeID, id_text, node_id_text
+
+STATE = "platform.getValidatorFeeState"
+CONFIG = "platform.getValidatorFeeConfig"
+CURRENT = "platform.getCurrentValidators"
+AT = 1_795_226_807
+# With a capacity at which the price stays.
+FUJI_FEE = {"capacity": 10_000, "target": 10_000, "minPrice": 512, "excessConversionConstant": 51_937_021}
+AT_MINIMUM = {"excess": 0, "price": 512, "timestamp": "2026-11-21T02:06:47Z"}
+RECORDED = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
+
+
+@dataclass
+class Observed:
+    """The nodes that a test lets the daemon observe, and whether it tracks their subnet."""
+
+    connected: dict[NodeID, bool] = field(default_factory=dict)
+    is_tracked: bool = True
+    since: list[float] = field(default_factory=list)
+
+    async def connected_since(self, node_ids: Iterable[NodeID], since_unix_s: float) -> Mapping[NodeID, bool]:
+        self.since.append(since_unix_s)
+        return {node_id: self.connected[node_id] for node_id in node_ids if node_id in self.connected}
+
+
+@asynccontextmanager
+async def forecasting(
+    node: RecordedNode, observed: Observed | None = None, clock: Clock | None = None, **settings: Any
+) -> AsyncIterator[ForecastService]:
+    observed, clock = observed or Observed(), clock or Clock()
+    async with started_services(node, **settings) as services:
+        await services.heights.poll()
+        yield build_service(services, observed, clock)
+
+
+def build_service(services: ValidatorServices, observed: Observed, clock: Clock) -> ForecastService:
+    return ForecastService(
+        ForecastReader(services.upstream.platform, lambda: None),
+        services.chains,
+        services.heights,
+        services.sets,
+        observed.connected_since,
+        lambda subnet_id: observed.is_tracked,
+        services.settings,
+        unix_clock=lambda: AT + 0.5,
+        now=clock,
+    )
+
+
+def l1_node(*validators: dict[str, Any], **answers: Any) -> RecordedNode:
+    """Return a node with the fee of Fuji and these validators, given as changes of a recorded one."""
+    listed = {"validators": [{**RECORDED[1], **change} for change in validators]}
+    return RecordedNode({CONFIG: FUJI_FEE, STATE: AT_MINIMUM, CURRENT: listed, **answers})
+
+
+def named(number: int) -> dict[str, str]:
+    """Return the ids of a made-up validator."""
+    return {
+        "nodeID": node_id_text(NodeID(number.to_bytes(20, "big"))),
+        "validationID": id_text(number.to_bytes(32, "big")),
+    }
