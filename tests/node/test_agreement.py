@@ -272,6 +272,16 @@ async def test_a_node_that_does_not_know_of_a_conversion_yet_is_no_liar() -> Non
     assert observer.counts == {}
 
 
+async def test_a_node_that_forges_the_height_of_a_lagging_one_does_not_put_the_blame_on_it() -> None:
+    lagging = RecordedNode({SUBNET: subnet_without_conversion(), HEIGHT: {"height": "3"}})
+    framing, observer = RecordedNode({HEIGHT: {"height": "3"}}), Contradictions()
+    async with open_agreeing(framing, lagging, RecordedNode(), observer=observer) as upstream:
+        subnet = await upstream.platform.subnet(L1)
+    assert subnet is not None
+    assert subnet.is_l1
+    assert observer.counts == {}
+
+
 async def test_what_no_node_has_is_unknown() -> None:
     async with open_agreeing(RecordedNode(), RecordedNode(), RecordedNode()) as upstream:
         assert await upstream.platform.validated_by(NO_CHAIN) is None

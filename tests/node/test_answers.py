@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from random import Random
 
@@ -23,8 +24,9 @@ from warpseal.node.answers import (
     count_lacking,
     find_agreement,
     find_quorum_height,
+    make_digest,
 )
-from warpseal.node.p_chain import CurrentValidation, L1ValidatorState, Subnet, ValidationAt
+from warpseal.node.p_chain import CurrentValidation, L1ValidatorState, Subnet, ValidationAt, ValidatorEntry
 from warpseal.warp.ids import ChainID, NodeID, SubnetID
 
 SUBNET = SubnetID(bytes([1]) * 32)
@@ -166,7 +168,7 @@ def test_an_l1_validation_stays_with_its_l1() -> None:
 
 
 def test_a_height_that_the_others_do_not_reach_while_they_go_on_is_forged() -> None:
-    claims = HeightClaims(60.0)
+    claims = HeightClaims(2, 60.0)
     assert claims.update("m", {0: 1_000, 1: 20, 2: 20}, 20, 0.0) == []
     assert claims.update("m", {0: 1_000, 1: 30, 2: 30}, 30, 59.0) == []
     assert claims.update("m", {0: 1_010, 1: 31, 2: 31}, 31, 60.0) == [0]
@@ -175,9 +177,36 @@ def test_a_height_that_the_others_do_not_reach_while_they_go_on_is_forged() -> N
 
 
 def test_a_node_that_is_ahead_of_nodes_that_follow_or_stand_still_forges_nothing() -> None:
-    claims = HeightClaims(60.0)
+    claims = HeightClaims(2, 60.0)
     for second in range(0, 300, 10):
-        assert claims.update("m", {0: 105 + second, 1: 100 + second}, 100 + second, float(second)) == []
-    claims = HeightClaims(60.0)
+        heights = {0: 105 + second, 1: 100 + second, 2: 100 + second}
+        assert claims.update("m", heights, 100 + second, float(second)) == []
+    claims = HeightClaims(2, 60.0)
     for second in range(0, 300, 10):
-        assert claims.update("m", {0: 500 + second, 1: 100}, 100, float(second)) == []
+        assert claims.update("m", {0: 500 + second, 1: 100, 2: 100}, 100, float(second)) == []
+
+
+def test_fewer_other_nodes_than_the_quorum_judge_no_node() -> None:
+    claims = HeightClaims(2, 60.0)
+    for second in range(0, 300, 10):
+        assert claims.update("m", {0: 500 + second, 1: 100 + second}, 100 + second, float(second)) == []
+    # What was reported meanwhile is not held against the node either.
+    assert claims.update("m", {0: 900, 1: 410, 2: 700}, 700, 310.0) == []
+
+
+def test_every_kind_of_answer_has_a_digest_and_equal_ones_the_same() -> None:
+    entries = (ValidatorEntry(NodeID(bytes(20)), bytes(48), 2**64 - 1), ValidatorEntry(NodeID(bytes(20)), None, 1))
+    answers = (
+        None,
+        entries,
+        {SUBNET: entries},
+        SUBNET,
+        CHAINS,
+        CONVERTED,
+        (VALIDATION,),
+        ValidationAt(20, L1_STATE),
+        7,
+    )
+    digests = [make_digest(answer) for answer in answers]
+    assert len(set(digests)) == len(answers)
+    assert digests == [make_digest(deepcopy(answer)) for answer in answers]

@@ -55,7 +55,7 @@ class _Question(Generic[T]):
 
 @dataclass(slots=True)
 class _Found(Generic[T]):
-    """What nodes returned so far, in the order in which they were asked."""
+    """The results of nodes so far, in the order in which they were asked."""
 
     nodes: dict[int, PoolNode] = field(default_factory=dict)
     answers: list[Answer[T]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class NodeAgreement:
 
     def __init__(self, pool: NodePool, quorum: int = 1, *, claim_grace_s: float = 60.0) -> None:
         self._pool = pool
-        self._claims = HeightClaims(claim_grace_s)
+        self._claims = HeightClaims(quorum, claim_grace_s)
         self.quorum = quorum
 
     async def call(self, call: NodeCall[T], compare: Compare[T] = compare_fixed) -> T:
@@ -162,9 +162,8 @@ class NodeAgreement:
         nodes = [found.nodes[answer.position] for answer in found.answers]
         for _ in range(_FRESH_READINGS):
             answers = await _read_at_heights(nodes, question)
-            if len(answers) < len(nodes):
-                return None
-            found.answers = answers
+            if len(answers) > 1:
+                found.answers = answers
             agreed = find_agreement(answers, question.quorum, question.compare)
             if agreed is not None or all(answer.height is not None for answer in answers):
                 return agreed
@@ -174,18 +173,24 @@ class NodeAgreement:
         """Let the nodes rest that contradict those that agree."""
         positions = {answer.position for answer in agreed}
         for answer in found.answers:
-            if answer.position not in positions and await self._contradicts(question, found, agreed[0], answer):
+            if answer.position not in positions and await self._contradicts(question, found, agreed, answer):
                 detail = f"answer {make_digest(answer.value)}, others agree on {make_digest(agreed[0].value)}"
                 self._pool.rest(found.nodes[answer.position], question.method, detail)
 
-    async def _contradicts(self, question: _Question[T], found: _Found[T], agreed: Answer[T], other: Answer[T]) -> bool:
-        """Return whether no heights explain the difference; unknown ones are read, with fresh answers."""
-        if contradict(agreed, other, question.compare):
+    async def _contradicts(
+        self, question: _Question[T], found: _Found[T], agreed: Sequence[Answer[T]], other: Answer[T]
+    ) -> bool:
+        """Return whether no heights explain the difference; unknown ones are read, with fresh answers.
+
+        The node must contradict all that agree, since one of these may lie about its height.
+        """
+        if _contradicts_all(other, agreed, question):
             return True
         if other.height is not None:
             return False
-        fresh = await _read_at_heights([found.nodes[agreed.position], found.nodes[other.position]], question)
-        return len(fresh) > 1 and contradict(fresh[0], fresh[1], question.compare)
+        nodes = [found.nodes[answer.position] for answer in (*agreed, other)]
+        fresh = await _read_at_heights(nodes, question)
+        return len(fresh) == len(nodes) and _contradicts_all(fresh[-1], fresh[:-1], question)
 
     def _error(self, question: _Question[T], found: _Found[T]) -> WarpsealError | RpcRefusal:
         classes = classify_answers(found.answers, question.compare)
@@ -201,6 +206,10 @@ class NodeAgreement:
         ahead = sorted(_ahead(found.refusals), key=lambda refusal: refusal.tip, reverse=True)
         lacking = question.quorum - len(found.answers)
         return ahead[lacking - 1] if len(ahead) >= lacking else NodeUnavailable(question.method, found.attempts)
+
+
+def _contradicts_all(other: Answer[T], agreed: Sequence[Answer[T]], question: _Question[T]) -> bool:
+    return all(contradict(answer, other, question.compare) for answer in agreed)
 
 
 async def _ask(nodes: Sequence[PoolNode], question: _Question[T], found: _Found[T]) -> None:

@@ -14,6 +14,8 @@ from hashlib import sha256
 from itertools import combinations
 from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from warpseal.node.p_chain import CurrentValidation, Subnet, ValidationAt
 
 T = TypeVar("T")
@@ -132,16 +134,22 @@ class _Claim(NamedTuple):
 class HeightClaims:
     """The heights that nodes report beyond those that enough nodes have reached, until these reach them.
 
-    A node may be ahead of the others, but then they follow. grace_s: how long that may take while their height grows.
+    A node may be ahead of the others, but then they follow. quorum: how many nodes are enough; a node is judged by so
+    many others, not by fewer. grace_s: how long they may take to follow while their height grows.
     """
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, quorum: int, grace_s: float) -> None:
+        self._quorum = quorum
         self._grace_s = grace_s
         self._claims: dict[tuple[str, int], _Claim] = {}
 
     def update(self, method: str, heights: Mapping[int, int], agreed: int, now: float) -> list[int]:
         """Note heights by the position of nodes; return the nodes that reported what the others do not reach."""
-        forging = []
+        forging: list[int] = []
+        if len(heights) <= self._quorum:
+            for position in heights:
+                self._claims.pop((method, position), None)
+            return forging
         for position, height in heights.items():
             claim = self._claims.get((method, position))
             if claim is None or agreed >= claim.height:
@@ -156,7 +164,7 @@ class HeightClaims:
 
 def make_digest(value: object) -> str:
     """Return a short digest of an answer, by which an operator tells answers apart."""
-    return sha256(repr(value).encode()).hexdigest()[:_DIGEST_DIGITS]
+    return sha256(msgspec.msgpack.encode(value)).hexdigest()[:_DIGEST_DIGITS]
 
 
 def compare_fixed(first: T, second: T) -> Difference:
