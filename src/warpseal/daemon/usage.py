@@ -67,8 +67,12 @@ class UsageRecording:
         """Return the state of the background work with that of the recording, JSON-ready."""
         flusher = self._flusher.status()
         state: dict[str, Any] = {"url": self._database.url.redacted, "up": flusher.reason is None}
+        degraded = list(status.get("degraded", ()))
+        if self._rollup.damaged:
+            state["damagedRows"] = self._rollup.damaged
+            degraded.append(f"{self._rollup.damaged} rows of the metrics database are damaged and set aside")
         if flusher.reason is None:
-            return {**status, "usage": state}
+            return {**status, "usage": state, **({"degraded": degraded} if degraded else {})}
         reason = f"the metrics database is down: {flusher.reason}; usage is kept in memory until it is up"
         state["waitingBytes"] = flusher.waiting_bytes
-        return {**status, "usage": state, "degraded": [*status.get("degraded", ()), reason]}
+        return {**status, "usage": state, "degraded": [*degraded, reason]}

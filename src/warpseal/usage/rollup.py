@@ -1,7 +1,8 @@
 """Merges minute rows into hours, days, weeks and months, and removes what is too old or too much.
 
 One daemon of a database leads. A merge adds minute rows of one hour to the four buckets that have it, and marks them,
-in one transaction. It is refused there if another merge was made since its buckets were read.
+in one transaction. It is refused there if another merge was made since its buckets were read. Rows that are damaged are
+set aside, so that the others are merged: minute rows until they are too old, tables of buckets until they are removed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -27,7 +28,17 @@ from warpseal.usage.page_tokens import remove_expired
 from warpseal.usage.periods import HOUR_S, Level, bucket_start
 from warpseal.usage.schema import BUCKETS, MINUTES, ROLLUP, UNMERGED
 from warpseal.usage.settings import FOREVER, UsageSettings
-from warpseal.usage.sum_table import LABELS, Dimension, Labels, Sums, SumTable, as_labels, marginal_sums, of_labels
+from warpseal.usage.sum_table import (
+    DAMAGE,
+    LABELS,
+    Dimension,
+    Labels,
+    Sums,
+    SumTable,
+    as_labels,
+    marginal_sums,
+    of_labels,
+)
 from warpseal.usage.throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -37,6 +48,10 @@ _ROLLUP_KEY: Final = 1
 _FLUSHES_AFTER_HOUR: Final = 3
 # Label combinations of minute rows that one merge reads at most, besides those of the last row.
 _COMBINATIONS_PER_MERGE: Final = 20_000
+_SET_ASIDE: Final = 2
+"""`is_merged` of minute rows that are damaged."""
+_DAMAGED_LEVELS: Final = 100
+"""Added to the level of the tables of buckets that are damaged."""
 _PRUNED_ROWS: Final = 1_000
 _PRUNED_BUCKETS: Final = 24
 _CLOCK_STEP_S: Final = 60.0
@@ -48,6 +63,13 @@ BucketKey = tuple[Level, int, Dimension]
 
 class MergedElsewhere(Exception):
     """Another daemon has merged rows since the buckets were read."""
+
+
+class DamagedSums(NamedTuple):
+    """Stored sums that cannot be read: keys of minute rows, and tables of buckets."""
+
+    minutes: tuple[int, ...]
+    tables: tuple[BucketKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +84,10 @@ class MergeInput:
 
 
 class UsageRollup:
-    """Merges and removes. now: Unix time; monotonic: seconds that never step."""
+    """Merges and removes. now: Unix time; monotonic: seconds that never step.
+
+    damaged: the number of rows of the database that are set aside, as the leader counted them last.
+    """
 
     def __init__(
         self,
@@ -76,6 +101,7 @@ class UsageRollup:
         self._now = now
         self._monotonic = monotonic
         self._leadership = database.leadership("usage")
+        self.damaged = 0
         self._failure = ""
         self._clock_offset_s = now() - monotonic()
         # The clock of a machine that was just started may be wrong.
@@ -99,10 +125,13 @@ class UsageRollup:
                 throttle = Throttle()
                 try:
                     tables = await asyncio.to_thread(merge, given, self._settings.max_combinations, throttle)
+                except UsageDamaged:
+                    await self._set_aside(await asyncio.to_thread(find_damaged, given, throttle), hour)
+                else:
+                    await self._database.write(partial(_store, given, tables))
+                    merges += 1
                 finally:
                     throttle.cancel()
-                await self._database.write(partial(_store, given, tables))
-                merges += 1
                 given = await self._database.read(partial(_read_input, hour))
         return merges
 
@@ -117,6 +146,7 @@ class UsageRollup:
             pass
         while await self._database.write(self._prune_beyond_size):
             pass
+        self.damaged = await self._database.read(_count_damaged)
 
     def may_prune(self) -> bool:
         """Return whether it is time to remove rows. For an hour after the clock was set it is not: it may be wrong."""
@@ -127,10 +157,25 @@ class UsageRollup:
             self._prune_at = self._monotonic() + _PATIENCE_AFTER_STEP_S
         return self._monotonic() >= self._prune_at
 
+    async def _set_aside(self, damaged: DamagedSums, hour: int) -> None:
+        """Set damaged rows aside and name them in the log. Raises UsageDamaged if there are none."""
+        if not any(damaged):
+            raise UsageDamaged("no row is, but their sums cannot be merged")
+        self.damaged = await self._database.write(partial(_mark_damaged, damaged))
+        for key in damaged.minutes:
+            log.error("usage of a minute is damaged, it is set aside", extra={"key": key, "hour": hour})
+        for level, start, dimension in damaged.tables:
+            fields = {"level": level.name, "start": start, "dimension": dimension.name}
+            log.error("usage of a bucket is damaged, it is set aside", extra=fields)
+
     async def _lead(self) -> NoReturn:
+        is_counted = False
         while True:
             await self._leadership.wait_until_held()
             try:
+                if not is_counted:
+                    self.damaged = await self._database.read(_count_damaged)
+                    is_counted = True
                 await self.merge_due()
                 if self.may_prune():
                     await self.prune()
@@ -163,7 +208,7 @@ class UsageRollup:
         for level in Level:
             before = oldest_kept(self._settings, level, self._now())
             connection.execute(delete(BUCKETS).where(BUCKETS.c.level == int(level), BUCKETS.c.start < before))
-        old = select(MINUTES.c.key).where(MINUTES.c.minute < minutes_before, MINUTES.c.is_merged == 1)
+        old = select(MINUTES.c.key).where(MINUTES.c.minute < minutes_before, MINUTES.c.is_merged != 0)
         removed = connection.execute(delete(MINUTES).where(MINUTES.c.key.in_(old.limit(_PRUNED_ROWS))))
         return removed.rowcount == _PRUNED_ROWS
 
@@ -209,7 +254,34 @@ def stored_bytes(connection: Connection) -> int:
 
 
 def merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
-    """Return the changed tables of the buckets of an hour with its rows added. For a thread: it takes a while."""
+    """Return the changed tables of the buckets of an hour with its rows added. For a thread: it takes a while.
+
+    Raises UsageDamaged.
+    """
+    try:
+        return _merge(given, max_combinations, throttle)
+    except DAMAGE as error:
+        raise UsageDamaged(str(error)) from error
+
+
+def find_damaged(given: MergeInput, throttle: Throttle) -> DamagedSums:
+    """Return the rows of a merge that cannot be read."""
+    minutes = zip(given.keys, given.rows, strict=True)
+    return DamagedSums(
+        tuple(key for key, raw in minutes if _is_damaged(raw, throttle)),
+        tuple(key for key, raw in given.tables.items() if _is_damaged(raw, throttle)),
+    )
+
+
+def _is_damaged(raw: bytes, throttle: Throttle) -> bool:
+    try:
+        SumTable.decode(raw).sums(throttle)
+    except (UsageDamaged, *DAMAGE):
+        return True
+    return False
+
+
+def _merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
     added: Sums = {}
     for raw in given.rows:
         _add_rows(added, SumTable.decode(raw), throttle)
@@ -296,6 +368,24 @@ def _read_tables(connection: Connection, hour: int) -> Iterator[tuple[BucketKey,
         )
         for dimension, sums in connection.execute(query):
             yield (level, start, Dimension(dimension)), bytes(sums)
+
+
+def _mark_damaged(damaged: DamagedSums, connection: Connection) -> int:
+    """Set rows aside; return how many are."""
+    for key in damaged.minutes:
+        connection.execute(update(MINUTES).where(MINUTES.c.key == key).values(is_merged=_SET_ASIDE))
+    for level, start, dimension in damaged.tables:
+        aside = int(level) + _DAMAGED_LEVELS
+        of_bucket = (BUCKETS.c.start == start, BUCKETS.c.dimension == int(dimension))
+        connection.execute(delete(BUCKETS).where(BUCKETS.c.level == aside, *of_bucket))
+        connection.execute(update(BUCKETS).where(BUCKETS.c.level == int(level), *of_bucket).values(level=aside))
+    return _count_damaged(connection)
+
+
+def _count_damaged(connection: Connection) -> int:
+    minutes = select(func.count()).select_from(MINUTES).where(MINUTES.c.is_merged == _SET_ASIDE)
+    tables = select(func.count()).select_from(BUCKETS).where(BUCKETS.c.level >= _DAMAGED_LEVELS)
+    return sum(int(connection.execute(query).scalar() or 0) for query in (minutes, tables))
 
 
 def _store(given: MergeInput, tables: Mapping[BucketKey, bytes], connection: Connection) -> None:

@@ -53,6 +53,9 @@ LABELS: Final = (
 
 Sums = dict[Labels, UsageTotals]
 
+DAMAGE: Final = (IndexError, ValueError, struct.error, zstandard.ZstdError)
+"""Errors of reading the rows of a damaged table that could be decoded."""
+
 _LEVEL: Final = 3
 _MAX_BYTES: Final = 1024**3
 _COUNTERS: Final = 5
