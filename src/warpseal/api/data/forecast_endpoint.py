@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from starlette.responses import Response
 
 from warpseal.api.data.forecast_resources import forecast_resource
 from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.errors import InvalidRequest, NotFound, UnknownSubnet
 from warpseal.warp.ids import MalformedID, SubnetID, parse_id
+
+# More validators than these could hold the event loop up for a millisecond.
+_INLINE_VALIDATORS: Final = 100
 
 
 async def get_forecast(context: PrimaryNetworkContext) -> Response:
@@ -24,4 +30,6 @@ async def get_forecast(context: PrimaryNetworkContext) -> Response:
         forecast = await forecasts.forecast(subnet_id)
     except UnknownSubnet as error:
         raise NotFound(str(error)) from None
-    return await context.respond(forecast_resource(forecast))
+    if len(forecast.outlook.validators) <= _INLINE_VALIDATORS:
+        return await context.respond(forecast_resource(forecast))
+    return await context.respond(await asyncio.to_thread(forecast_resource, forecast))

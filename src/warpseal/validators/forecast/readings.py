@@ -99,6 +99,8 @@ class ForecastReader:
         self._index = index
         self._states = FeeStates()
         self._config: TtlCache[None, L1FeeConfig] = TtlCache(1)
+        # Height of the last indexed block, and the number after it.
+        self._indexed: tuple[int, int] | None = None
 
     async def read(self, subnet_id: SubnetID, origin: CallOrigin) -> SubnetReading:
         """Return the validations and the fee, of one chain time if no block comes in between. Raises NodeUnavailable.
@@ -148,9 +150,14 @@ class ForecastReader:
         fresh = next((chain for chain in index.freshness() if chain.chain is PrimaryChain.P), None)
         if fresh is None or fresh.first_height or abs(state.time_s - fresh.time) > _MAX_INDEX_AGE_S:
             return None
+        if self._indexed is not None and self._indexed[0] == fresh.height:
+            return self._indexed[1]
         try:
             page = await index.blocks(BlockQuery(PrimaryChain.P, TimeRange()), PageRequest(1))
         except StoreDown:
             return None
         active = page.items[0].active_l1_validators if page.items else None
-        return active if isinstance(active, int) else None
+        if not isinstance(active, int):
+            return None
+        self._indexed = fresh.height, active
+        return active

@@ -34,9 +34,11 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text
 log = logging.getLogger(__name__)
 
 _MAX_FORECASTS: Final = 256
-# After a failure, and while no validator was observed: the daemon has just started.
+# The first forecast computes for a second; connections to validators come first.
+_FIRST_S: Final = 10.0
+# After a failure, and while no validator was observed.
 _RETRY_S: Final = 5.0
-# While the excess changes with each block, a forecast may take a second of computing: it takes 5 % of a core at most.
+# While the excess changes with each block, every forecast computes for so long: it may take 5 % of a core.
 _REST_FACTOR: Final = 20
 _MAX_CONCURRENCY: Final = 4
 
@@ -120,6 +122,7 @@ class ForecastService:
                 tasks.create_task(self._keep_refreshing(subnet_id, limit))
 
     async def _keep_refreshing(self, subnet_id: SubnetID, limit: asyncio.Semaphore) -> None:
+        await asyncio.sleep(min(_FIRST_S, self._refresh_s))
         while True:
             is_complete = False
             try:
