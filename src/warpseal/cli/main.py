@@ -28,6 +28,7 @@ COMMANDS = {
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
     ("config", "check"): ("config_check", "list the faults of a config file, or its effective settings"),
     ("message", "decode"): ("message", "decode a Warp message or a P-Chain transaction, and verify its signature"),
+    ("message", "verify"): ("message_verify", "say whether a destination would accept a signed message, and why not"),
     ("store", "info"): ("store.INFO", "show the URL, the contents and the users of the store"),
     ("store", "export"): ("store.EXPORT", "write signed messages and shares as JSON Lines"),
     ("store", "import"): ("store.IMPORT", "verify and store shares and signatures of an export"),

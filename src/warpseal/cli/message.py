@@ -26,7 +26,7 @@ from warpseal.warp.message import SignedMessage
 
 _MAX_INPUT_BYTES = 1024 * 1024
 NOT_CHECKED = "not checked"
-_NOT_CHECKED_EXIT_CODE = 3
+NOT_CHECKED_EXIT_CODE = 3
 
 DESCRIPTION = """\
 Decode a Warp message: unsigned or signed, of every kind, alone, as the data of a SendWarpMessage log, or as the
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="bytes in hex, with or without 0x; or the hash of a transaction; -: standard input",
     )
     parser.add_argument(
-        "--node", type=argument(_parse_node, InvalidSetting), metavar="URL", help="node, such as http://127.0.0.1:9650"
+        "--node", type=argument(parse_node, InvalidSetting), metavar="URL", help="node, such as http://127.0.0.1:9650"
     )
     parser.add_argument(
         "--height",
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the decoded message; return 0 if its signature is valid or it has none, 3 if that could not be checked."""
-    text = sys.stdin.read(2 * _MAX_INPUT_BYTES).strip() if args.what == "-" else args.what.strip()
+    text = read_input(args.what)
     try:
         decoded = run_on_loop(_decode(text, args))
     except (WarpsealError, RpcRefusal) as error:
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     if verification.get("result") == NOT_CHECKED:
         print(f"warpseal: the signature is not checked: {verification['reason']}", file=sys.stderr)
-        return _NOT_CHECKED_EXIT_CODE
+        return NOT_CHECKED_EXIT_CODE
     return 0 if verification.get("quorumMet", True) else 1
 
 
@@ -105,11 +105,11 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.node is None:
         if tx_id is not None:
             raise StartupError("the lookup of a transaction needs a node: --node URL")
-        return _with_verification(_decode_bytes(_bytes_of(text)), _unchecked("a node is needed: give --node URL"))
+        return _with_verification(_decode_bytes(parse_hex(text)), _unchecked("a node is needed: give --node URL"))
     async with open_session() as session:
         platform = connect_upstream(NodeSettings((args.node,), (args.node,)), session).platform
         if tx_id is None:
-            return await _verify(platform, _bytes_of(text), args)
+            return await _verify(platform, parse_hex(text), args)
         found = await platform.transaction(tx_id)
         if found is None:
             raise StartupError(f"this node knows no transaction {text} of the P-Chain")
@@ -196,7 +196,13 @@ def _display(value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _bytes_of(text: str) -> bytes:
+def read_input(text: str) -> str:
+    """Return the text of an argument; - stands for standard input."""
+    return sys.stdin.read(2 * _MAX_INPUT_BYTES).strip() if text == "-" else text.strip()
+
+
+def parse_hex(text: str) -> bytes:
+    """Return the bytes of hex, with or without 0x. Raises StartupError."""
     digits = text[2:] if text[:2].lower() == "0x" else text
     with suppress(ValueError):
         raw = bytes.fromhex(digits)
@@ -205,7 +211,8 @@ def _bytes_of(text: str) -> bytes:
     raise StartupError("expected the hex of a message or the hash of a transaction")
 
 
-def _parse_node(text: str) -> NodeEndpoint:
+def parse_node(text: str) -> NodeEndpoint:
+    """Return the node at a URL. Raises InvalidSetting."""
     return endpoint("http", "https")(text, "--node")
 
 

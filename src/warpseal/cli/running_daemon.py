@@ -50,13 +50,17 @@ def fetch_body(url: str, path: str) -> bytes:
 
 
 def get_response(
-    url: str, path: str, headers: Mapping[str, str] | None = None, timeout_s: float = _TIMEOUT_S
+    url: str,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    body: bytes | None = None,
 ) -> tuple[int, bytes]:
-    """Return the status and the body of an answer. Raises StartupError if there is none."""
+    """Return the status and the body of an answer. Raises StartupError if there is none. body: sent by POST."""
     # A proxy that the environment names is for other machines.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        request = urllib.request.Request(url + path, headers=dict(headers or {}))
+        request = urllib.request.Request(url + path, body, dict(headers or {}))
         with opener.open(request, timeout=timeout_s) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:

@@ -1,0 +1,239 @@
+"""`warpseal message verify`: ask whether a destination would accept a signed message, at a node or at the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from warpseal.api.data.access import KEY_HEADERS
+from warpseal.api.data.bodies import PreflightAnswer
+from warpseal.api.settings import ALL_NETWORK_NAMES
+from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, parse_hex, parse_node, read_input
+from warpseal.cli.process import argument, run_on_loop
+from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
+from warpseal.delivery.destination import DestinationDeps, Destinations
+from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightRequest
+from warpseal.delivery.statement import StatementChecker
+from warpseal.errors import NetworkNotServed, StartupError, WarpDisabled, WarpsealError
+from warpseal.l1.describe import unwrap
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.rpc import open_session
+from warpseal.node.settings import NodeSettings
+from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.runtime.settings import InvalidSetting
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import EpochHeights, ProposedHeight
+from warpseal.validators.set_cache import PublicKeyCache
+from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.settings import ValidatorSettings
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import MalformedID, id_text, parse_id
+from warpseal.warp.message import SignedMessage
+
+DESCRIPTION = """\
+Say whether the next block of a destination would accept a signed message, and why not. The signature is verified as the
+destination does it: with its own epoch, quorum and signing subnet. The nodes are asked about the statement as well: an
+expired registration, a stale nonce, a message that was delivered before.
+
+With --node the command asks that node, which must run the destination. Without it, it asks the running daemon, which
+also knows the epoch before and the transactions that it has stored.
+
+The exit code is 0 if nothing is known against the message, 1 if the destination refuses it or the input is no signed
+message, and 3 if it could not be checked. --json also lists the signers; `warpseal message decode` shows what the
+message says.
+"""
+EXAMPLES = """\
+examples:
+  warpseal message verify 0x0000... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5
+  warpseal message verify 0x0000... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5 \\
+      --node http://127.0.0.1:9650
+  warpseal message verify - --destination P --json < signed-message.hex
+"""
+
+_P_CHAIN_NAMES: Final = frozenset({"p", "p-chain"})
+_PATH: Final = "/v1/signatureAggregator/{}/verify"
+_TIMEOUT_S: Final = 30.0
+_OK: Final = 200
+_ACCEPTED: Final = {True: "accepted", False: "refused", None: "not known"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `warpseal message verify`."""
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("message", metavar="HEX", help="signed message in hex, with or without 0x; -: standard input")
+    parser.add_argument(
+        "--destination",
+        required=True,
+        type=argument(_parse_destination, MalformedID),
+        metavar="ID",
+        help="blockchain id of the chain that is to verify the message; P: the P-Chain",
+    )
+    parser.add_argument(
+        "--node",
+        type=argument(parse_node, InvalidSetting),
+        metavar="URL",
+        help="node that runs the destination, such as http://127.0.0.1:9650 (default: ask the running daemon)",
+    )
+    parser.add_argument(
+        "--signing-subnet",
+        type=argument(parse_id, MalformedID),
+        metavar="ID",
+        help="subnet whose validators signed (default: the one that the destination demands)",
+    )
+    parser.add_argument(
+        "--quorum",
+        type=int,
+        choices=range(1, 101),
+        metavar="N",
+        help="required weight, percent, if higher than that of the destination",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--api-key", metavar="KEY", help="API key, if the daemon requires one")
+    add_address_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the preflight; return 0 if nothing is known against the message, 1 if it is refused, 3 if unchecked."""
+    signed = _parse_signed(read_input(args.message))
+    try:
+        found = _ask_daemon(signed, args) if args.node is None else run_on_loop(_ask_node(signed, args))
+    except _NotChecked as error:
+        print(f"warpseal: the message is not checked: {error}", file=sys.stderr)
+        return NOT_CHECKED_EXIT_CODE
+    if args.json:
+        print(json.dumps(found, indent=2))
+    else:
+        _print_preflight(found)
+    return 0 if found.get("reason") is None else 1
+
+
+class _NotChecked(Exception):
+    """No verdict."""
+
+
+def _parse_destination(text: str) -> bytes:
+    return bytes(32) if text.lower() in _P_CHAIN_NAMES else parse_id(text)
+
+
+def _parse_signed(text: str) -> SignedMessage:
+    try:
+        return SignedMessage.parse(unwrap(parse_hex(text))[0], allows_padding=True)
+    except MalformedMessage as error:
+        raise StartupError(f"the input is no signed message: {error}") from None
+
+
+def _print_preflight(found: Mapping[str, Any]) -> None:
+    reason = found.get("reason")
+    verdict = f"no ({reason}): {found.get('reasonText')}" if reason else "yes, as far as is known"
+    destination, statement = found["destination"], found["statement"]
+    quorum, epoch = destination["quorum"], destination.get("epoch")
+    number = f"epoch {epoch['number']}, " if epoch else ""
+    height = f"{number}P-Chain height {destination['pChainHeight']}"
+    accepted = _ACCEPTED[statement["accepted"]]
+    lines = {
+        "accepted now": verdict,
+        "message": f"{found['messageId']} of chain {found['sourceBlockchainId']}",
+        "destination": f"{destination['destinationBlockchainId']}, {height}",
+        "quorum": f"{quorum['percentage']} % ({quorum['source']})",
+        "signing subnet": f"{destination.get('signingSubnetId', 'not known')} ({destination.get('signedBy', '')})",
+        "signature": "verifies now" if found["verifiesNow"] else "does not verify now",
+        "statement": f"{statement['kind']}, {accepted}: {statement['text']}",
+    }
+    for name, text in lines.items():
+        print(f"{name + ':':15} {printable(text)}")
+    print_table(("EPOCH", "HEIGHT", "SIGNED", "REQUIRED", "TOTAL", "VERIFIES"), map(_height_cells, found["heights"]))
+
+
+def _height_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    number = f" {row['number']}" if "number" in row else ""
+    predicted = " (predicted)" if row.get("predicted") else ""
+    verifies = {True: "yes", False: f"no: {row.get('reason')}", None: "not known"}[row["verifies"]]
+    weights = (str(row.get(name, "")) for name in ("signedWeight", "requiredWeight", "totalWeight"))
+    return f"{row['epoch']}{number}{predicted}", str(row["pChainHeight"]), *weights, verifies
+
+
+async def _ask_node(signed: SignedMessage, args: argparse.Namespace) -> dict[str, Any]:
+    node: NodeEndpoint = args.node
+    request = PreflightRequest(signed, args.destination, args.signing_subnet, args.quorum)
+    try:
+        async with open_session() as session:
+            upstream = connect_upstream(NodeSettings((node,), (node,)), session)
+            preflight = await _connect_preflight(upstream)
+            return (await preflight.check(request)).as_json()
+    except WarpDisabled as error:
+        raise StartupError(str(error)) from None
+    except (WarpsealError, RpcRefusal) as error:
+        raise _NotChecked(str(error)) from None
+
+
+async def _connect_preflight(upstream: Upstream) -> Preflight:
+    """Return a preflight that asks the nodes of `upstream`. Raises NodeUnavailable."""
+    network_id, settings = await upstream.info.network_id(), ValidatorSettings()
+    chains, heights = ChainLookup(upstream.platform), ProposedHeight(upstream.platform)
+    await heights.poll()
+    destinations = Destinations(
+        DestinationDeps(
+            epochs=EpochHeights(upstream.proposervm),
+            chain_rpc=upstream.chain_rpc,
+            info=upstream.info,
+            chains=chains,
+            primary_chains=lambda: upstream.view.primary_chains(network_id),
+        )
+    )
+    eth_call = upstream.chain_rpc.eth_call
+    deps = PreflightDeps(
+        destinations=destinations,
+        sets=ValidatorSets(upstream.platform, heights, PublicKeyCache(settings.key_cache_keys), settings),
+        chains=chains,
+        heights=heights,
+        statements=StatementChecker(upstream.platform, chains.subnet, eth_call),
+        eth_call=eth_call,
+    )
+    return Preflight(deps, network_id)
+
+
+def _ask_daemon(signed: SignedMessage, args: argparse.Namespace) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "signedMessage": signed.encode().hex(),
+        "destinationBlockchainId": id_text(args.destination),
+    }
+    if args.signing_subnet is not None:
+        body["signingSubnetId"] = id_text(args.signing_subnet)
+    if args.quorum is not None:
+        body["quorumPercentage"] = args.quorum
+    try:
+        url = find_url(args)
+        headers = {"Content-Type": "application/json", **({KEY_HEADERS[0]: args.api_key} if args.api_key else {})}
+        status, found = _post(url, ALL_NETWORK_NAMES[0], headers, body)
+        if found.get("code") == NetworkNotServed.code:
+            status, found = _post(url, found["detail"]["served"][0], headers, body)
+    except (StartupError, LookupError, TypeError) as error:
+        raise _NotChecked(str(error)) from None
+    if status == _OK:
+        return found
+    if found.get("code") == WarpDisabled.code:
+        raise StartupError(str(found.get("message")))
+    raise _NotChecked(f"the daemon answered {status}: {found.get('message')}")
+
+
+def _post(url: str, network: str, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the status and the body of the daemon's answer. Raises StartupError."""
+    raw = json.dumps(body).encode()
+    status, content = get_response(url, _PATH.format(network), headers, _TIMEOUT_S, raw)
+    try:
+        if status == _OK:
+            # Fields that the answer lacks would end the command later.
+            msgspec.json.decode(content, type=PreflightAnswer)
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise StartupError(f"{url} answered {status} without a preflight: it is no Warpseal daemon of this version")
+    return status, found
