@@ -50,6 +50,7 @@ async def test_doctor_passes_a_healthy_network(tmp_path: Path) -> None:
         for subnet in network.subnets:
             assert f"subnet {id_text(subnet.subnet_id)}: 100.0 % of the weight is connected" in shown
         assert "clock is" in shown
+        assert "every node has the proposervm API of 1 chain" in shown
         # It leaves nothing behind.
         assert not (tmp_path / "data").exists()
 

@@ -102,6 +102,15 @@ async def test_fewer_nodes_than_must_agree_are_bad_and_just_enough_a_warning(tmp
         assert "p-chain-quorum is 2, and 1 of 2 nodes of p-chain-api answer" in texts(await compare(config), Grade.BAD)
 
 
+async def test_a_node_that_hangs_does_not_keep_the_others_from_being_compared(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network:
+        network.nodes[1].rpc.outages = {"*": Outage(OutageKind.HANG)}
+        config = build(network, tmp_path)
+        findings = await compare(replace(config, node=replace(config.node, call_timeout_s=0.2)))
+    assert "2 nodes of p-chain-api agree about the validators of 2 subnets" in texts(findings, Grade.GOOD)
+    assert "only so many nodes of p-chain-api answer" in texts(findings, Grade.WARNING)
+
+
 async def test_a_node_that_lags_is_not_compared_and_no_liar(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         network.advance(10)
