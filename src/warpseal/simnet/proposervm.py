@@ -80,6 +80,12 @@ class ProposerVM:
         return self._blocks[-1]
 
     @property
+    def epochs(self) -> dict[int, int]:
+        """The P-Chain height of every epoch so far, that of the next block included, by number."""
+        epochs = [*(block.epoch for block in self._blocks), self.next_epoch]
+        return {epoch.number: epoch.p_chain_height for epoch in epochs if epoch != NO_EPOCH}
+
+    @property
     def next_epoch(self) -> ChainEpoch:
         """The epoch of the next block."""
         return self.rule.epoch_after(self.last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -18,7 +18,7 @@ from warpseal.simnet.destination import ReceivedMessage, RefusalCode, canonical_
 from warpseal.simnet.proposervm import NO_EPOCH
 from warpseal.simnet.signing import sign
 from warpseal.simnet.validator_sets import SetEntry
-from warpseal.simnet.warp_config import DEFAULT_QUORUM
+from warpseal.simnet.warp_config import DEFAULT_QUORUM, WarpRule
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text, parse_id
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 
@@ -37,13 +37,18 @@ class HistoryError(AssertionError):
 
 @dataclass
 class History:
-    """The run of one history. log: what happened, for the report of a failure; counts: of outcomes."""
+    """The run of one history. log: what happened, for the report of a failure; counts: of outcomes.
+
+    asked_at: Unix seconds of the last request. was_hurried: whether its time was made to pass faster.
+    """
 
     world: World
     rng: Random
     number: int
     counts: Counter[str]
     log: list[str] = field(default_factory=list)
+    asked_at: float = 0.0
+    was_hurried: bool = False
 
     async def run(self) -> None:
         """Run it. Raises HistoryError."""
@@ -102,10 +107,11 @@ class History:
                 "destinationBlockchainId": id_text(subject.destination_id),
             }
             asking = asyncio.create_task(daemon.post(AGGREGATE_V1_PATH, {**message, **common}))
-        waited = time.perf_counter()
+        self.asked_at, self.was_hurried, waited = time.time(), False, time.perf_counter()
         while not asking.done():
             await asyncio.wait((asking,), timeout=0.02)
             if time.perf_counter() - waited > 0.15:
+                self.was_hurried = True
                 clock.skip(1)
         return asking.result()
 
@@ -144,7 +150,8 @@ class History:
     async def _check_signed(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
         self.counts["signed"] += 1
         raw, report = bytes.fromhex(reply.signed), reply.body["report"]
-        self._check_report(subject, report)
+        self._check_report(subject, report, raw)
+        self._check_headers(report, reply.headers)
         quorum = max(fields.get("quorumPercentage", 0), self._quorum(subject) or 0)
         self.require(report["quorum"]["percentage"] == quorum, f"quorum {quorum}: {report}")
         height, signer = int(report["pChainHeight"]), SubnetID(parse_id(report["signingSubnetId"]))
@@ -169,7 +176,7 @@ class History:
             signed = following.get("signedMessage")
             await self._check_next_epoch(subject, raw, report, signed and bytes.fromhex(signed))
 
-    def _check_report(self, subject: Subject, report: Mapping[str, Any]) -> None:
+    def _check_report(self, subject: Subject, report: Mapping[str, Any], raw: bytes) -> None:
         proposer = self.world.proposer(subject.destination_id)
         epoch = proposer.next_epoch
         expected = {
@@ -184,17 +191,49 @@ class History:
         self.require(by_label["current"] == block.verifying_height, f"the height of {block}")
         if epoch != NO_EPOCH:
             self.require(by_label["next"] == block.p_chain_height, f"the proposed height of {block}")
-        for entry in report["heights"]:
-            total = sum(member.weight for member in self._set(self._signer(subject), int(entry["pChainHeight"])))
-            self.require(int(entry["totalWeight"]) == total, f"total weight {total}: {entry}")
+        self._check_heights(subject, report["heights"], raw)
         if "advice" in report:
             self._check_advice(subject, report["advice"])
+
+    def _check_heights(self, subject: Subject, heights: Sequence[Mapping[str, Any]], raw: bytes) -> None:
+        """Check what is said about a message at each height at which the destination may verify it."""
+        signer, quorum = self._signer(subject), self._quorum(subject)
+        assert quorum is not None
+        for entry in heights:
+            height = int(entry["pChainHeight"])
+            verdict = verify_for_set(self.world.network.state, ReceivedMessage.parse(raw), signer, height, quorum)
+            self.require(entry["verifies"] == verdict.accepted, f"{verdict}: {entry}")
+            if "reason" in entry:
+                self.require(entry["reason"] == verdict.code, f"{verdict}: {entry}")
+            total = sum(member.weight for member in self._set(signer, height))
+            self.require(int(entry["totalWeight"]) == total, f"total weight {total}: {entry}")
+            self.require(int(entry["requiredWeight"]) == -(-total * quorum // 100), f"required weight: {entry}")
+            if entry["epoch"] == "previous":
+                epochs = self.world.proposer(subject.destination_id).epochs
+                self.require((entry["number"], height) in epochs.items(), f"the previous epoch: {entry}")
+
+    def _check_headers(self, report: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Check that the headers say what the report says."""
+        weights = {
+            f"{entry['pChainHeight']}={entry['signedWeight']}/{entry['totalWeight']}" for entry in report["heights"]
+        }
+        expected = {
+            "P-Chain-Height": report["pChainHeight"],
+            "P-Chain-Height-Source": report["pChainHeightSource"],
+            "Signing-Subnet-Id": report["signingSubnetId"],
+            "Epoch": str(report["epoch"]["number"]) if "epoch" in report else None,
+            "Quorum": f"{report['quorum']['percentage']}; source={report['quorum']['source']}",
+            "Verifies-Now": str(report["verifiesNow"]).lower(),
+        }
+        given = {name: headers.get(f"X-Warpseal-{name}") for name in expected}
+        self.require(given == expected, f"headers {given}")
+        self.require(set(headers["X-Warpseal-Weights"].split(", ")) == weights, f"weights {headers}")
 
     def _check_window(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
         """Check that the answer has a message for the next epoch, if the current one may end soon."""
         report = reply.body["report"]
         predicted = next(int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next")
-        is_ending = time.time() + WINDOW_S >= report["epoch"]["sealedFrom"]
+        is_ending = self.asked_at + WINDOW_S >= report["epoch"]["sealedFrom"]
         if fields or not is_ending or report.get("servesNext") or not subject.can_be_signed(self.world):
             return
         quorum = self._quorum(subject)
@@ -211,6 +250,8 @@ class History:
             return
         self.require(answer.status == 200, "preflight: refused")
         self.require(answer.body["verifiesNow"] == verdict.accepted, "preflight: verifiesNow")
+        if verdict.code not in (RefusalCode.PAYLOAD, RefusalCode.UNKNOWN_SOURCE):
+            self._check_heights(subject, answer.body["heights"], raw)
         if not verdict.accepted:
             self.require(answer.body["reason"] == verdict.code, "preflight: another reason")
             self.counts[f"refused: {verdict.code}"] += 1
@@ -297,7 +338,7 @@ class History:
         """Return whether the destination's rules are others now than at the time of a report."""
         if subject.destination_id == P_CHAIN:
             return False
-        rule = self.world.network.state.warp[subject.destination_id].at(int(time.time()))
+        rule = self._rule(subject)
         current = next(entry for entry in report["heights"] if entry["epoch"] == "current")
         required = -(-int(current["totalWeight"]) * (rule.numerator if rule else 0) // 100)
         upgrades = self.world.network.state.warp[subject.destination_id].upgrades
@@ -341,8 +382,10 @@ class History:
         pinned = proposer.next_block(time.time()).verifying_height
         self.require(int(advice["pinnedHeight"]) == pinned, f"pinned to {pinned}: {advice}")
         self.require(pinned < needed <= state.heights.proposed, f"needed height: {advice}")
-        self.require(set(self._set(signer, needed)) == set(self._set(signer, state.heights.proposed)), f"set: {advice}")
-        self.require(set(self._set(signer, needed - 1)) != set(self._set(signer, needed)), f"lowest: {advice}")
+        self.require(self._set(signer, needed) == self._set(signer, state.heights.proposed), f"set: {advice}")
+        is_lowest = self._set(signer, needed - 1) != self._set(signer, needed)
+        # The daemon takes a higher one if its search is out of time, which passes fast in a hurry.
+        self.require(is_lowest or self.was_hurried, f"lowest: {advice}")
         self.counts["advice"] += 1
 
     async def _follow(self, subject: Subject, advice: Mapping[str, Any]) -> None:
@@ -370,11 +413,16 @@ class History:
 
     # The network as it is.
 
+    def _rule(self, subject: Subject) -> WarpRule | None:
+        """Return the Warp rules of a destination other than the P-Chain; None if it takes no messages."""
+        config = self.world.network.state.warp.get(subject.destination_id)
+        return None if config is None else config.at(int(time.time()))
+
     def _quorum(self, subject: Subject) -> int | None:
         """Return the quorum of the destination, percent; None if it takes no messages."""
         if subject.destination_id == P_CHAIN:
             return DEFAULT_QUORUM
-        rule = self.world.network.state.warp[subject.destination_id].at(int(time.time()))
+        rule = self._rule(subject)
         return None if rule is None else rule.numerator
 
     def _signer(self, subject: Subject) -> SubnetID:
@@ -388,7 +436,7 @@ class History:
         if source.chain_id != P_CHAIN:
             if destination.chain_id == P_CHAIN:
                 return PRIMARY_NETWORK
-            rule = state.warp[destination.chain_id].at(int(time.time()))
+            rule = self._rule(subject)
             if rule is not None and rule.needs_primary_signers:
                 return PRIMARY_NETWORK
         return destination.subnet_id

@@ -53,6 +53,8 @@ def choose_subject(world: World, rng: Random, number: int) -> Subject:
     if kind == "request":
         return _request(world, rng)
     source_id, destination_id = rng.choice(world.chains), rng.choice([*world.chains, P_CHAIN])
+    if rng.random() < 0.02:
+        destination_id = next(chain.chain_id for chain in world.network.state.chains.values() if chain.alias == "X")
     sender = rng.randbytes(20)
     call = AddressedCall(sender, number.to_bytes(8, "big"))
     if rng.random() < 0.6:

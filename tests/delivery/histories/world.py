@@ -6,14 +6,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final
 
+import aiohttp
+
 from tests.delivery.histories import clock
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from warpseal.simnet.fees import FeeConfig
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.proposervm import ProposerVM
@@ -102,7 +105,9 @@ def _join(world: World, rng: Random) -> None:
     subnet_id = rng.choice(world.subnets)
     validating = {validation.node_id for validation in world.present(subnet_id)}
     free = [node.index for node in world.network.validators if node.node_id not in validating]
-    balance_navax = rng.choice((0, 40, 10**12, 10**12))
+    if not free:
+        return
+    balance_navax = rng.choice((0, 40, 2_000, 10**12, 10**12))
     world.network.p_chain.register(
         subnet_id, rng.choice(free), weight=rng.choice(_WEIGHTS), balance_navax=balance_navax
     )
@@ -176,7 +181,7 @@ _EVENTS: Final = (
     _change_lag,
     _change_rules,
 )
-_FREQUENCIES: Final = (8, 8, 4, 5, 4, 4, 2, 1, 2, 1, 1)
+_FREQUENCIES: Final = (8, 8, 4, 5, 4, 4, 3, 2, 2, 1, 1)
 
 
 @asynccontextmanager
@@ -184,18 +189,37 @@ async def run_world(folder: Path, seed: int) -> AsyncIterator[World]:
     """Run a network and a daemon on this loop. seed: of the keys."""
     settings = NodeSettings(clock=time.time, ping_interval_s=_NEVER_S, read_timeout_s=_NEVER_S)
     # Every fifth network is one before Granite.
-    epochs = {"epoch_blocks": int(seed % 5 != 4), "epoch_s": EPOCH_S}
-    plan = Plan(validators=4, l1s=_L1S, messages=0, seed=seed, settings=settings, **epochs)  # type: ignore[arg-type]
+    epoch_blocks = int(seed % 5 != 4)
+    # In every second one the price rises, so that validators run dry sooner and sooner.
+    fees = FeeConfig(target=8, excess_conversion=5_000) if seed % 2 else None
+    plan = Plan(
+        validators=4,
+        l1s=_L1S,
+        messages=0,
+        seed=seed,
+        settings=settings,
+        epoch_blocks=epoch_blocks,
+        epoch_s=EPOCH_S,
+        fees=fees,
+        etna_height=20,
+    )
     async with run_network(plan) as network:
         *subnets, anchor = (subnet.subnet_id for subnet in network.subnets[1:])
         _connect_all(network, anchor)
         peers = {"ping_interval_s": _NEVER_S, "silence_timeout_s": _NEVER_S, "unread_timeout_s": _NEVER_S}
         keys = {"delivery-window-seconds": WINDOW_S, "log-level": "error"}
-        async with run_daemon(build_config(network, folder, keys, peers=peers)) as daemon:
+        async with (
+            run_daemon(build_config(network, folder, keys, peers=peers)) as daemon,
+            # The daemon closes idle connections whenever time jumps.
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+        ):
             await daemon.until_ready()
             await daemon.until_connected(len(network.validators))
             c_chain = next(chain.chain_id for chain in network.state.chains.values() if chain.alias == "C")
-            yield World(network, daemon, tuple(subnets), c_chain)
+            world = World(network, replace(daemon, session=session), tuple(subnets), c_chain)
+            for chain_id in world.chains[2:]:
+                network.set_idle(chain_id)
+            yield world
 
 
 def _connect_all(network: SimulatedNetwork, anchor: SubnetID) -> None:
