@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,23 @@ async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_p
         network.build_block(idle)
         assert not accepts(network, idle, reply.signed)
         assert accepts(network, idle, reply.body["next"]["signedMessage"])
+
+
+async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: Path) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.build_block(idle)
+        network.set_behaviour(range(4, 8), "slow=2s")
+        asking = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle))
+        await until(lambda: count_requests(network) >= 4)
+        height = network.change_weight(l1, 4, 0)
+        network.build_block(idle)
+        reply = await asking
+        assert accepts(network, idle, reply.signed)
+        assert reply.body["report"]["verifiesNow"] is True
+        assert reply.body["report"]["pChainHeight"] == str(height)
 
 
 async def test_an_idle_destination_gets_advice_that_helps(tmp_path: Path) -> None:

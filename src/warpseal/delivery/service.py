@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,7 +34,7 @@ from warpseal.errors import (
     QuorumNotReached,
     WarpsealError,
 )
-from warpseal.l1.request import HeightSource, L1SignedMessage
+from warpseal.l1.request import HeightSource, L1Request, L1SignedMessage
 from warpseal.l1.service import L1MessageService
 from warpseal.node.proposervm import NO_EPOCH
 from warpseal.validators.chains import ChainLookup
@@ -48,9 +48,11 @@ MAX_PERCENTAGE: Final = 100
 MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 """The errors that have advice."""
 _MIN_TIMEOUT_S: Final = 0.001
-_MAX_RECENT: Final = 4_096
+# How often a message is signed again because the epoch ended meanwhile.
+_MAX_EPOCHS: Final = 3
+_MAX_RECENT: Final = 2_048
 # Of the message and the justification of a request whose outcome is kept.
-_MAX_RECENT_BYTES: Final = 4_096
+_MAX_RECENT_BYTES: Final = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +82,19 @@ class _Terms:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """The outcome of a request. present: the P-Chain's proposed height at that time. wanted: the aggregation."""
+    """The outcome of a request. present: the P-Chain's proposed height at that time. wanted: the aggregation.
+
+    It has no validator set, so that none outlives its cache. set_digest: of the one that signed.
+    """
 
     destination: Destination
     terms: _Terms
     present: int | None
     wanted: AggregationRequest
-    delivery: Delivery
+    signed_message: bytes
+    set_digest: bytes
+    report: DeliveryReport
+    headers: Mapping[str, str]
 
 
 class DeliveryService:
@@ -124,61 +132,72 @@ class DeliveryService:
                 error, recent.destination, recent.terms.verifying_subnet_id, recent.terms.height_source
             )
             raise
-        before = recent.delivery.aggregation
-        if aggregation.signed_message != before.signed_message or aggregation.members is not before.members:
+        if aggregation.signed_message != recent.signed_message or aggregation.members.digest != recent.set_digest:
             return await self._sign(request)
-        if aggregation.cached == before.cached:
-            return recent.delivery
-        delivery = replace(recent.delivery, aggregation=aggregation)
-        self._recent[request] = replace(recent, delivery=delivery)
-        return delivery
+        return Delivery(aggregation, recent.report, recent.headers)
 
     async def _sign(self, request: DeliveryRequest) -> Delivery:
-        wanted = request.aggregation
-        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(wanted.timeout_s)
-        source_chain_id = P_CHAIN if wanted.message is None else wanted.message.source_chain_id
+        asked = request.aggregation
+        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(asked.timeout_s)
+        source_chain_id = P_CHAIN if asked.message is None else asked.message.source_chain_id
         async with _lookups(deadline, request.destination_id):
-            destination = await self._deps.destinations.resolve(request.destination_id)
+            latest = await self._deps.destinations.resolve(request.destination_id)
             source_subnet_id = await self._deps.chains.subnet_of(source_chain_id)
-        terms = _terms(request, destination, source_chain_id, source_subnet_id)
-        wanted = replace(
-            wanted,
-            signing_subnet_id=terms.signing_subnet_id,
-            quorum=terms.quorum,
-            buffer=min(wanted.buffer, MAX_PERCENTAGE - terms.quorum),
-            height=terms.height,
-            is_epoch_height=terms.height_source != "request",
-            timeout_s=_remaining_s(deadline),
-        )
-        async with self._candidate_sets(destination, terms.verifying_subnet_id) as load:
-            try:
-                aggregation = await self._deps.aggregate(wanted)
-            except MISSED as error:
-                await load()
-                await self._add_advice(error, destination, terms.verifying_subnet_id, terms.height_source)
-                raise
-            await load()
-        signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
-        present = self._deps.heights.last
-        report = self._report(destination, terms, signed)
+        for _ in range(_MAX_EPOCHS):
+            destination = latest
+            terms = _terms(request, destination, source_chain_id, source_subnet_id)
+            wanted = replace(
+                asked,
+                signing_subnet_id=terms.signing_subnet_id,
+                quorum=terms.quorum,
+                buffer=min(asked.buffer, MAX_PERCENTAGE - terms.quorum),
+                height=terms.height,
+                is_epoch_height=terms.height_source != "request",
+                timeout_s=_remaining_s(deadline),
+            )
+            async with self._prefetch(destination, terms.verifying_subnet_id):
+                try:
+                    aggregation = await self._deps.aggregate(wanted)
+                except MISSED as error:
+                    latest = await self._latest(destination, deadline)
+                    await self._add_advice(error, latest, terms.verifying_subnet_id, terms.height_source)
+                    raise
+                latest = await self._latest(destination, deadline)
+                await self._load_sets(latest, terms.verifying_subnet_id)
+            signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
+            present = self._deps.heights.last
+            report = self._report(latest, terms, signed)
+            if not _is_outrun(report, deadline):
+                break
         if not request.wants_report:
             delivery = Delivery(aggregation, report, report.headers())
-            again = replace(wanted, timeout_s=request.aggregation.timeout_s)
-            self._remember(request, _Recent(destination, terms, present, again, delivery))
+            if latest == destination:
+                again = replace(wanted, timeout_s=asked.timeout_s)
+                digest, message = aggregation.members.digest, aggregation.signed_message
+                recent = _Recent(latest, terms, present, again, message, digest, report, delivery.headers)
+                self._remember(request, recent)
             return delivery
         report = await self._with_advice(report, terms.verifying_subnet_id)
         following = None
         if self._needs_next(report):
-            height = destination.proposed_height
+            height = latest.proposed_height
             again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._deps.aggregate(again))
         return Delivery(aggregation, report, report.headers(), True, following)
+
+    async def _latest(self, destination: Destination, deadline: float) -> Destination:
+        """Return the destination as it is now: its epoch may have ended while validators were asked."""
+        try:
+            async with _lookups(deadline, destination.chain_id):
+                return await self._deps.destinations.resolve(destination.chain_id)
+        except WarpsealError:
+            return destination
 
     def _remember(self, request: DeliveryRequest, recent: _Recent) -> None:
         """Keep the outcome of a request, so that an equal one only has to find the same signed message again."""
         wanted, candidates = request.aggregation, len(self._heights(recent.destination))
         size_bytes = len(wanted.justification) + (0 if wanted.message is None else len(wanted.message.raw))
-        if size_bytes <= _MAX_RECENT_BYTES and len(recent.delivery.report.heights) == candidates:
+        if size_bytes <= _MAX_RECENT_BYTES and len(recent.report.heights) == candidates:
             self._recent[request] = recent
 
     async def sign_l1(self, request: L1DeliveryRequest) -> L1Delivery:
@@ -194,38 +213,38 @@ class DeliveryService:
                 name = id_text(chain_id)
                 reason = f"the message of this transaction is verified on {name}, the chain of the L1's manager"
                 raise DestinationMismatch(DESTINATION_FIELD, reason, managerBlockchainId=name)
-            destination = await self._deps.destinations.resolve(chain_id)
-        subnet_id = destination.subnet_id
-        async with self._candidate_sets(destination, subnet_id) as load:
-            try:
-                signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
-            except MISSED as error:
-                await load()
-                await self._add_advice(error, destination, subnet_id, "request" if wanted.height else "epoch")
-                raise
-            members = await self._deps.sets.at(signed.signing_subnet_id, signed.height, named=True, epoch=True)
-            await load()
-        quorum, quorum_source = _quorum(None if wanted.is_default_quorum else wanted.quorum, destination.rules)
-        terms = _Terms(
-            signed.signing_subnet_id,
-            "destination",
-            subnet_id,
-            signed.height,
-            signed.height_source,
-            quorum,
-            quorum_source,
-        )
-        weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
-        report = self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
+            latest = await self._deps.destinations.resolve(chain_id)
+        for _ in range(_MAX_EPOCHS):
+            destination, subnet_id = latest, latest.subnet_id
+            async with self._prefetch(destination, subnet_id):
+                try:
+                    signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
+                except MISSED as error:
+                    latest = await self._latest(destination, deadline)
+                    await self._add_advice(error, latest, subnet_id, "request" if wanted.height else "epoch")
+                    raise
+                latest = await self._latest(destination, deadline)
+                await self._load_sets(latest, subnet_id)
+            report = await self._l1_report(wanted, latest, signed)
+            if not _is_outrun(report, deadline):
+                break
         if not request.wants_report:
             return L1Delivery(signed, report, report.headers())
         report = await self._with_advice(report, subnet_id)
         following = None
         if self._needs_next(report):
-            height = destination.proposed_height
+            height = latest.proposed_height
             again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
         return L1Delivery(signed, report, report.headers(), True, following)
+
+    async def _l1_report(self, wanted: L1Request, destination: Destination, signed: L1SignedMessage) -> DeliveryReport:
+        quorum, source = _quorum(None if wanted.is_default_quorum else wanted.quorum, destination.rules)
+        subnet_id, height = signed.signing_subnet_id, signed.height
+        terms = _Terms(subnet_id, "destination", destination.subnet_id, height, signed.height_source, quorum, source)
+        members = await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
+        weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
+        return self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
 
     # Validator sets of the heights at which the destination may verify.
 
@@ -238,24 +257,27 @@ class DeliveryService:
         return heights
 
     @asynccontextmanager
-    async def _candidate_sets(
-        self, destination: Destination, subnet_id: SubnetID
-    ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """Load the sets that are not known while the message is signed; yields the wait for them."""
-        missing = {
-            height for _, height in self._heights(destination) if self._deps.sets.known(subnet_id, height) is None
-        }
+    async def _prefetch(self, destination: Destination, subnet_id: SubnetID) -> AsyncIterator[None]:
+        """Load the sets that are not known while the message is signed."""
+        missing = self._missing(destination, subnet_id)
         loading = asyncio.create_task(self._load(subnet_id, missing)) if missing else None
-
-        async def load() -> None:
-            if loading is not None:
-                await asyncio.wait((loading,), timeout=self._settings.sets_timeout_s)
-
         try:
-            yield load
+            yield
         finally:
             if loading is not None:
                 loading.cancel()
+
+    async def _load_sets(self, destination: Destination, subnet_id: SubnetID) -> None:
+        """Wait for the sets that are not known; some may still not be after a while."""
+        missing = self._missing(destination, subnet_id)
+        if missing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.sets_timeout_s):
+                    await self._load(subnet_id, missing)
+
+    def _missing(self, destination: Destination, subnet_id: SubnetID) -> set[int]:
+        heights = self._heights(destination)
+        return {height for _, height in heights if self._deps.sets.known(subnet_id, height) is None}
 
     async def _load(self, subnet_id: SubnetID, heights: Iterable[int]) -> None:
         loads = (self._deps.sets.at(subnet_id, height, named=True, epoch=True) for height in heights)
@@ -305,6 +327,7 @@ class DeliveryService:
 
     async def _advise(self, destination: Destination, subnet_id: SubnetID) -> Advice | None:
         """Return the advice if the destination verifies with another set than the present one, as far as known."""
+        await self._load_sets(destination, subnet_id)
         sets, pinned, present = self._deps.sets, destination.height, self._deps.heights.last
         before = sets.known(subnet_id, pinned)
         now = None if present is None else sets.known(subnet_id, present)
@@ -313,6 +336,13 @@ class DeliveryService:
         timeout_s = self._settings.advice_timeout_s
         needed = await self._needed_heights.find(subnet_id, pinned, present, now.digest, timeout_s)
         return advise(destination, needed, self._unix_now())
+
+
+def _is_outrun(report: DeliveryReport, deadline: float) -> bool:
+    """Return whether the epoch ended while the message was signed, which does not verify any more."""
+    has_time = asyncio.get_running_loop().time() < deadline
+    has_moved = report.height_source == "epoch" and report.height != report.destination.height
+    return has_time and has_moved and report.verifies_now is False
 
 
 def _differ(members: CanonicalValidatorSet, others: CanonicalValidatorSet) -> bool:
