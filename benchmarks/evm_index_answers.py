@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -34,21 +35,33 @@ _CHAIN: Final = f"/v1/chains/{EVM_CHAIN_ID}"
 
 def measure_pages(chain: MadeUpNfts, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
     """Return the measured figures. folder: of the index, and for the log of the server."""
+    with serving_index(settings, folder) as client:
+        figures = [measure_p99(client, name, draw, _P99) for name, draw in _pages(chain, _PAGE).items()]
+        large = _pages(chain, _LARGE_PAGE)
+        for name in ("12: NFTs of the largest holder", "12: NFTs of any holder"):
+            figures.append(measure_p99(client, f"{name}, {_LARGE_PAGE} a page", large[name], _LARGE_P99))
+        return (*figures, *_depths(client, chain))
+
+
+@contextmanager
+def serving_index(settings: IndexSettings, folder: Path) -> Iterator[Client]:
+    """Yield a client of a server of the index in a folder, which has the last core; this process has the first one."""
     cores = sorted(os.sched_getaffinity(0))
     arguments = ["--folder", str(folder), "--url", settings.url, "--cache-bytes", str(settings.cache_bytes)]
     log, module = folder / "server.log", "benchmarks.evm_index_server"
     with running(arguments, log, module=module, core=cores[-1]) as server:
         os.sched_setaffinity(0, {cores[0]})
         try:
-            client = Client(server.ready_line)
-            figures = [_p99(client, name, draw, _P99) for name, draw in _pages(chain, _PAGE).items()]
-            large = _pages(chain, _LARGE_PAGE)
-            for name in ("12: NFTs of the largest holder", "12: NFTs of any holder"):
-                figures.append(_p99(client, f"{name}, {_LARGE_PAGE} a page", large[name], _LARGE_P99))
-            figures += _depths(client, chain)
-            return tuple(figures)
+            yield Client(server.ready_line)
         finally:
             os.sched_setaffinity(0, cores)
+
+
+def measure_p99(client: Client, name: str, draw: Callable[[], str], aim: Aim) -> Figure:
+    """Read some drawn pages repeatedly; the first rounds only fill the caches."""
+    drawn = [draw() for _ in range(_DRAWN)]
+    times = [_took_s(client, drawn[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
+    return Figure(f"p99 over HTTP, {name}", quantile(times[_WARM_UP:], 0.99) * 1000, "ms", aim)
 
 
 def _pages(chain: MadeUpNfts, size: int) -> Mapping[str, Callable[[], str]]:
@@ -99,13 +112,6 @@ def _deployments(address: bytes) -> str:
 
 def _tokens(contract: bytes) -> str:
     return f"{_CHAIN}/nfts/collections/{account_text(contract)}/tokens"
-
-
-def _p99(client: Client, name: str, draw: Callable[[], str], aim: Aim) -> Figure:
-    """Read some drawn pages repeatedly; the first rounds only fill the caches."""
-    drawn = [draw() for _ in range(_DRAWN)]
-    times = [_took_s(client, drawn[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
-    return Figure(f"p99 over HTTP, {name}", quantile(times[_WARM_UP:], 0.99) * 1000, "ms", aim)
 
 
 def _took_s(client: Client, path: str) -> float:

@@ -1,7 +1,8 @@
 """Holders of an EVM chain: the rate of writing ERC-20 transfers from first to last, the bytes, the times of pages.
 
 Facts are made up and written, without node and decoding, with caches of a tenth of the store as in `evm_index_store`.
-Pages are read from another index, in which one token and one collection have a million holders each.
+Pages are read from another index, in which one token and one collection have a million holders each: by the reader,
+and through the Metrics API.
 
 python -m benchmarks.evm_index_holders --transfers 100000 [--url postgresql://USER@HOST/NAME] [--write]
 """
@@ -18,20 +19,22 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from typing import Final, TypeVar
 
 from benchmarks import page_cache
+from benchmarks.evm_index_answers import measure_p99, serving_index
 from benchmarks.evm_index_made_up import BEGIN_S, BLOCK_S, CHAIN_ID, EVM_CHAIN_ID
 from benchmarks.report import Aim, Figure, Report, quantile, run_sized
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts, NftTransfer, TokenStandard
-from warpseal.history.evm import HolderQuery
+from warpseal.history.evm import ErcType, HolderQuery
 from warpseal.history.queries import PageRequest, Position, TimeRange
+from warpseal.history.text import account_text
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.evm.records import EvmChainIdentity, HolderPage
+from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, HolderPage
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.worker import GC_THRESHOLDS, gc_disabled
@@ -164,7 +167,11 @@ def measure(transfers: int, url: str = "") -> Report:
     try:
         cache_bytes = max(4096, int(transfers * _EXPECTED_BYTES / 10 * _PAGES_OF_CACHED))
         written = _write(IndexSettings(url, cache_bytes=cache_bytes), transfers, folder)
-        pages = asyncio.run(_measure_pages(url, folder / "pages", max(_LEAST_HOLDERS, transfers // 2)))
+        (folder / "pages").mkdir()
+        chain = MadeUpHolders(Random(3), max(_LEAST_HOLDERS, transfers // 2))
+        _write_holders(url, folder / "pages", chain)
+        pages = asyncio.run(_measure_pages(url, folder / "pages", chain))
+        pages += _measure_answers(url, folder / "pages", chain)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     notes = (
@@ -198,13 +205,10 @@ def _write(settings: IndexSettings, transfers: int, folder: Path) -> Written:
     return written
 
 
-async def _measure_pages(url: str, folder: Path, holders: int) -> list[Figure]:
-    """Write a token and a collection with so many holders each, and read pages of both through the reader."""
+def _write_holders(url: str, folder: Path, chain: MadeUpHolders) -> None:
+    """Write the index of a chain."""
     settings = IndexSettings(url)
-    index_url = evm_index_url(settings, folder, CHAIN_ID)
-    writer = EvmIndexWriter(writing_evm_index(index_url, settings, CHAIN_ID), settings)
-    random = Random(3)
-    chain = MadeUpHolders(random, holders)
+    writer = EvmIndexWriter(writing_evm_index(evm_index_url(settings, folder, CHAIN_ID), settings, CHAIN_ID), settings)
     blocks = chain.blocks()
     first = next(blocks)
     writer.start(EvmChainIdentity(CHAIN_ID, EVM_CHAIN_ID, first.hash, has_holders=True))
@@ -212,7 +216,45 @@ async def _measure_pages(url: str, folder: Path, holders: int) -> list[Figure]:
     writer.write([first])
     for batch in _batches(blocks, 10):
         writer.write(batch)
+    writer.write_contracts([ContractFacts(chain.collection, ErcType.ERC721, "Collection", "C", None, chain.height)])
     writer.close()
+
+
+def _measure_answers(url: str, folder: Path, chain: MadeUpHolders) -> list[Figure]:
+    """Read pages of both through the Metrics API."""
+    contract = f"/v2/chains/{EVM_CHAIN_ID}/contracts/"
+    token = f"{contract}{account_text(chain.token)}/balances?pageSize={_PAGE}"
+    collection = f"{contract}{account_text(chain.collection)}/nfts:listHolders?pageSize={_PAGE}"
+    windows = cycle(_windows(chain))
+
+    def in_window() -> str:
+        threshold, times = next(windows)
+        return f"{token}&threshold={threshold}&startTimestamp={times.since}&endTimestamp={times.until}"
+
+    with serving_index(IndexSettings(url), folder) as client:
+        return [
+            measure_p99(client, f"18: any window, {_PAGE} a page", in_window, _P99),
+            measure_p99(client, f"18: always, {_PAGE} a page", lambda: f"{token}&threshold=0", _P99),
+            measure_p99(client, f"18: no holder is above, {_PAGE} a page", lambda: f"{token}&threshold={10**30}", _P99),
+            measure_p99(client, f"19, {_PAGE} a page", lambda: collection, _P99),
+        ]
+
+
+def _windows(chain: MadeUpHolders) -> list[tuple[int, TimeRange]]:
+    """Return thresholds and windows; half of them end before the last holders had anything."""
+    random = Random(4)
+    end = BEGIN_S + 2 * BLOCK_S * (len(chain.holders) // _MINTS_A_BLOCK)
+    drawn = []
+    for _ in range(_DRAWN):
+        since, until = sorted(random.randint(BEGIN_S, end) for _ in range(2))
+        drawn.append((random.choice((0, 10**18, 5 * 10**20)), TimeRange(since, until)))
+    return drawn
+
+
+async def _measure_pages(url: str, folder: Path, chain: MadeUpHolders) -> list[Figure]:
+    """Read pages of a token and a collection through the reader."""
+    settings = IndexSettings(url)
+    index_url = evm_index_url(settings, folder, CHAIN_ID)
     figures = []
     async with EvmIndex(index_url, settings) as index:
 
@@ -228,12 +270,7 @@ async def _measure_pages(url: str, folder: Path, holders: int) -> list[Figure]:
             return page
 
         always = TimeRange()
-        # Half of the windows end before the last holders had anything, so that their balances are examined.
-        end = BEGIN_S + 2 * BLOCK_S * (holders // _MINTS_A_BLOCK)
-        drawn = []
-        for _ in range(_DRAWN):
-            since, until = sorted(random.randint(BEGIN_S, end) for _ in range(2))
-            drawn.append(partial(token_page, random.choice((0, 10**18, 5 * 10**20)), TimeRange(since, until), None))
+        drawn = [partial(token_page, threshold, times, None) for threshold, times in _windows(chain)]
         figures.append(await _p99("18: any window", drawn))
         figures.append(await _p99("18: always", [partial(token_page, 0, always, None)]))
         figures.append(await _p99("18: no holder is above", [partial(token_page, 10**30, always, None)]))

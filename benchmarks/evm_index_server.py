@@ -1,4 +1,4 @@
-"""The Data API over the existing index of an EVM chain, on loopback, without the rest of the daemon.
+"""The Data and Metrics API over the existing index of an EVM chain, on loopback, without the rest of the daemon.
 
 python -m benchmarks.evm_index_server --folder PATH --cache-bytes N [--url URL]
 """
@@ -23,6 +23,9 @@ from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
 from warpseal.node.endpoint import EvmChain, EvmIndexing
+from warpseal.store.url import StoreUrl
+from warpseal.usage.database import METRICS_NAME, MetricsDatabase
+from warpseal.usage.settings import UsageSettings
 
 
 class NoNodes:
@@ -39,11 +42,16 @@ class NoNodes:
 async def serve(settings: IndexSettings, folder: Path) -> None:
     """Answer until SIGTERM."""
     nodes: Any = NoNodes()
-    async with EvmIndex(evm_index_url(settings, folder, CHAIN_ID), settings) as index:
+    entry = EvmChain(CHAIN_ID, (), index=EvmIndexing(has_holders=True))
+    async with (
+        EvmIndex(evm_index_url(settings, folder, CHAIN_ID), settings) as index,
+        MetricsDatabase(StoreUrl.for_file(folder / METRICS_NAME), UsageSettings()) as metrics,
+    ):
         chains = EvmChainServices()
-        chains.add(EvmChainService(EvmChain(CHAIN_ID, (), index=EvmIndexing()), nodes, index))
+        chains.add(EvmChainService(entry, nodes, index))
         primary = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
-        await serve_data_api(DataServices(PARAMS.network_id, primary, None, QuietNode(), KnownKeys(), evm=chains))
+        services = DataServices(PARAMS.network_id, primary, None, QuietNode(), KnownKeys(), evm=chains, metrics=metrics)
+        await serve_data_api(services)
 
 
 def main() -> None:
