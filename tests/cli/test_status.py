@@ -11,9 +11,16 @@ import msgspec
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command, start_command
-from warpseal.api.status.document import ChainSummary, NodeStatus, RouteUsage, StatusDocument, ValidatorStatus
+from warpseal.api.status.document import (
+    ChainSummary,
+    ForecastStatus,
+    NodeStatus,
+    RouteUsage,
+    StatusDocument,
+    ValidatorStatus,
+)
 from warpseal.cli.running_daemon import printable
-from warpseal.cli.status import _chain_cells, _node_rows, _usage_cells, _validator_cells
+from warpseal.cli.status import _chain_cells, _forecast_cells, _node_rows, _usage_cells, _validator_cells
 from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
@@ -157,6 +164,14 @@ def test_a_node_that_contradicts_others_is_marked() -> None:
     nodes = [NodeStatus("p-chain-api", 0, True, height="9", disagrees=True), NodeStatus("p-chain-api", 1, True)]
     document = StatusDocument("1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", True, nodes=nodes)
     assert [row[1] for row in _node_rows(document)] == ["up, contradicts the others", "up"]
+
+
+def test_forecasts_show_the_margins_and_the_end_of_the_quorum() -> None:
+    row = ForecastStatus("sub", "l1", "2026-01-01T00:00:00Z", "100", "67", "80", 0.13, True)
+    assert list(_forecast_cells(row)) == ["sub", "13.0 %", "", "not within ten years"]
+    known = msgspec.structs.replace(row, answering_margin=-0.17, quorum_impossible_at="2026-01-03T00:00:00Z")
+    assert list(_forecast_cells(known)) == ["sub", "13.0 %", "-17.0 %", "2026-01-03T00:00:00Z"]
+    assert list(_forecast_cells(msgspec.structs.replace(known, quorum_impossible_at=row.as_of)))[-1] == "now"
 
 
 def test_usage_shows_the_calls_of_each_route() -> None:

@@ -17,6 +17,7 @@ from warpseal.api.status.document import (
     STATUS_PATH,
     AggregationStatus,
     ChainSummary,
+    ForecastStatus,
     RouteUsage,
     StatusDocument,
     SubnetStatus,
@@ -176,6 +177,7 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
     latest = document.aggregations[:_MAX_AGGREGATIONS]
     sections: tuple[tuple[Sequence[str], Rows], ...] = (
         (("AGGREGATION", "OUTCOME", "TOTAL", "SIGNED", "REASON"), map(_aggregation_cells, latest)),
+        (("FORECAST", "MARGIN", "ANSWERING", "QUORUM IMPOSSIBLE"), map(_forecast_cells, document.forecasts)),
         (("NODE", "STATE", "HEIGHT", "ADDRESS"), _node_rows(document)),
         (("CHAIN", "HEIGHT", "NODE HEIGHT", "BLOCKS/S", "ETA", "NOTE"), map(_chain_cells, document.chains)),
         (("ROUTE", "CALLS", "INVALID", "FAILED", "CREDITS", "METHODS"), map(_usage_cells, document.usage)),
@@ -185,6 +187,12 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         if listed:
             print()
             print_table(head, listed)
+
+
+def _forecast_cells(row: ForecastStatus) -> Sequence[str]:
+    answering = "" if row.answering_margin is None else f"{100 * row.answering_margin:.1f} %"
+    ends_at = row.quorum_impossible_at or "not within ten years"
+    return row.subnet_id, f"{100 * row.margin:.1f} %", answering, "now" if ends_at <= row.as_of else ends_at
 
 
 def _usage_cells(row: RouteUsage) -> Sequence[str]:

@@ -25,7 +25,7 @@ from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.forecast.fee_curve import share_fee_curve
 from warpseal.validators.forecast.outlook import ForecastValidator, QuorumOutlook, forecast_quorum
-from warpseal.validators.forecast.readings import FeeReading, ForecastReader
+from warpseal.validators.forecast.readings import FeeReading, ForecastReader, SubnetReading
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
@@ -145,18 +145,22 @@ class ForecastService:
         connected = await self._connected_since(
             [validation.node_id for validation in reading.validations], self._unix_clock() - DAY_S
         )
-        validators = [_validator(validation, keyed, connected) for validation in reading.validations]
-        signers = {validator.node_id for validator in validators if validator.can_sign}
-        is_observed = bool(connected) if self._is_tracked(subnet_id) else bool(signers) and signers <= connected.keys()
         started_at = asyncio.get_running_loop().time()
-        outlook = await asyncio.to_thread(_outlook, validators, reading.fee)
+        outlook = await asyncio.to_thread(_outlook, reading, keyed, connected)
         self._computing_s = asyncio.get_running_loop().time() - started_at
         fee = reading.fee if kind is SubnetKind.L1 else None
-        made = SubnetForecast(subnet_id, kind, fee, outlook, is_observed)
+        made = SubnetForecast(subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected))
         self._cache.put(subnet_id, made, self._ttl_s)
         if subnet_id in self._tracked:
             self._latest.put(subnet_id, made, self._stale_s + self._rest_s(0.0))
         return made
+
+    def _is_observed(self, subnet_id: SubnetID, outlook: QuorumOutlook, connected: Mapping[NodeID, bool]) -> bool:
+        """Return whether the weight that answered is known: of all validators, or of a subnet that is tracked."""
+        if self._is_tracked(subnet_id):
+            return bool(connected)
+        signers = [row.validator.node_id for row in outlook.validators if row.validator.can_sign]
+        return bool(signers) and all(node_id in connected for node_id in signers)
 
     async def _kind_of(self, subnet_id: SubnetID) -> SubnetKind:
         if subnet_id == PRIMARY_NETWORK:
@@ -187,9 +191,10 @@ def _validator(
     )
 
 
-def _outlook(validators: Sequence[ForecastValidator], fee: FeeReading) -> QuorumOutlook:
+def _outlook(reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool]) -> QuorumOutlook:
     """Return the forecast. If the number of active validators is unknown, the price stays as it is."""
-    config, state = fee.config, fee.state
+    validators = [_validator(validation, keyed, connected) for validation in reading.validations]
+    fee, config, state = reading.fee, reading.fee.config, reading.fee.state
     if all(validator.balance_navax is None for validator in validators):
         return forecast_quorum(validators, state.time_s)
     today = share_fee_curve(config, config.target if fee.active is None else fee.active, state.excess)

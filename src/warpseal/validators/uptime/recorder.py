@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _REACH_TTL_S: Final = 60.0
 _MAX_REACH: Final = 2_000
 _CONNECTED_TTL_S: Final = 60.0
+_NODES_PER_TURN: Final = 500
 
 
 class UptimeRecorder:
@@ -113,7 +114,9 @@ class UptimeRecorder:
         first_hour = hour_of(since_unix_s)
         stored = await self._stored_connected(first_hour)
         found: dict[NodeID, bool] = {}
-        for node_id in node_ids:
+        for count, node_id in enumerate(node_ids):
+            if count % _NODES_PER_TURN == _NODES_PER_TURN - 1:
+                await asyncio.sleep(0)
             rows = [row for row in self._hours.rows_of(node_id) if row.hour >= first_hour]
             if self._peers.heard_at(node_id) is not None:
                 found[node_id] = True
