@@ -154,12 +154,20 @@ async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_on
         world.clock.now += 30
         body = await world.foretell(old, chain_id)
         assert body["verifiesAt"] == ["current"]
-        assert (await world.foretell(new, chain_id))["verifiesAt"] == ["next", "proposed"]
+        ahead = await world.foretell(new, chain_id)
+        assert ahead["verifiesAt"] == ["next", "proposed"]
+        assert (ahead["advice"]["neededHeight"], ahead["advice"]["blocksBefore"]) == (at(ahead, "next"), 1)
+        assert "advice" not in body
         assert await world.deliver(new, chain_id) == RefusalCode.BIT_SET
         # That block has sealed the epoch.
         assert (await world.foretell(old, chain_id))["verifiesAt"] == ["previous"]
         assert await world.deliver(old, chain_id) in (RefusalCode.SIGNATURE, RefusalCode.WEIGHT)
         assert await world.deliver(new, chain_id) is None
+
+
+def at(body: dict[str, Any], epoch: str) -> str:
+    """Return a height of an answer."""
+    return next(str(row["pChainHeight"]) for row in body["heights"] if row["epoch"] == epoch)
 
 
 async def test_the_quorum_of_the_time_of_the_next_block_decides() -> None:

@@ -146,6 +146,8 @@ def _print_preflight(found: Mapping[str, Any]) -> None:
         "signature": "verifies now" if found["verifiesNow"] else "does not verify now",
         "statement": f"{statement['kind']}, {accepted}: {statement['text']}",
     }
+    if "advice" in found:
+        lines["advice"] = found["advice"]["text"]
     for name, text in lines.items():
         print(f"{name + ':':15} {printable(text)}")
     print_table(("EPOCH", "HEIGHT", "SIGNED", "REQUIRED", "TOTAL", "VERIFIES"), map(_height_cells, found["heights"]))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from warpseal.delivery.advice import Advice, advise
 from warpseal.delivery.candidates import HeightLabel
 from warpseal.delivery.destination import Destination, Destinations
 from warpseal.delivery.statement import EthCall, StatementCheck, StatementChecker
@@ -192,6 +193,14 @@ class PreflightResult:
         refusal = self.current.refusal or self.statement.refusal
         return None if refusal is None else refusal.value
 
+    @property
+    def advice(self) -> Advice | None:
+        """What has to happen on the destination first; None if the message verifies now, or at no later height."""
+        later = [found.height for found in self.heights if found.verifies and found.height > self.destination.height]
+        if self.verifies_now or not later:
+            return None
+        return advise(self.destination, min(later), self.destination.read_at)
+
     def as_json(self) -> dict[str, Any]:
         """Return the body of an answer."""
         unsigned, destination = self.request.signed.unsigned, self.destination
@@ -222,6 +231,8 @@ class PreflightResult:
             "heights": [found.as_json(weights.get(id(found.result), {})) for found in self.heights],
             "statement": self.statement.as_json(),
         }
+        if self.advice is not None:
+            body["advice"] = self.advice.as_json()
         return body if self.call is None else body | {"call": self.call.as_json()}
 
     def _signer_json(self) -> dict[str, str]:

@@ -429,6 +429,7 @@ class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
     destination: dict[str, Any]
     heights: list[dict[str, Any]]
     statement: dict[str, Any]
+    advice: dict[str, Any] | UnsetType = UNSET
     call: dict[str, Any] | UnsetType = UNSET
 
 
