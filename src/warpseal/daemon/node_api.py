@@ -171,7 +171,9 @@ class NodeApi:
         """Probe the upstream nodes until cancelled."""
         now = asyncio.get_running_loop().time
         probes = (upstream.platform.probe, upstream.info.probe)
-        monitor = self.node_monitor = NodeMonitor(*probes, services.heights, self._config.health, now)
+        monitor = self.node_monitor = NodeMonitor(
+            *probes, services.heights, self._config.health, now, self._config.node.p_chain_quorum
+        )
         self.health.register(monitor.check())
         await monitor.run(self.health.trigger)
 

@@ -29,7 +29,7 @@ class FakeNodes:
     now: float = 0.0
     polls: int = 0
 
-    def monitor(self, frequency_s: float = 30.0) -> NodeMonitor:
+    def monitor(self, frequency_s: float = 30.0, quorum: int = 1) -> NodeMonitor:
         async def heights() -> Sequence[NodeResult[int]]:
             self.polls += 1
             return node_results(self.heights)
@@ -37,7 +37,7 @@ class FakeNodes:
         async def info() -> Sequence[NodeResult[int]]:
             return node_results(self.info)
 
-        return NodeMonitor(heights, info, self, HealthSettings(frequency_s, max_lag_s=120), lambda: self.now)
+        return NodeMonitor(heights, info, self, HealthSettings(frequency_s, max_lag_s=120), lambda: self.now, quorum)
 
 
 def node_results(replies: list[NodeReply]) -> list[NodeResult[int]]:
@@ -115,6 +115,35 @@ async def test_a_lagging_node_that_is_not_first_is_reported_but_is_no_failure() 
     outcome = await poll_and_check(nodes, monitor)
     assert outcome.error is None
     assert outcome.message["nodes"]["p-chain-api[1]"] == {"height": 10, "behindFor": "16m40s"}
+
+
+async def test_a_node_that_forges_heights_does_not_make_the_others_late_if_several_must_agree() -> None:
+    nodes = FakeNodes([1_012, 12, 10])
+    monitor = nodes.monitor(quorum=2)
+    await monitor.poll()
+    nodes.now += 1_000
+    outcome = await poll_and_check(nodes, monitor)
+    assert outcome.error is None
+    assert [monitor.behind_s(position) for position in range(3)] == [0.0, 0.0, 1_000.0]
+
+
+async def test_fewer_usable_nodes_than_must_agree_fail() -> None:
+    nodes = FakeNodes([12, NodeFailure.TIMEOUT, NodeFailure.REFUSED])
+    outcome = await poll_and_check(nodes, nodes.monitor(quorum=2))
+    assert outcome.error == "1 of 3 nodes of p-chain-api can be used, and 2 must agree"
+    nodes.heights[2] = 11
+    assert (await poll_and_check(nodes, nodes.monitor(quorum=2))).error is None
+
+
+async def test_a_node_that_contradicted_others_is_marked() -> None:
+    async def heights() -> Sequence[NodeResult[int]]:
+        return [NodeResult(0, "", 12, None, disagrees=True), NodeResult(1, "", 12, None)]
+
+    nodes = FakeNodes([])
+    monitor = NodeMonitor(heights, heights, nodes, HealthSettings(30.0, max_lag_s=120), lambda: 0.0, 2)
+    message = (await poll_and_check(nodes, monitor)).message["nodes"]
+    assert message["p-chain-api[0]"] == {"disagrees": True, "height": 12}
+    assert message["p-chain-api[1]"] == {"height": 12}
 
 
 async def test_the_callback_runs_when_a_result_changes() -> None:

@@ -1,4 +1,4 @@
-"""The check of the upstream nodes (`nodes`): each list has a usable node, and the node in use keeps up."""
+"""The check of the upstream nodes (`nodes`): each list has enough usable nodes, and the node in use keeps up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from warpseal.errors import NodeFailure
+from warpseal.node.answers import find_quorum_height
 from warpseal.node.pool import NodeResult
 from warpseal.ops.health.chains import ChainProgress, LagTimer
 from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck, go_duration
@@ -40,7 +41,8 @@ class NodeMonitor:
     """The latest answers of the nodes of each list.
 
     heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any answer. now: seconds
-    of a monotonic clock.
+    of a monotonic clock. quorum: how many nodes of p-chain-api must agree; as many have reached the height with which
+    the others are compared, so that fewer nodes that forge heights do not make the others late.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class NodeMonitor:
         proposed: HeightSource,
         settings: HealthSettings,
         now: Callable[[], float],
+        quorum: int = 1,
     ) -> None:
+        self._quorum = quorum
         self._probes = {P_CHAIN_API: heights, INFO_API: info}
         self._proposed = proposed
         self._settings = settings
@@ -75,7 +79,8 @@ class NodeMonitor:
         answers = await asyncio.gather(*(probe() for probe in self._probes.values()))
         self._answers = dict(zip(self._probes, answers, strict=True))
         heights = {answer.position: answer.value for answer in self._answers[P_CHAIN_API] if answer.value is not None}
-        highest = max(heights.values(), default=None)
+        reached = find_quorum_height(heights.values(), self._quorum)
+        highest = max(heights.values(), default=None) if reached is None else reached
         self._behind_s = {
             position: self._lags.setdefault(position, LagTimer()).age_s(ChainProgress(height, highest), self._now())
             for position, height in heights.items()
@@ -103,6 +108,8 @@ class NodeMonitor:
         for name, answers in self._answers.items():
             for answer in answers:
                 message: dict[str, Any] = {} if answer.failure is None else {"error": answer.failure.value}
+                if answer.disagrees:
+                    message["disagrees"] = True
                 if name == P_CHAIN_API and answer.value is not None:
                     message["height"] = answer.value
                     if behind_s := self._behind_s[answer.position]:
@@ -115,9 +122,14 @@ class NodeMonitor:
             for answer in answers:
                 if answer.failure is NodeFailure.WRONG_NETWORK:
                     yield f"{name}[{answer.position}] is of another network"
-            first = next((answer for answer in answers if answer.value is not None), None)
+            usable = [answer for answer in answers if answer.value is not None]
+            first = next(iter(usable), None)
             if first is None:
                 yield f"no node of {name} can be used"
-            elif name == P_CHAIN_API and self._behind_s[first.position] > self._settings.max_lag_s:
+            elif name == P_CHAIN_API and len(usable) < self._quorum:
+                yield f"{len(usable)} of {len(answers)} nodes of {name} can be used, and {self._quorum} must agree"
+            elif (
+                name == P_CHAIN_API and self._quorum == 1 and self._behind_s[first.position] > self._settings.max_lag_s
+            ):
                 allowed = go_duration(self._settings.max_lag_s)
                 yield f"{name}[{first.position}] is behind the others for longer than {allowed}"
