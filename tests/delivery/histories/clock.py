@@ -1,21 +1,38 @@
-"""The clock of all histories: real time plus what was skipped, for the simulated network and the daemon alike.
+"""The clock of all histories, for the simulated network and the daemon alike.
 
-The module is imported before the program, whose functions hold `time.time` as a default.
+The wall clock stands still until a history lets time pass, and the clock of the event loop then jumps as well. The
+module is imported before the program, whose functions hold `time.time` as a default.
 """
 
 from __future__ import annotations
 
+import asyncio
+import selectors
 import time
 from typing import Final
 
-_REAL_TIME: Final = time.time
+_STARTED_AT: Final = 1_800_000_000.5
 _REAL_MONOTONIC: Final = time.monotonic
+_IDLE_ROUNDS: Final = 3
+_ROUND_S: Final = 0.01
 _skipped_s = 0.0
+_events = 0
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """The selector of the event loop; it counts events, so that a loop that waits for time is known."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return the events, as every selector does."""
+        global _events
+        ready: list[tuple[selectors.SelectorKey, int]] = super().select(timeout)
+        _events += len(ready)
+        return ready
 
 
 def install() -> None:
     """Replace the clocks of this process, those of event loops included."""
-    time.time = _now
+    time.time = lambda: _STARTED_AT + _skipped_s
     time.monotonic = lambda: _REAL_MONOTONIC() + _skipped_s
 
 
@@ -25,11 +42,11 @@ def skip(seconds: float) -> None:
     _skipped_s += seconds
 
 
-def skip_into_second() -> None:
-    """Let the second that runs now begin a moment ago, so that the next half second lies in it."""
-    fraction = _now() % 1
-    skip(1.1 - fraction if fraction > 0.5 else 0.0)
-
-
-def _now() -> float:
-    return _REAL_TIME() + _skipped_s
+async def is_idle(work: asyncio.Task[object]) -> bool:
+    """Return whether unfinished work waits for time to pass, since no event reaches the loop for a while."""
+    for _ in range(_IDLE_ROUNDS):
+        events = _events
+        await asyncio.wait((work,), timeout=_ROUND_S)
+        if work.done() or _events != events:
+            return False
+    return True

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.delivery.histories import clock
 from tests.delivery.histories.history import History
 from tests.delivery.histories.world import run_world
 
@@ -35,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     failed, done, started = 0, 0, time.process_time()
     for world in range(args.seed, args.seed - (-args.histories // PER_WORLD)):
         count = min(PER_WORLD, args.histories - done)
-        failed += not asyncio.run(_run_world(world, count, counts))
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock.CountingSelector())) as runner:
+            failed += not runner.run(_run_world(world, count, counts))
         done += count
         seconds = time.process_time() - started
         _say(f"{done} histories, {1000 * seconds / done:.0f} ms of CPU time each")

@@ -23,6 +23,7 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text, parse
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 
 VERIFY_PATH: Final = "/v1/signatureAggregator/fuji/verify"
+_HURRY_S: Final = 2
 _SHORTFALLS: Final = ("quorum_not_reached", "quorum_impossible", "no_validators")
 # A node has one error for what callers tell apart: a change that was made, and a nonce that is too low.
 _SYNONYMS: Final = {
@@ -107,12 +108,11 @@ class History:
                 "destinationBlockchainId": id_text(subject.destination_id),
             }
             asking = asyncio.create_task(daemon.post(AGGREGATE_V1_PATH, {**message, **common}))
-        self.asked_at, self.was_hurried, waited = time.time(), False, time.perf_counter()
+        self.asked_at, self.was_hurried = time.time(), False
         while not asking.done():
-            await asyncio.wait((asking,), timeout=0.02)
-            if time.perf_counter() - waited > 0.15:
+            if await clock.is_idle(asking):
                 self.was_hurried = True
-                clock.skip(1)
+                clock.skip(_HURRY_S)
         return asking.result()
 
     async def _check_foreign_signature(self, subject: Subject) -> None:
@@ -129,10 +129,11 @@ class History:
 
     async def _check_race(self, subject: Subject) -> None:
         """Let the destination's epoch end while the daemon signs; its message verifies at the height that it names."""
-        asking = asyncio.create_task(self._ask(subject, {}))
-        await asyncio.sleep(self.rng.uniform(0, 0.02))
         network, chain_id = self.world.network, subject.destination_id
         clock.skip(self.rng.choice((0, EPOCH_S)))
+        await self.world.settle()
+        asking = asyncio.create_task(self._ask(subject, {}))
+        await asyncio.sleep(self.rng.uniform(0, 0.02))
         for _ in range(3):
             network.build_block(chain_id)
         reply = await asking
@@ -391,8 +392,7 @@ class History:
     async def _follow(self, subject: Subject, advice: Mapping[str, Any]) -> None:
         """Do what the advice says; then the message is signed, and accepted."""
         network, chain_id = self.world.network, subject.destination_id
-        clock.skip(max(0, advice["notBefore"] - time.time()))
-        clock.skip_into_second()
+        clock.skip(max(0, advice["notBefore"] - int(time.time())))
         for _ in range(advice["blocksBefore"]):
             network.build_block(chain_id)
         height = self.world.proposer(chain_id).next_block(time.time()).verifying_height

@@ -29,7 +29,7 @@ from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 EPOCH_S: Final = 10
 WINDOW_S: Final = 4
 # Longer than any answer of the daemon is cached, except for Warp rules.
-_SETTLING_S: Final = 2.1
+_SETTLING_S: Final = 3
 _RULES_AGE_S: Final = 31
 _NEVER_S: Final = 1e9
 # Small ones, so that a quorum is often reached exactly or missed by one.
@@ -73,7 +73,6 @@ class World:
         """Let so much time pass that the daemon reads everything again, and wait until it has the proposed height."""
         calls = self.network.calls["platform.getProposedHeight"]
         clock.skip(_SETTLING_S)
-        clock.skip_into_second()
         await until(lambda: self.network.calls["platform.getProposedHeight"] > calls)
         # The answer is on its way.
         await asyncio.sleep(0.002)
