@@ -123,6 +123,14 @@ def test_prices_of_thirty_days_at_the_capacity_of_mainnet_are_exact() -> None:
         assert curve.cost(second) - curve.cost(second - 1) == plain_price(config, 10_000 * second)
 
 
+def test_a_cost_stops_at_64_bits_where_the_ledgers_does() -> None:
+    assert FeeCurve(FUJI.l1_fee, 20_000, 0).cost(30 * DAY_S) == MOST
+    config = L1FeeConfig(target=0, min_price=512, excess_conversion=1_000)
+    for seconds in range(0, 500, 3):
+        assert FeeCurve(config, 100, 0).cost(seconds) == l1_fee_cost(config, 100, 0, seconds)
+    assert l1_fee_cost(config, 100, 0, 300) < MOST == l1_fee_cost(config, 100, 0, 450)
+
+
 def test_a_constant_price_is_a_product() -> None:
     curve = FeeCurve(MAINNET.l1_fee, 2_000, 0)
     assert curve.cost(30 * DAY_S) == 512 * 30 * DAY_S == 1_327_104_000

@@ -34,7 +34,8 @@ _COARSE_PARTS: Final = 1_024
 _CERTAIN_PARTS: Final = 500
 # By rounding of the last terms of the series; see `_spread`.
 _LOST_AT_MOST: Final = 700
-_SHARED_CURVES: Final = 16
+# Of the present fee state, and of the one before.
+_SHARED_CURVES: Final = 4
 
 
 class FeeCurve:
@@ -75,6 +76,9 @@ class FeeCurve:
         """Return the fee of the next `seconds`, nAVAX, at most 2^64 - 1. Raises ValueError beyond the horizon."""
         if seconds > HORIZON_S:
             raise ValueError(f"expected at most {HORIZON_S} seconds, got {seconds}")
+        half = seconds // 2
+        if self._slope > 0 and self._price_at(half + 1) * (seconds - half) >= _MOST:
+            return _MOST
         with self._lock:
             while self._end_s < seconds and self._total <= _MOST:
                 self._extend()
