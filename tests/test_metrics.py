@@ -59,6 +59,7 @@ def full_metrics() -> Metrics:
     metrics.observe_aggregation("ok", {"validators": 0.01, "total": 0.02})
     metrics.observe_http("/health", 200)
     metrics.observe_call("platform.getHeight", "ok", 0.001)
+    metrics.count_disagreement(0, "platform.getValidatorsAt")
     metrics.count_bad_share([NODE])
     metrics.observe_commit(101, 0.002)
     network = NetworkSample(
