@@ -106,3 +106,42 @@ def test_the_alerts_cover_what_stops_or_endangers_signing() -> None:
 def test_promtool_accepts_the_alerts() -> None:
     checked = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_the_alerts_of_an_l1_fire_a_week_ahead_and_not_for_validators_that_are_inactive(tmp_path: Path) -> None:
+    names = {"NodeID-short": 100, "NodeID-week": 7 * 86_400, "NodeID-inactive": 0}
+    validators = [
+        {"series": f'warpseal_l1_validator_seconds_left{{subnet_id="a",node_id="{name}"}}', "values": f"{left_s}x20"}
+        for name, left_s in names.items()
+    ]
+    # Falls below a week in the third minute.
+    quorum = [
+        {"series": 'warpseal_l1_quorum_seconds_left{subnet_id="a"}', "values": f"{7 * 86_400 + 130}-60x20"},
+        {"series": 'warpseal_l1_quorum_seconds_left{subnet_id="b"}', "values": f"{8 * 86_400}x20"},
+        {"series": 'warpseal_l1_quorum_margin_ratio{subnet_id="a",basis="answering"}', "values": "0.04x20"},
+        {"series": 'warpseal_l1_quorum_margin_ratio{subnet_id="a",basis="active"}', "values": "0.06x20"},
+    ]
+    firing = {
+        ("2m", "Halts"): [],
+        ("3m", "Halts"): [{"severity": "critical", "subnet_id": "a"}],
+        ("3m", "ValidatorRunsOut"): [{"severity": "warning", "subnet_id": "a", "node_id": "NodeID-short"}],
+        ("9m", "MarginLow"): [],
+        ("11m", "MarginLow"): [{"severity": "warning", "subnet_id": "a", "basis": "answering"}],
+    }
+    rules = [
+        {
+            "eval_time": moment,
+            "alertname": f"WarpsealL1{alert}",
+            "exp_alerts": [{"exp_labels": labels} for labels in found],
+        }
+        for (moment, alert), found in firing.items()
+    ]
+    test = {"interval": "1m", "input_series": [*validators, *quorum], "alert_rule_test": rules}
+    # Without the texts, which promtool would compare as well.
+    texts = re.compile(r"^ +annotations:\n(?: {10,}\S.*\n)+", re.M)
+    (tmp_path / "alerts.yml").write_text(texts.sub("", ALERTS.read_text()))
+    file = tmp_path / "test.json"
+    file.write_text(json.dumps({"rule_files": ["alerts.yml"], "tests": [test]}))
+    checked = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

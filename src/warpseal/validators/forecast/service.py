@@ -100,7 +100,8 @@ class ForecastService:
         self._cache: TtlCache[SubnetID, SubnetForecast] = TtlCache(_MAX_FORECASTS, now)
         self._latest: TtlCache[SubnetID, SubnetForecast] = TtlCache(max(1, len(self._tracked)), now)
         self._flights: SingleFlight[SubnetID, SubnetForecast] = SingleFlight()
-        self._computing_s = 0.0
+        # CPU time of the last forecast of each tracked subnet.
+        self._computing_s: dict[SubnetID, float] = {}
 
     async def forecast(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> SubnetForecast:
         """Return the forecast of a subnet, a few seconds old at most. Raises UnknownSubnet, NodeUnavailable."""
@@ -133,7 +134,7 @@ class ForecastService:
             await asyncio.sleep(self._rest_s(self._refresh_s if is_complete else min(_RETRY_S, self._refresh_s)))
 
     def _rest_s(self, least_s: float) -> float:
-        return max(least_s, _REST_FACTOR * self._computing_s * len(self._tracked))
+        return max(least_s, _REST_FACTOR * sum(self._computing_s.values()))
 
     async def _make(self, subnet_id: SubnetID, origin: CallOrigin) -> SubnetForecast:
         try:
@@ -145,13 +146,12 @@ class ForecastService:
         connected = await self._connected_since(
             [validation.node_id for validation in reading.validations], self._unix_clock() - DAY_S
         )
-        started_at = asyncio.get_running_loop().time()
-        outlook = await asyncio.to_thread(_outlook, reading, keyed, connected)
-        self._computing_s = asyncio.get_running_loop().time() - started_at
+        outlook, computing_s = await asyncio.to_thread(_measured_outlook, reading, keyed, connected)
         fee = reading.fee if kind is SubnetKind.L1 else None
         made = SubnetForecast(subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected))
         self._cache.put(subnet_id, made, self._ttl_s)
         if subnet_id in self._tracked:
+            self._computing_s[subnet_id] = computing_s
             self._latest.put(subnet_id, made, self._stale_s + self._rest_s(0.0))
         return made
 
@@ -189,6 +189,14 @@ def _validator(
         has_key=validation.is_l1 or validation.node_id in keyed,
         has_answered=connected.get(validation.node_id, False),
     )
+
+
+def _measured_outlook(
+    reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool]
+) -> tuple[QuorumOutlook, float]:
+    """Return the forecast, and the CPU time that it took."""
+    started_at = time.thread_time()
+    return _outlook(reading, keyed, connected), time.thread_time() - started_at
 
 
 def _outlook(reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool]) -> QuorumOutlook:
