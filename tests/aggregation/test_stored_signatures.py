@@ -423,3 +423,42 @@ def test_a_slow_archive_costs_a_second_at_most_and_never_more_than_half_of_the_t
         assert seconds <= 0.4
 
     play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+
+
+# Messages made again.
+
+
+def test_a_message_made_again_for_another_set_is_counted_if_no_validator_was_asked() -> None:
+    async def scene(setup: AggregatorSetup) -> None:
+        async def sign(weights: dict[int, int]) -> tuple[int, int]:
+            setup.members = setup.sets.latest = weighing(weights)
+            judged(setup, await setup.service.aggregate(request(67)), request(67))
+            return setup.metrics.reissued, len(setup.network.asks)
+
+        setup.members = setup.sets.latest = weighing(dict.fromkeys(range(1, 6), 20))
+        await setup.service.aggregate(request(100))
+        asks = len(setup.network.asks)
+        assert setup.metrics.reissued == 0
+        assert await sign(dict.fromkeys(range(1, 6), 20)) == (0, asks)
+        assert await sign(dict.fromkeys(range(2, 6), 20)) == (1, asks)
+        assert await sign(dict.fromkeys(range(2, 6), 20)) == (1, asks)
+        assert await sign({2: 20, 3: 20, 9: 500}) == (1, asks + 1)
+        assert await sign(dict.fromkeys(range(2, 6), 30)) == (2, asks + 1)
+
+    play(AggregatorSetup(members([20] * 5), archive=archive_of()), scene)
+
+
+@pytest.mark.parametrize(
+    ("signers_before", "reissued"),
+    [([1, 2, 3], 0), ([2, 3, 6], 1)],
+    ids=["served-as-it-stands", "signed-for-another-set"],
+)
+def test_after_a_start_a_stored_signature_that_does_not_serve_counts_as_another_set(
+    signers_before: list[int], reissued: int
+) -> None:
+    async def scene(setup: AggregatorSetup) -> None:
+        judged(setup, await setup.service.aggregate(request(60)), request(60))
+        assert (setup.metrics.reissued, setup.network.asks) == (reissued, [])
+
+    archive = archive_of(aggregate(signers_before), *(share(number, verified=True) for number in range(1, 5)))
+    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
