@@ -21,10 +21,11 @@ from warpseal.api.data.forecast_resources import (
     ForecastTopUp,
     ValidatorForecast,
 )
-from warpseal.api.status.document import ForecastStatus, StatusDocument
+from warpseal.api.status.document import StatusDocument, SubnetStatus
 from warpseal.cli.forecast import ALARM_DAYS, is_alarming
 from warpseal.cli.main import main
 from warpseal.history.resources import UNSET
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 CannedAnswers = Mapping[str, tuple[int, Any]]
 
@@ -140,11 +141,13 @@ def answering(answers: CannedAnswers) -> Iterator[Answers]:
 
 
 def status_of(*subnet_ids: str, network: str | None = None) -> StatusDocument:
-    forecasts = [
-        ForecastStatus(subnet_id, "l1", "2026-01-01T00:00:00Z", "1", "1", "1", 0.33, True) for subnet_id in subnet_ids
+    """Return the status of a daemon that tracks these subnets; another one is there by a request."""
+    subnets = [
+        SubnetStatus(subnet_id, True, subnet_id != "named", True, "1", "1", "1", 0, [])
+        for subnet_id in (id_text(PRIMARY_NETWORK), *subnet_ids, "named")
     ]
     moment = "2026-01-01T00:00:00Z"
-    return StatusDocument("1", moment, moment, True, network=network, forecasts=forecasts)
+    return StatusDocument("1", moment, moment, True, network=network, subnets=subnets)
 
 
 def path_of(subnet_id: str, network: str = "mainnet") -> str:

@@ -171,6 +171,7 @@ async def test_the_index_has_the_number_of_active_validators(tmp_path: Path) -> 
     node = ReplayNode(answers=answers)
     async with run_recorded_daemon(tmp_path, node) as daemon:
         body = await forecast_when(daemon, L1, lambda body: body["fee"]["source"] == "index")
+        assert (await daemon.metrics())['warpseal_index_pages_total{chain="p-chain",kind="blocks"}'] == 1
     assert (body["fee"]["activeValidators"], body["fee"]["price"], body["asOf"]) == (3, "1", 1_795_226_807)
     assert body["today"] == {"losses": [], "topUps": [], "topUpTotal": "0"}
 

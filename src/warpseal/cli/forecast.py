@@ -30,9 +30,11 @@ from warpseal.cli.running_daemon import (
 )
 from warpseal.errors import NetworkNotServed, StartupError
 from warpseal.history.resources import UNSET, UnsetType
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 ALARM_DAYS: Final = 7
 """The exit code is 1 if the quorum becomes impossible within this time."""
+_PRIMARY: Final = id_text(PRIMARY_NETWORK)
 _DAY_S: Final = 86_400
 _TIMEOUT_S: Final = 30.0
 _MAX_ROWS: Final = 20
@@ -61,11 +63,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _forecast(args: argparse.Namespace) -> int:
     url = find_url(args)
     status = _decode(fetch_body(url, STATUS_PATH), StatusDocument)
-    subnet_ids = [args.subnet] if args.subnet else [forecast.subnet_id for forecast in status.forecasts]
+    tracked = [subnet.subnet_id for subnet in status.subnets if subnet.is_pinned and subnet.subnet_id != _PRIMARY]
+    subnet_ids = [args.subnet] if args.subnet else tracked
     if not subnet_ids:
-        tracked = [subnet for subnet in status.subnets if subnet.is_pinned]
-        advice = "try again in a moment" if len(tracked) > 1 else "set tracked-subnet-ids, or give --subnet"
-        raise StartupError(f"the daemon has no forecast of a tracked subnet: {advice}")
+        raise StartupError("the daemon tracks no subnet: set tracked-subnet-ids, or give --subnet")
     headers = {KEY_HEADERS[0]: args.api_key} if args.api_key else {}
     network = status.network or ALL_NETWORK_NAMES[0]
     bodies = [_fetch_forecast(url, network, subnet_id, headers) for subnet_id in subnet_ids]
