@@ -118,9 +118,10 @@ async def test_the_duration_of_an_epoch_comes_from_a_node_or_from_the_network() 
     async with open_upstream(RecordedNode({"info.upgrades": {"graniteEpochDuration": "1500000000"}})) as upstream:
         assert await upstream.info.epoch_duration_s() == 2
     for network_id, duration_s in ((1, 300), (5, 300), (88_888, 30)):
-        answers = {"info.upgrades": lacking_method, "info.getNetworkID": {"networkID": str(network_id)}}
-        async with open_upstream(RecordedNode(answers)) as upstream:
-            assert await upstream.info.epoch_duration_s() == duration_s
+        for upgrades in (lacking_method, {"etnaTime": "2024-12-16T17:00:00Z"}):
+            answers = {"info.upgrades": upgrades, "info.getNetworkID": {"networkID": str(network_id)}}
+            async with open_upstream(RecordedNode(answers)) as upstream:
+                assert await upstream.info.epoch_duration_s() == duration_s
 
 
 async def test_a_node_from_before_granite_names_no_duration_and_one_without_epochs_names_0() -> None:
