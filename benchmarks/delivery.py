@@ -1,4 +1,4 @@
-"""(h) Signing for a destination against signing without one, and messages made again when its epoch changes."""
+"""Signing for a destination against signing without one, and messages made again when its epoch changes."""
 
 from __future__ import annotations
 
