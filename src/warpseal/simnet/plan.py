@@ -76,14 +76,13 @@ class Plan:
     """The parameters of a simulated network. Equal plans give equal networks, except for RSA keys and ports.
 
     messages: the number that the validators of each chain sign. presign: the number signed at start.
-    height: the P-Chain's height at start; the proposed height lags proposed_lag behind it. epoch_blocks: a busy
-    chain builds a block with every so manieth P-Chain block, and an epoch begins with it if the last one is at
-    least epoch_s seconds old (0: there are no epochs, as before Granite). churn_every: after so many blocks one
-    weight of each subnet changes. etna_height: the first block at or after Etna, where the plan's L1s are converted
-    (0: all blocks are, and the first converts). fees: of L1 validators (None: those of the network); the L1s of the
-    plan have paid them since their conversion. info_peers: the number of validators that info.peers lists (None:
-    all). nodes: the number of RPC nodes; they validate nothing, or (node_is_validator) they are the first validators.
-    node_rules: how the nodes lie.
+    height: the P-Chain's height at start; the proposed height lags proposed_lag behind it. epoch_blocks: P-Chain blocks
+    from one block of a busy chain to the next (0: there are no epochs, as before Granite). epoch_s: duration of an
+    epoch; with 0 every block of a chain ends one. churn_every: after so many blocks one weight of each subnet changes.
+    etna_height: the first block at or after Etna, where the plan's L1s are converted (0: all blocks are, and the first
+    converts). fees: of L1 validators (None: those of the network); the L1s of the plan have paid them since their
+    conversion. info_peers: the number of validators that info.peers lists (None: all). nodes: the number of RPC nodes;
+    they validate nothing, or (node_is_validator) they are the first validators.
     """
 
     validators: int = 20
