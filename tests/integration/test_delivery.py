@@ -10,6 +10,7 @@ from tests.eventually import until
 from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.simnet.values import ChainKind, SimMessage
 from warpseal.simnet.warp_config import WarpRule
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
@@ -204,6 +205,23 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: P
         assert accepts(network, idle, reply.signed)
         assert reply.body["report"]["verifiesNow"] is True
         assert reply.body["report"]["pChainHeight"] == str(height)
+
+
+async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle, message = chain_of(network, 2), l1_messages(network)[0]
+        reply = await deliver(daemon, message, idle)
+        height = reply.body["report"]["pChainHeight"]
+        network.nodes[0].rpc.outages["platform.getValidatorsAt"] = Outage(OutageKind.HTTP_500)
+        await until_proposed(daemon, network.advance())
+        reply = await deliver(daemon, message, idle)
+        assert "current" in weights_of(reply)
+        assert {at for at, _, _ in weights_of(reply).values()} == {height}
+        assert reply.body["report"]["verifiesNow"] is True
+        plain = await daemon.aggregate_v1(message, destinationBlockchainId=id_text(idle))
+        assert plain.headers["X-Warpseal-Weights"].startswith(f"{height}=")
+        assert plain.headers["X-Warpseal-Verifies-Now"] == "true"
 
 
 async def test_an_idle_destination_gets_advice_that_helps(tmp_path: Path) -> None:

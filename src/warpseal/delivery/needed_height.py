@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 _MAX_FOUND: Final = 4_096
 _MAX_SEARCHES: Final = 8
 _MAX_CALLS: Final = 40
+# A height beyond the tip of the P-Chain would be awaited for ever.
+_CALL_TIMEOUT_S: Final = 10.0
 
 _SearchKey = tuple[SubnetID, int, bytes]
 
@@ -81,8 +83,9 @@ class NeededHeights:
                 return
             middle = (search.low + search.high) // 2
             try:
-                members = await self._sets.past(search.subnet_id, middle)
-            except WarpsealError as error:
+                async with asyncio.timeout(_CALL_TIMEOUT_S):
+                    members = await self._sets.past(search.subnet_id, middle)
+            except (WarpsealError, TimeoutError) as error:
                 log.debug("validator set of the past unavailable", extra={"height": middle, "reason": str(error)})
                 return
             if members.digest == search.digest:

@@ -6,9 +6,10 @@ Source of truth: ACP-181; avalanchego `graft/subnet-evm/precompile/contracts/war
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,12 +45,16 @@ from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
 from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
+log = logging.getLogger(__name__)
+
 MAX_PERCENTAGE: Final = 100
 MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 """The errors that have advice."""
 _MIN_TIMEOUT_S: Final = 0.001
 # How often a message is signed again because the epoch ended meanwhile.
 _MAX_EPOCHS: Final = 3
+_MAX_LOADS: Final = 64
+_LOAD_TIMEOUT_S: Final = 10.0
 _MAX_RECENT: Final = 2_048
 # Of the message and the justification of a request whose outcome is kept.
 _MAX_RECENT_BYTES: Final = 2_048
@@ -114,6 +119,7 @@ class DeliveryService:
         self._unix_now = unix_now
         self._needed_heights = NeededHeights(deps.sets)
         self._recent: LRUCache[DeliveryRequest, _Recent] = LRUCache(_MAX_RECENT)
+        self._loads: dict[tuple[SubnetID, int], asyncio.Task[None]] = {}
 
     async def sign(self, request: DeliveryRequest) -> Delivery:
         """Return a message signed for a destination.
@@ -155,15 +161,15 @@ class DeliveryService:
                 is_epoch_height=terms.height_source != "request",
                 timeout_s=_remaining_s(deadline),
             )
-            async with self._prefetch(destination, terms.verifying_subnet_id):
-                try:
-                    aggregation = await self._deps.aggregate(wanted)
-                except MISSED as error:
-                    latest = await self._latest(destination, deadline)
-                    await self._add_advice(error, latest, terms.verifying_subnet_id, terms.height_source)
-                    raise
+            self._prefetch(destination, terms.verifying_subnet_id)
+            try:
+                aggregation = await self._deps.aggregate(wanted)
+            except MISSED as error:
                 latest = await self._latest(destination, deadline)
-                await self._load_sets(latest, terms.verifying_subnet_id)
+                await self._add_advice(error, latest, terms.verifying_subnet_id, terms.height_source)
+                raise
+            latest = await self._latest(destination, deadline)
+            await self._load_sets(latest, terms.verifying_subnet_id, is_whole=request.wants_report)
             signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
             present = self._deps.heights.last
             report = self._report(latest, terms, signed)
@@ -216,15 +222,15 @@ class DeliveryService:
             latest = await self._deps.destinations.resolve(chain_id)
         for _ in range(_MAX_EPOCHS):
             destination, subnet_id = latest, latest.subnet_id
-            async with self._prefetch(destination, subnet_id):
-                try:
-                    signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
-                except MISSED as error:
-                    latest = await self._latest(destination, deadline)
-                    await self._add_advice(error, latest, subnet_id, "request" if wanted.height else "epoch")
-                    raise
+            self._prefetch(destination, subnet_id)
+            try:
+                signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
+            except MISSED as error:
                 latest = await self._latest(destination, deadline)
-                await self._load_sets(latest, subnet_id)
+                await self._add_advice(error, latest, subnet_id, "request" if wanted.height else "epoch")
+                raise
+            latest = await self._latest(destination, deadline)
+            await self._load_sets(latest, subnet_id, is_whole=request.wants_report)
             report = await self._l1_report(wanted, latest, signed)
             if not _is_outrun(report, deadline):
                 break
@@ -256,32 +262,34 @@ class DeliveryService:
             heights.append(("proposed", self._deps.heights.last))
         return heights
 
-    @asynccontextmanager
-    async def _prefetch(self, destination: Destination, subnet_id: SubnetID) -> AsyncIterator[None]:
-        """Load the sets that are not known while the message is signed."""
-        missing = self._missing(destination, subnet_id)
-        loading = asyncio.create_task(self._load(subnet_id, missing)) if missing else None
+    def _prefetch(self, destination: Destination, subnet_id: SubnetID) -> dict[int, asyncio.Task[None]]:
+        """Load the sets that are not known; return the loads by height. They go on when their callers have left."""
+        loads: dict[int, asyncio.Task[None]] = {}
+        for _, height in self._heights(destination):
+            key = (subnet_id, height)
+            load = self._loads.get(key)
+            if load is None and len(self._loads) < _MAX_LOADS and self._deps.sets.known(subnet_id, height) is None:
+                load = self._loads[key] = asyncio.create_task(self._load(subnet_id, height))
+            if load is not None:
+                loads[height] = load
+        return loads
+
+    async def _load(self, subnet_id: SubnetID, height: int) -> None:
         try:
-            yield
+            # A height beyond the tip of the P-Chain would be awaited for ever.
+            async with asyncio.timeout(_LOAD_TIMEOUT_S):
+                await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
+        except (WarpsealError, TimeoutError) as error:
+            log.debug("validator set unavailable", extra={"height": height, "reason": str(error)})
         finally:
-            if loading is not None:
-                loading.cancel()
+            del self._loads[subnet_id, height]
 
-    async def _load_sets(self, destination: Destination, subnet_id: SubnetID) -> None:
-        """Wait for the sets that are not known; some may still not be after a while."""
-        missing = self._missing(destination, subnet_id)
-        if missing:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.sets_timeout_s):
-                    await self._load(subnet_id, missing)
-
-    def _missing(self, destination: Destination, subnet_id: SubnetID) -> set[int]:
-        heights = self._heights(destination)
-        return {height for _, height in heights if self._deps.sets.known(subnet_id, height) is None}
-
-    async def _load(self, subnet_id: SubnetID, heights: Iterable[int]) -> None:
-        loads = (self._deps.sets.at(subnet_id, height, named=True, epoch=True) for height in heights)
-        await asyncio.gather(*loads, return_exceptions=True)
+    async def _load_sets(self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True) -> None:
+        """Wait for the sets that are not known, or for that of the current epoch only; a load may take too long."""
+        loads = self._prefetch(destination, subnet_id)
+        wanted = [load for height, load in loads.items() if is_whole or height == destination.height]
+        if wanted:
+            await asyncio.wait(wanted, timeout=self._settings.sets_timeout_s)
 
     def _report(self, destination: Destination, terms: _Terms, signed: SignedSet) -> DeliveryReport:
         return DeliveryReport(
