@@ -122,6 +122,8 @@ class Destinations:
         self._found: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(_MAX_CHAINS, now)
         self._flights: SingleFlight[ChainID, Destination] = SingleFlight()
         self._rules: LRUCache[ChainID, _KnownRules] = LRUCache(_MAX_CHAINS)
+        # The rules as they were evaluated last, with the time (Unix seconds) of that.
+        self._evaluated: LRUCache[ChainID, tuple[WarpSchedule, int, WarpRules | None]] = LRUCache(_MAX_CHAINS)
         self._rules_flights: SingleFlight[ChainID, _KnownRules] = SingleFlight()
         self._rules_failed: TtlCache[ChainID, None] = TtlCache(_MAX_CHAINS, now)
         self._quorum_lookups: dict[ChainID, asyncio.Task[None]] = {}
@@ -158,7 +160,7 @@ class Destinations:
             if lookup is not None:
                 await asyncio.wait((lookup,), timeout=_QUORUM_TIMEOUT_S)
             known = self._rules.get(chain_id)
-        rules = None if known is None else self._rules_now(known)
+        rules = None if known is None else self._rules_now(chain_id, known)
         return None if rules is None else rules.quorum
 
     def previous_epoch(self, chain_id: ChainID) -> Epoch | None:
@@ -188,7 +190,7 @@ class Destinations:
         except NodeUnavailable as error:
             reason = f"{error}; {self._advice(chain_id)}"
             raise DestinationUnavailable(id_text(chain_id), reason, error.attempts) from None
-        rules = self._rules_now(known)
+        rules = self._rules_now(chain_id, known)
         if rules is None:
             raise _warp_disabled(chain_id, "its Warp precompile is disabled, or not active yet")
         if epoch is None or proposed is None:
@@ -245,9 +247,15 @@ class Destinations:
         known = self._rules[chain_id] = _KnownRules(schedule, last_block_s, self._now())
         return known
 
-    def _rules_now(self, known: _KnownRules) -> WarpRules | None:
+    def _rules_now(self, chain_id: ChainID, known: _KnownRules) -> WarpRules | None:
         """Return the rules for the next block; its time is not before that of its parent."""
-        return known.schedule.rules_at(max(int(self._unix_now()), known.last_block_s))
+        moment = max(int(self._unix_now()), known.last_block_s)
+        last = self._evaluated.get(chain_id)
+        if last is not None and last[0] is known.schedule and last[1] == moment:
+            return last[2]
+        rules = known.schedule.rules_at(moment)
+        self._evaluated[chain_id] = known.schedule, moment, rules
+        return rules
 
     async def _look_up_rules(self, chain_id: ChainID) -> None:
         try:
