@@ -81,6 +81,16 @@ async def test_a_node_that_lies_is_named_with_what_it_contradicts(tmp_path: Path
         )
 
 
+async def test_two_nodes_that_lie_are_named_together(tmp_path: Path) -> None:
+    async with run_network(replace(PLAN, nodes=4)) as network:
+        network.advance(10)
+        network.nodes[0].behaviour = parse_node_behaviour("old-sets=5")
+        network.nodes[2].behaviour = parse_node_behaviour("foreign-sets")
+        findings = await compare(build(network, tmp_path))
+    assert "p-chain-api[0], p-chain-api[2] contradict the other nodes about" in texts(findings, Grade.WARNING)
+    assert {finding.advice for finding in findings if "contradict" in finding.what} == {"remove them from p-chain-api"}
+
+
 async def test_nodes_of_which_too_few_agree_cannot_be_used_for_signing(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         network.advance(10)

@@ -230,7 +230,7 @@ def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
     if subnet.keyless:
         share = 100 * subnet.keyless / subnet.total
         grade = Grade.BAD if share > 100 - READY_PERCENTAGE else Grade.WARNING
-        what = f"{name}: {share:.1f} % of the weight has no BLS key and cannot sign"
+        what = f"{name}: {share:.1f} % of the weight is inactive or has no BLS key, and cannot sign"
         advice = "remove legacy validators, and top up or remove L1 validators without balance, which are named below"
         yield Finding(grade, what, advice)
 

@@ -164,8 +164,10 @@ def _compare(
         yield Finding(grade, f"the nodes disagree about {what} ({said})", advice, detail)
         return
     others = [position for members in positions[1:] for position in members]
-    verb = "contradicts" if len(others) == 1 else "contradict"
-    advice = "remove it from p-chain-api" if settings.p_chain_quorum > 1 else "remove it, or set p-chain-quorum: 2"
+    verb, pronoun = ("contradicts", "it") if len(others) == 1 else ("contradict", "them")
+    advice = f"remove {pronoun}" + (
+        " from p-chain-api" if settings.p_chain_quorum > 1 else ", or set p-chain-quorum: 2"
+    )
     yield Finding(grade, f"{_names(others)} {verb} the other nodes about {what} ({said})", advice, detail)
 
 

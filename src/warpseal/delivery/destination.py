@@ -163,10 +163,13 @@ class Destinations:
         rules = None if known is None else self._rules_now(chain_id, known)
         return None if rules is None else rules.quorum
 
-    def previous_epoch(self, chain_id: ChainID) -> Epoch | None:
-        """Return the epoch before the current one; None if this daemon has not seen it."""
-        seen = self._seen.get(chain_id)
-        return None if seen is None else seen[0]
+    def previous_epoch(self, destination: Destination) -> Epoch | None:
+        """Return the epoch before that of a destination; None if this daemon has not seen it, or there was none."""
+        before, current = self._seen.get(destination.chain_id, (None, NO_EPOCH))
+        number = destination.epoch.number - 1
+        return next(
+            (epoch for epoch in (before, current) if epoch and epoch != NO_EPOCH and epoch.number == number), None
+        )
 
     async def _find(self, chain_id: ChainID) -> Destination:
         try:

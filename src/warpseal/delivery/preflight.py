@@ -309,8 +309,8 @@ class Preflight:
         if epoch == NO_EPOCH:
             found.append(("current", destination.height, None))
         else:
-            previous = self._deps.destinations.previous_epoch(destination.chain_id)
-            if previous is not None and previous != NO_EPOCH and previous.number < epoch.number:
+            previous = self._deps.destinations.previous_epoch(destination)
+            if previous is not None:
                 found.append(("previous", previous.p_chain_height, previous.number))
             found.append(("current", epoch.p_chain_height, epoch.number))
             found.append(("next", destination.proposed_height, epoch.number + 1))
