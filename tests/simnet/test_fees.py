@@ -14,7 +14,7 @@ from warpseal.ledger.params import MAINNET, L1FeeConfig
 from warpseal.simnet.fees import FeeConfig, FeeState, fee_config
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.p_chain import BALANCE_NAVAX
-from warpseal.simnet.plan import L1Plan, parse_rule
+from warpseal.simnet.plan import InvalidPlan, L1Plan, parse_rule
 from warpseal.simnet.state import StateAt
 from warpseal.simnet.tx_executor import RejectedTransaction
 from warpseal.warp.ids import ValidationID
@@ -66,6 +66,11 @@ def test_the_price_rises_above_the_target_and_falls_as_validators_run_dry() -> N
     clock.now += 1000
     network.advance()
     assert state.fees.at(network.p_chain.height).excess == 0
+
+
+def test_a_target_that_no_balance_could_pay_for_since_the_conversion_is_refused() -> None:
+    with pytest.raises(InvalidPlan, match=r"3 active L1 validators are too many for a fee target of 2.* AVAX a second"):
+        clocked_network(fees=SURPLUS)
 
 
 def test_no_more_validators_than_the_capacity_are_active() -> None:

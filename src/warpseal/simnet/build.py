@@ -31,6 +31,8 @@ _FIRST_EVM_CHAIN_ID: Final = 100_000
 _WEIGHTS_SET: Final = 32
 # A block has at most 256 KiB, an initial validator takes 200 bytes of it.
 _MAX_INITIAL: Final = 1_200
+# A price of 1 AVAX a second: it uses up the usual balance in minutes.
+_MAX_PRICE_NAVAX: Final = 10**9
 
 
 def build_state(plan: Plan) -> ChainState:
@@ -205,10 +207,22 @@ class _Builder:
             state.converted_at[data.subnet_id] = height
             active += sum(self._balances[validation.id] > 0 for validation in state.validations[data.subnet_id])
             state.fees.record(height, active)
+        self._check_fee(height, active)
         state.fees.record(state.heights.current, active)
         for data in self._data:
             self._put_conversion(data)
         self._set_weights(min(height + 1, state.heights.current))
+
+    def _check_fee(self, height: int, active: int) -> None:
+        """Raise InvalidPlan if the fee has risen so far since the last conversion that no balance could pay it."""
+        heights, config = self._state.heights, self._state.fees.config
+        surplus = active - config.target
+        seconds = heights.time_of(heights.current) - heights.time_of(height)
+        if surplus > 0 and config.price(surplus * seconds) > _MAX_PRICE_NAVAX:
+            raise InvalidPlan(
+                f"{active} active L1 validators are too many for a fee target of {config.target}: since their "
+                f"conversion, {seconds} s ago, the fee has risen beyond 1 AVAX a second; raise the target"
+            )
 
     def _put_conversion(self, data: ConversionData) -> None:
         """Fund the validators of an L1, which have paid fees since the conversion, and put it into its block."""
