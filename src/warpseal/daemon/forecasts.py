@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,11 @@ MAX_SERIES: Final = 20
 
 
 def build_forecasts(
-    config: Config, services: Services, platform: PlatformClient, index: Callable[[], PrimaryNetworkIndex | None]
+    config: Config,
+    services: Services,
+    platform: PlatformClient,
+    index: Callable[[], PrimaryNetworkIndex | None],
+    executor: Executor,
 ) -> ForecastService:
     """Return the service. index: returns the index of the primary chains; None while there is none."""
     # Imported late: the ports listen before the services are loaded.
@@ -38,6 +43,7 @@ def build_forecasts(
         services.observed.connected_since,
         lambda subnet_id: services.followed.validators_of(subnet_id) is not None,
         config.validators,
+        executor=executor,
     )
 
 

@@ -38,6 +38,7 @@ from warpseal.node.info import InfoClient
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.prices.sources import AvaxPrices, open_price_sources
+from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF, StoreUrl
 from warpseal.validators.subnet_tracker import SubnetTracker
@@ -91,7 +92,9 @@ async def start_services(
             log.info("daemon started", extra={**fields, "node_id": node_id_text(node_id), "bls_backend": bls.BACKEND})
             start_indexer()
             index_status = IndexStatus()
-            forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index)
+            # One thread: several would delay the event loop of signing by their number.
+            forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
+            forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
             sources = metric_sources(services, config)
             expires_at = identity.identity.expires_at
             sources = replace(sources, indexed=index_status.samples, refresh=index_status.evm.refresh_if_old)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,15 +39,21 @@ class Observed:
 
 @asynccontextmanager
 async def forecasting(
-    node: RecordedNode, observed: Observed | None = None, clock: Clock | None = None, **settings: Any
+    node: RecordedNode,
+    observed: Observed | None = None,
+    clock: Clock | None = None,
+    executor: Executor | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ForecastService]:
     observed, clock = observed or Observed(), clock or Clock()
     async with started_services(node, **settings) as services:
         await services.heights.poll()
-        yield build_service(services, observed, clock)
+        yield build_service(services, observed, clock, executor)
 
 
-def build_service(services: ValidatorServices, observed: Observed, clock: Clock) -> ForecastService:
+def build_service(
+    services: ValidatorServices, observed: Observed, clock: Clock, executor: Executor | None = None
+) -> ForecastService:
     return ForecastService(
         ForecastReader(services.upstream.platform, lambda: None),
         services.chains,
@@ -55,6 +62,7 @@ def build_service(services: ValidatorServices, observed: Observed, clock: Clock)
         observed.connected_since,
         lambda subnet_id: observed.is_tracked,
         services.settings,
+        executor=executor,
         unix_clock=lambda: AT + 0.5,
         now=clock,
     )

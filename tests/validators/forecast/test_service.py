@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -30,7 +31,9 @@ from warpseal.daemon.forecasts import MAX_SERIES, forecast_status, quorum_sample
 from warpseal.errors import NodeUnavailable, UnknownSubnet
 from warpseal.ledger.chain_time import l1_fee_cost
 from warpseal.ledger.params import DAY_S, L1FeeConfig
+from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import running
+from warpseal.validators.forecast import service as forecast_service
 from warpseal.validators.forecast.readings import ActiveSource, ForecastReader
 from warpseal.validators.forecast.service import ForecastService, SubnetKind
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
@@ -142,6 +145,20 @@ async def test_callers_share_one_reading_for_a_few_seconds() -> None:
         clock.now += 0.2
         assert await service.forecast(L1) is not found[0]
         assert node.calls[CURRENT] == 2
+
+
+async def test_forecasts_are_computed_one_at_a_time_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    compute, threads = forecast_service._outlook, []
+
+    def computed(*arguments: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return compute(*arguments)
+
+    monkeypatch.setattr(forecast_service, "_outlook", computed)
+    with WorkerThreads(1, "forecast") as executor:
+        async with forecasting(RecordedNode(), executor=executor) as service:
+            await asyncio.gather(*(service.forecast(subnet) for subnet in (L1, PERMISSIONED, PRIMARY_NETWORK)))
+    assert threads == ["forecast_0"] * 3
 
 
 async def test_an_unknown_subnet_and_nodes_that_are_down_are_errors() -> None:

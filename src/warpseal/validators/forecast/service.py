@@ -10,8 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from warpseal.errors import HeightTooNew, NodeUnavailable, UnknownSubnet
@@ -68,7 +70,8 @@ class ForecastService:
     """Forecasts of any subnet. Used from one event loop.
 
     connected_since: whether each observed node was connected since a Unix time. is_tracked: whether the daemon wants to
-    be connected to all validators of a subnet. unix_clock: Unix seconds; now: seconds of a clock that never goes back.
+    be connected to all validators of a subnet. executor: computes the forecasts. unix_clock: Unix seconds; now: seconds
+    of a clock that never goes back.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class ForecastService:
         is_tracked: Callable[[SubnetID], bool],
         settings: ValidatorSettings,
         *,
+        executor: Executor | None = None,
         unix_clock: Callable[[], float] = time.time,
         now: Callable[[], float] | None = None,
     ) -> None:
@@ -93,6 +97,7 @@ class ForecastService:
         self._ttl_s = settings.forecast_ttl_s
         self._refresh_s = settings.forecast_refresh_s
         self._stale_s = settings.forecast_stale_after_s
+        self._executor = executor
         self._unix_clock = unix_clock
         self._tracked = tuple(
             subnet for subnet in dict.fromkeys(settings.tracked_subnet_ids) if subnet != PRIMARY_NETWORK
@@ -146,7 +151,9 @@ class ForecastService:
         connected = await self._connected_since(
             [validation.node_id for validation in reading.validations], self._unix_clock() - DAY_S
         )
-        outlook, computing_s = await asyncio.to_thread(_measured_outlook, reading, keyed, connected)
+        outlook, computing_s = await asyncio.get_running_loop().run_in_executor(
+            self._executor, partial(_measured_outlook, reading, keyed, connected)
+        )
         fee = reading.fee if kind is SubnetKind.L1 else None
         made = SubnetForecast(subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected))
         self._cache.put(subnet_id, made, self._ttl_s)
