@@ -237,14 +237,17 @@ class Destinations:
             return self._note_rules(chain_id, ALWAYS_DEFAULT, 0)
         if subnet_id == PRIMARY_NETWORK and (await self._deps.primary_chains()).x == chain_id:
             raise _warp_disabled(chain_id, "it is the X-Chain")
-        schedule = await self._deps.chain_rpc.chain_config(chain_id, parse_schedule)
-        if schedule is None:
-            return self._note_rules(chain_id, ALWAYS_DEFAULT, 0)
+        schedule, last_block_s = await asyncio.gather(
+            self._deps.chain_rpc.chain_config(chain_id, parse_schedule), self._last_block_s(chain_id)
+        )
+        return self._note_rules(chain_id, ALWAYS_DEFAULT if schedule is None else schedule, last_block_s)
+
+    async def _last_block_s(self, chain_id: ChainID) -> int:
+        """Return the time of the last block, Unix seconds; 0 if it is not known."""
         try:
-            last_block_s = await self._deps.chain_rpc.latest_block_time_s(chain_id)
+            return await self._deps.chain_rpc.latest_block_time_s(chain_id) or 0
         except NodeUnavailable:
-            last_block_s = None
-        return self._note_rules(chain_id, schedule, last_block_s or 0)
+            return 0
 
     def _note_rules(self, chain_id: ChainID, schedule: WarpSchedule, last_block_s: int) -> _KnownRules:
         known = self._rules[chain_id] = _KnownRules(schedule, last_block_s, self._now())

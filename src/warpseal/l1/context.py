@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -83,9 +84,12 @@ class L1Components:
         located = await self.transactions.find(request.tx_id)
         attestation = located.message()
         self.origins.learn(attestation)
-        signing_subnet_id = await self.find_subnet(attestation.manager_chain_id)
-        choice = await self.heights.choose(request.height, attestation.manager_chain_id)
-        quorum = await self.quorum(request, attestation.manager_chain_id)
+        manager_chain_id = attestation.manager_chain_id
+        signing_subnet_id, choice, quorum = await asyncio.gather(
+            self.find_subnet(manager_chain_id),
+            self.heights.choose(request.height, manager_chain_id),
+            self.quorum(request, manager_chain_id),
+        )
         return SigningContext(located, attestation, located.height or 0, signing_subnet_id, choice, quorum)
 
     async def quorum(self, request: L1Request, manager_chain_id: ChainID) -> int:

@@ -25,6 +25,7 @@ VM_FACTORY: Final = "vm-factory"
 PACKAGE_LOGGERS: Final = (
     "aggregation",
     "api",
+    "delivery",
     "evm_rpc",
     "health",
     "index",

@@ -18,6 +18,7 @@ from warpseal.runtime.stack_samples import Frame, StackTotal
 _STATM: Final = Path("/proc/self/statm")
 # Objects that are visited before the event loop runs again: a few milliseconds.
 _OBJECTS_PER_STEP: Final = 2000
+_LONGEST_SWITCH_S: Final = 60.0
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 _HEAP_TYPE: Final = 1 << 9
 _PAGE_BITS: Final = 16
@@ -34,7 +35,7 @@ async def memory_by_type() -> list[StackTotal]:
     gc.collect()
     resident = resident_bytes()
     walk = HeapWalk()
-    for _ in walk.visit(gc.get_objects()):
+    for _ in walk.visit(_tracked_objects()):
         await asyncio.sleep(0)
     return [*walk.totals(), _native_memory(resident, walk.bytes)]
 
@@ -75,7 +76,7 @@ def resident_bytes() -> int:
 
 
 class HeapWalk:
-    """Objects and bytes by type. Objects that the collector does not track are found through their referrers."""
+    """Objects and bytes by type. Tuples, and what the collector does not track, are found through their referrers."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -84,7 +85,7 @@ class HeapWalk:
         self._seen: dict[int, bytearray] = {}
 
     def visit(self, objects: list[Any]) -> Iterator[None]:
-        """Count the given tracked objects and the untracked objects that they refer to. Empties the list.
+        """Count the given objects and the tuples and untracked objects that they refer to. Empties the list.
 
         Yields after every _OBJECTS_PER_STEP visited objects.
         """
@@ -95,7 +96,7 @@ class HeapWalk:
             pending = _contents(tracked)
             while pending:
                 inner = pending.pop()
-                if not gc.is_tracked(inner) and self._is_new(id(inner)):
+                if (type(inner) is tuple or not gc.is_tracked(inner)) and self._is_new(id(inner)):
                     self._add(inner)
                     pending += _contents(inner)
                 visited += 1
@@ -122,6 +123,20 @@ class HeapWalk:
         is_new = not page[slot]
         page[slot] = 1
         return is_new
+
+
+def _tracked_objects() -> list[Any]:
+    """Return the objects that the collector tracks, without tuples, which are found through their referrers.
+
+    Another thread may be filling a tuple, and CPython fails there if anything else refers to the tuple meanwhile. So
+    no other thread runs while the list has tuples.
+    """
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(_LONGEST_SWITCH_S)
+    try:
+        return [item for item in gc.get_objects() if type(item) is not tuple]
+    finally:
+        sys.setswitchinterval(interval_s)
 
 
 def _contents(item: Any) -> list[Any]:

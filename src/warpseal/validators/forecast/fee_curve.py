@@ -12,11 +12,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import lru_cache
 from itertools import accumulate, islice, repeat
-from threading import Lock
 from typing import Final
 
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price, scaled_l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
+from warpseal.runtime.locks import ThreadLock
 
 HORIZON_S: Final = 3_652 * DAY_S
 """Ten years: the curve ends there."""
@@ -65,7 +65,7 @@ class FeeCurve:
         self._exact_prices_left = _EXACT_PRICES
         # The block of the last balance, and the sums of its prices: balances come in order.
         self._last_block: tuple[int, list[int]] = -1, []
-        self._lock = Lock()
+        self._lock = ThreadLock()
 
     @property
     def price(self) -> int:
