@@ -135,6 +135,21 @@ async def test_a_pong_that_short_stalls_put_off_for_long_is_not_sent(
         assert peers.totals.disconnects == {}
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_a_stall_before_the_first_ping_is_read_is_seen(tmp_path: Path) -> None:
+    made = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
+    async with started_network(tmp_path, made, ping_interval_s=1.0, silence_timeout_s=NEVER_S) as (network, peers):
+        introduce(peers, network.validators)
+        await all_connected(peers, network.validators)
+        session(network)._tick()
+        time.sleep(0.6)  # noqa: ASYNC251 (a stall of the loop is what is tested)
+        await asyncio.sleep(0.6)
+        assert is_pong_owed(network)
+        session(network)._tick()
+        await until(lambda: not is_pong_owed(network))
+        assert peers.totals.disconnects == {}
+
+
 async def test_no_pong_is_sent_without_a_ping(tmp_path: Path) -> None:
     made = plan(2, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
     async with started_network(tmp_path, made, ping_interval_s=0.08) as (network, peers):

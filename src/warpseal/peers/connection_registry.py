@@ -110,6 +110,7 @@ class ConnectionRegistry:
     def new_connection(self, node_id: NodeID, endpoint: Endpoint) -> PeerConnection:
         """Return an unconnected connection for one attempt."""
         assert self.context is not None
+        self._pongs.start()
         self.totals.dials += 1
         return PeerConnection(self.context, node_id, endpoint, self.statistics.setdefault(node_id, PeerStatistics()))
 

@@ -43,10 +43,13 @@ class PongScheduler:
         self._heartbeat_timer: asyncio.Handle | None = None
         self._late_until = 0.0
 
-    def add(self, connection: PeerConnection) -> None:
-        """Record that a connection owes a pong."""
+    def start(self) -> None:
+        """Watch for stalls, which may be over when the first ping is read; call it before the first connection."""
         if self._heartbeat_timer is None:
             self._heartbeat()
+
+    def add(self, connection: PeerConnection) -> None:
+        """Record that a connection owes a pong."""
         if self._may_be_late():
             connection.skip_pong()
         elif connection not in self._owed_since:
