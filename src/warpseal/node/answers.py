@@ -163,7 +163,7 @@ class HeightClaims:
 
 
 def make_digest(value: object) -> str:
-    """Return a short digest of an answer, by which an operator tells answers apart."""
+    """Return a short digest of an answer, by which an operator distinguishes answers."""
     return sha256(msgspec.msgpack.encode(value)).hexdigest()[:_DIGEST_DIGITS]
 
 
