@@ -1,8 +1,8 @@
 """Readings for a forecast: the validators of a subnet and the fee at one chain time, and how many L1 validators pay it.
 
 Source of truth: platform.getCurrentValidators and platform.getValidatorFeeState of a node. Nodes do not return the
-number of active L1 validators: the index has it, or it follows from the excess, which moves by the validators above the target
-each second (ACP-77).
+number of active L1 validators: the index has it, or it follows from the excess, which moves by the validators above the
+target each second (ACP-77).
 """
 
 from __future__ import annotations
