@@ -562,7 +562,8 @@ class MissingValidator:
 class QuorumShortfall:
     """The weight that a quorum lacks. counts: validators by reason; missing: heaviest first, at most 50.
 
-    refused_weight: of all validators that refused the message with an error code.
+    refused_weight: of all validators that refused the message with an error code. failed_keys: of all validators that
+    cannot be reached, did not answer or did not sign; those that were not asked are not among them.
     """
 
     verdict: Verdict
@@ -576,6 +577,7 @@ class QuorumShortfall:
     retry_after_s: float | None = None
     hints: tuple[str, ...] = ()
     refused_weight: int = 0
+    failed_keys: frozenset[bytes] = frozenset()
 
     def as_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {

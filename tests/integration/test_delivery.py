@@ -224,7 +224,7 @@ async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path:
         assert plain.headers["X-Warpseal-Verifies-Now"] == "true"
 
 
-async def test_an_idle_destination_gets_advice_that_helps(tmp_path: Path) -> None:
+async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
@@ -233,12 +233,16 @@ async def test_an_idle_destination_gets_advice_that_helps(tmp_path: Path) -> Non
         pinned = network.state.proposervm[idle].verifying_height
         for index in (4, 5):
             network.stop_validator(index)
+        message = l1_messages(network)[0]
+        await until_proposed(daemon, network.change_weight(l1, 6, 101))
+        reply = await deliver(daemon, message, idle, timeoutSeconds=1)
+        assert (reply.status, reply.body["code"]) == (503, "quorum_not_reached")
+        assert "advice" not in reply.detail, "the present set lacks the quorum as well"
         network.advance(3)
         network.change_weight(l1, 4, 0)
         needed = network.change_weight(l1, 5, 0)
         proposed = network.advance(20)
         await until_proposed(daemon, proposed)
-        message = l1_messages(network)[0]
         reply = await deliver(daemon, message, idle, timeoutSeconds=2)
         assert (reply.status, reply.body["code"]) == (503, "quorum_not_reached")
         advice = reply.detail["advice"]

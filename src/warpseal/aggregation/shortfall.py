@@ -30,6 +30,7 @@ _SHOWN_NODES: Final = 16
 
 _NO_BLS_KEY: Final = "no_bls_key"
 _INACTIVE: Final = "inactive"
+_NOT_ASKED: Final = "not_asked"
 _KEYLESS_ADVICE: Final = (
     "Part of the weight belongs to validators without a BLS key, or to inactive L1 validators: it counts in "
     "the total but can never sign. Raise their balance, remove them, or ask for a lower quorum."
@@ -82,6 +83,9 @@ def explain(
         missing=tuple(_missing_validator(share, goal, find_connection, underfunded) for share in heaviest),
         hints=tuple(_hints(round_, goal, missing, running_s)),
         refused_weight=sum(share.weight for share in missing if share.reply and share.reply.code is not None),
+        failed_keys=frozenset(
+            share.member.public_key for share in missing if share.member is not None and share.reason != _NOT_ASKED
+        ),
     )
 
 
@@ -108,7 +112,7 @@ def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only
     elif any(node.wave for node in nodes):
         reason = "no_answer"
     elif stored_only or member.connections:
-        reason = "not_asked"
+        reason = _NOT_ASKED
     else:
         reasons = [node.unreachable.reason for node in nodes if node.unreachable is not None]
         reason = reasons[0] if reasons else "not_connected"

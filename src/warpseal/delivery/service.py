@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -43,7 +43,7 @@ from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
 from warpseal.warp.message import SignedMessage
-from warpseal.warp.validator_set import CanonicalValidatorSet
+from warpseal.warp.validator_set import CanonicalValidatorSet, has_quorum
 
 log = logging.getLogger(__name__)
 
@@ -134,9 +134,7 @@ class DeliveryService:
         try:
             aggregation = await self._deps.aggregate(recent.wanted)
         except MISSED as error:
-            await self._add_advice(
-                error, recent.destination, recent.terms.verifying_subnet_id, recent.terms.height_source
-            )
+            await self._add_advice(error, recent.destination, recent.terms)
             raise
         if aggregation.signed_message != recent.signed_message or aggregation.members.digest != recent.set_digest:
             return await self._sign(request)
@@ -166,7 +164,7 @@ class DeliveryService:
                 aggregation = await self._deps.aggregate(wanted)
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
-                await self._add_advice(error, latest, terms.verifying_subnet_id, terms.height_source)
+                await self._add_advice(error, latest, terms)
                 raise
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, terms.verifying_subnet_id, is_whole=request.wants_report)
@@ -227,7 +225,8 @@ class DeliveryService:
                 signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
-                await self._add_advice(error, latest, subnet_id, "request" if wanted.height else "epoch")
+                source: HeightSource = "request" if wanted.height else "epoch"
+                await self._add_advice(error, latest, _l1_terms(wanted, latest, subnet_id, latest.height, source))
                 raise
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, subnet_id, is_whole=request.wants_report)
@@ -245,9 +244,8 @@ class DeliveryService:
         return L1Delivery(signed, report, report.headers(), True, following)
 
     async def _l1_report(self, wanted: L1Request, destination: Destination, signed: L1SignedMessage) -> DeliveryReport:
-        quorum, source = _quorum(None if wanted.is_default_quorum else wanted.quorum, destination.rules)
         subnet_id, height = signed.signing_subnet_id, signed.height
-        terms = _Terms(subnet_id, "destination", destination.subnet_id, height, signed.height_source, quorum, source)
+        terms = _l1_terms(wanted, destination, subnet_id, height, signed.height_source)
         members = await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
         weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
         return self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
@@ -326,20 +324,34 @@ class DeliveryService:
         advice = await self._advise(report.destination, subnet_id)
         return report if advice is None else replace(report, advice=advice)
 
-    async def _add_advice(
-        self, error: WarpsealError, destination: Destination, subnet_id: SubnetID, source: HeightSource
-    ) -> None:
-        advice = None if source == "request" else await self._advise(destination, subnet_id)
+    async def _add_advice(self, error: WarpsealError, destination: Destination, terms: _Terms) -> None:
+        """Add the advice to the detail of an error, unless the present set would lack the quorum, too."""
+        if terms.height_source == "request":
+            return
+        failed = error.shortfall.failed_keys if isinstance(error, QuorumNotReached | QuorumImpossible) else frozenset()
+        advice = await self._advise(
+            destination, terms.verifying_subnet_id, lambda now: _can_reach(now, terms.quorum, failed)
+        )
         if advice is not None:
             error.add_detail(advice=advice.as_json())
 
-    async def _advise(self, destination: Destination, subnet_id: SubnetID) -> Advice | None:
-        """Return the advice if the destination verifies with another set than the present one, as far as known."""
+    async def _advise(
+        self,
+        destination: Destination,
+        subnet_id: SubnetID,
+        suffices: Callable[[CanonicalValidatorSet], bool] = lambda now: True,
+    ) -> Advice | None:
+        """Return the advice if the destination verifies with another set than the present one, as far as known.
+
+        suffices: whether the present set can sign the message.
+        """
         await self._load_sets(destination, subnet_id)
         sets, pinned, present = self._deps.sets, destination.height, self._deps.heights.last
         before = sets.known(subnet_id, pinned)
         now = None if present is None else sets.known(subnet_id, present)
         if before is None or now is None or present is None or not _differ(before, now) or present <= pinned:
+            return None
+        if not suffices(now):
             return None
         timeout_s = self._settings.advice_timeout_s
         needed = await self._needed_heights.find(subnet_id, pinned, present, now.digest, timeout_s)
@@ -355,6 +367,19 @@ def _is_outrun(report: DeliveryReport, deadline: float) -> bool:
 
 def _differ(members: CanonicalValidatorSet, others: CanonicalValidatorSet) -> bool:
     return members is not others and members.digest != others.digest
+
+
+def _can_reach(members: CanonicalValidatorSet, quorum: int, failed_keys: Set[bytes]) -> bool:
+    """Return whether a set reaches a quorum, in percent, without the validators that failed to sign."""
+    weight = sum(member.weight for member in members.validators if member.public_key not in failed_keys)
+    return has_quorum(weight, members.total_weight, quorum)
+
+
+def _l1_terms(
+    wanted: L1Request, destination: Destination, subnet_id: SubnetID, height: int, source: HeightSource
+) -> _Terms:
+    quorum, quorum_source = _quorum(None if wanted.is_default_quorum else wanted.quorum, destination.rules)
+    return _Terms(subnet_id, "destination", destination.subnet_id, height, source, quorum, quorum_source)
 
 
 def _terms(

@@ -371,7 +371,8 @@ class History:
             self.require(not self._suffices(before, quorum), f"{before} at {height} would sign: {reply.body}")
         advice = reply.detail.get("advice")
         is_pinned = before != now and height < present
-        self.require((advice is not None) == is_pinned, f"advice: {reply.body}, {before} and {now}")
+        helps = is_pinned and self._can_sign(now, quorum, reply.detail.get("validators", ()))
+        self.require((advice is not None) == helps, f"advice: {reply.body}, {before} and {now}")
         if advice is not None:
             self._check_advice(subject, advice)
             if subject.can_be_signed(self.world) and self._suffices(now, quorum):
@@ -450,6 +451,12 @@ class History:
         weight = sum(member.weight for member in members if (member.node_id, member.public_key) in keys)
         total = sum(member.weight for member in members)
         return total > 0 and weight * 100 >= total * quorum
+
+    def _can_sign(self, members: frozenset[SetEntry], quorum: int, missing: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether a set has the weight of a quorum without those who failed, by the answer, to sign."""
+        failed = {entry.get("publicKey") for entry in missing if entry["reason"] != "not_asked"}
+        able = (member for member in members if member.public_key and "0x" + member.public_key.hex() not in failed)
+        return sum(member.weight for member in able) * 100 >= sum(member.weight for member in members) * quorum
 
     def _mutated(self, raw: bytes) -> bytes:
         """Return a message that differs in one of the parts that a verifier checks."""
