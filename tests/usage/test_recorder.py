@@ -13,6 +13,7 @@ from warpseal.usage.calls import OTHER, CallOutcome, UsageLabels, UsageTotals
 from warpseal.usage.fold import fold
 from warpseal.usage.recorder import UsageBounds, UsageRecorder
 from warpseal.usage.response_times import bucket_of
+from warpseal.usage.throttle import Throttle
 
 DAY_S = 86_400
 HOUR_S = 3_600
@@ -204,7 +205,7 @@ def test_folding_keeps_the_bound_and_exact_totals_by_path_and_status(
     for number, (labels, calls) in enumerate(given_calls):
         totals[labels].add(UsageTotals(calls, 0, 0, calls * 10, 0, Counter({number % 7: calls})))
     before = {labels: UsageTotals(sums.requests, credits=sums.credits) for labels, sums in totals.items()}
-    folded = fold(totals, bound)
+    folded = fold(totals, bound, Throttle(1.0))
     assert len(folded) <= max(bound, len(by_path_and_status(totals)))
     assert by_path_and_status(folded) == by_path_and_status(totals)
     assert folded == dict(totals) or len(totals) > bound
@@ -216,7 +217,7 @@ def test_folding_keeps_the_bound_and_exact_totals_by_path_and_status(
 
 def test_the_busiest_combinations_stay_whole() -> None:
     totals = {UsageLabels("/p", "m", 200, "", "XX", f"a{number}"): UsageTotals(number) for number in range(1, 11)}
-    folded = fold(totals, 4)
+    folded = fold(totals, 4, Throttle(1.0))
     assert {labels.user_agent: sums.requests for labels, sums in folded.items()} == {
         "a10": 10,
         "a9": 9,

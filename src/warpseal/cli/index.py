@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gc
 import io
 import json
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal.cli.process import Command, open_output, run_daemon, run_on_loop, set_up_logging
-from warpseal.cli.serve import GC_THRESHOLDS, add_config_arguments, add_setting_arguments, load_config
+from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
 from warpseal.config.keys import Config
 from warpseal.daemon.index_process import (
     SUFFIX,
@@ -58,7 +57,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     config = load_config(args).config
     loggers = set_up_logging(config.logs, suffix=SUFFIX)
-    gc.set_threshold(*GC_THRESHOLDS)
+    set_up_gc()
     work = run_index(
         config,
         loggers,

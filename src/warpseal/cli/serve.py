@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         log.info("environment variable ignored", extra={"variable": notice.path, "reason": notice.reason})
     for fault in loaded.unknown_names:
         log.warning("environment variable ignored", extra={"variable": fault.path, "reason": fault.reason})
-    gc.set_threshold(*GC_THRESHOLDS)
+    set_up_gc()
     return run_daemon(serve(config, _announce, loggers, _index_command(args)), loggers)
 
 
@@ -105,6 +105,13 @@ def given_flags(args: argparse.Namespace) -> dict[str, str]:
     """Return the given flags of settings, by key."""
     given = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def set_up_gc() -> None:
+    """Let the garbage collector look at new objects alone: all modules are imported, and stay."""
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.collect()
+    gc.freeze()
 
 
 def _announce(api_url: str, metrics_url: str) -> None:

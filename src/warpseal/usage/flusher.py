@@ -137,13 +137,13 @@ class UsageFlusher:
 
     def _fold(self) -> None:
         """Make the sums small enough: minutes become hours, which loses nothing, then labels fold, then days."""
-        bound = self._settings.max_waiting_bytes * _FOLDED_SHARE
+        throttle, bound = Throttle(), self._settings.max_waiting_bytes * _FOLDED_SHARE
         for period_s in (HOUR_S, DAY_S):
             self._regroup(period_s)
             size, count = self._measure(), sum(map(len, self._waiting.values()))
             if size > bound and count:
                 kept = int(bound / size * count / len(self._waiting))
-                self._waiting = {start: fold(sums, kept) for start, sums in self._waiting.items()}
+                self._waiting = {start: fold(sums, kept, throttle) for start, sums in self._waiting.items()}
             if self._measure() <= self._settings.max_waiting_bytes:
                 return
 

@@ -1,6 +1,6 @@
 """Folding of usage: labels beyond a bound become `other`, first user agents, then keys, then methods and countries.
 
-Source of truth: docs/usage-metrics.md. Totals by path and status do not change. Pure.
+Source of truth: docs/usage-metrics.md. Totals by path and status do not change.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from warpseal.usage.calls import OTHER, UsageLabels, UsageTotals
+from warpseal.usage.throttle import Throttle
 
 Totals = Mapping[UsageLabels, UsageTotals]
 Fold = Callable[[UsageLabels], UsageLabels]
@@ -35,7 +36,7 @@ FOLDS: Final[tuple[Fold, ...]] = (without_agent, without_key, path_and_status)
 """The steps of folding, in their order."""
 
 
-def fold(totals: Totals, bound: int) -> dict[UsageLabels, UsageTotals]:
+def fold(totals: Totals, bound: int, throttle: Throttle) -> dict[UsageLabels, UsageTotals]:
     """Return totals with at most `bound` combinations of labels; more only if there are more paths and statuses.
 
     Each step folds the combinations with the fewest requests, and no more of them than it must.
@@ -44,15 +45,15 @@ def fold(totals: Totals, bound: int) -> dict[UsageLabels, UsageTotals]:
     for step in FOLDS:
         if len(folded) <= bound:
             break
-        folded = _fold_fewest(folded, bound, step)
+        folded = _fold_fewest(folded, bound, step, throttle)
     return folded
 
 
-def _fold_fewest(totals: Totals, bound: int, step: Fold) -> dict[UsageLabels, UsageTotals]:
+def _fold_fewest(totals: Totals, bound: int, step: Fold, throttle: Throttle) -> dict[UsageLabels, UsageTotals]:
     by_requests = sorted(totals, key=lambda labels: totals[labels].requests)  # Labels would take ten times as long.
     merged: dict[UsageLabels, UsageTotals] = {}
     count = 0
-    for labels in by_requests:
+    for labels in throttle.steps(by_requests):
         if len(by_requests) - count + len(merged) <= bound:
             break
         target = step(labels)
@@ -61,7 +62,7 @@ def _fold_fewest(totals: Totals, bound: int, step: Fold) -> dict[UsageLabels, Us
             sums = merged[target] = UsageTotals()
         sums.add(totals[labels])
         count += 1
-    kept = {labels: totals[labels] for labels in by_requests[count:]}
+    kept = {labels: totals[labels] for labels in throttle.steps(by_requests[count:])}
     for labels in merged.keys() & kept.keys():
         merged[labels].add(kept[labels])
     return kept | merged

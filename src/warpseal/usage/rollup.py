@@ -54,6 +54,8 @@ _DAMAGED_LEVELS: Final = 100
 """Added to the level of the tables of buckets that are damaged."""
 _PRUNED_ROWS: Final = 1_000
 _PRUNED_BUCKETS: Final = 24
+# Seconds of work and of the pause after it: a merge takes a fifth of the time, the calls that wait have the rest.
+_PAUSES: Final = (0.0003, 0.0012)
 _CLOCK_STEP_S: Final = 60.0
 _PATIENCE_AFTER_STEP_S: Final = 3_600.0
 
@@ -122,7 +124,7 @@ class UsageRollup:
         for hour in await self._database.read(partial(self._due_hours, is_last=is_last)):
             given = await self._database.read(partial(_read_input, hour))
             while given.rows:
-                throttle = Throttle()
+                throttle = Throttle(*_PAUSES)
                 try:
                     tables = await asyncio.to_thread(merge, given, self._settings.max_combinations, throttle)
                 except UsageDamaged:
@@ -314,7 +316,7 @@ def _merge_level(
             yield dimension, table.encode()
             throttle.step()
         return
-    folded = _fold(merged.sums(throttle), max_combinations)
+    folded = _fold(merged.sums(throttle), max_combinations, throttle)
     yield Dimension.ALL, SumTable.of(folded, len(LABELS), throttle).encode()
     for dimension, sums in marginal_sums(folded.items(), throttle).items():
         yield dimension, SumTable.of(sums, _width(dimension), throttle).encode()
@@ -329,9 +331,10 @@ def _width(dimension: Dimension) -> int:
     return {Dimension.ALL: len(LABELS), Dimension.NONE: 0}.get(dimension, 1)
 
 
-def _fold(sums: Sums, bound: int) -> Sums:
-    folded = fold({of_labels(labels): totals for labels, totals in sums.items()}, bound)
-    return {as_labels(labels): totals for labels, totals in folded.items()}
+def _fold(sums: Sums, bound: int, throttle: Throttle) -> Sums:
+    by_call = {of_labels(labels): totals for labels, totals in throttle.steps(sums.items())}
+    folded = fold(by_call, bound, throttle)
+    return {as_labels(labels): totals for labels, totals in throttle.steps(folded.items())}
 
 
 def _add_rows(sums: dict[Labels, UsageTotals], table: SumTable, throttle: Throttle) -> None:

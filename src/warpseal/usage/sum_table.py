@@ -118,7 +118,7 @@ class SumTable:
     def encode(self) -> bytes:
         """Return the table as it is stored."""
         values, indices = [column[0] for column in self.columns], [_bytes(column[1]) for column in self.columns]
-        times = self._split_times()
+        times = [self.times(position) for position in range(len(self))] if self._times is None else self._times
         lengths = _bytes(array("I", map(len, times)))
         stored = _Stored(values, indices, list(map(_bytes, self.counters)), b"".join(times), lengths)
         return zstandard.ZstdCompressor(level=_LEVEL).compress(_encode(stored))
@@ -128,7 +128,7 @@ class SumTable:
 
     def add(self, sums: Mapping[Labels, UsageTotals], throttle: Throttle) -> None:
         """Add sums to the rows with the same labels."""
-        positions, row_times = self._find_positions(), self._split_times()
+        positions, row_times = self._find_positions(throttle), self._split_times(throttle)
         numbers = [{value: number for number, value in enumerate(values)} for values, _ in self.columns]
         requests, invalid, failed, credits, wasted = self.counters
         for labels, totals in sums.items():
@@ -188,7 +188,7 @@ class SumTable:
         """Yield the labels of all rows."""
         if not self.columns:
             return iter([()] * len(self))
-        return zip(*([values[number] for number in column] for values, column in self.columns), strict=True)
+        return zip(*(map(values.__getitem__, column) for values, column in self.columns), strict=True)
 
     def sums(self, throttle: Throttle) -> Sums:
         """Return all rows by their labels."""
@@ -213,16 +213,16 @@ class SumTable:
         ):
             raise ValueError("the columns have different lengths")
 
-    def _split_times(self) -> list[bytes]:
+    def _split_times(self, throttle: Throttle) -> list[bytes]:
         """Return the encoded times of all rows, which may be changed."""
         if self._times is None:
-            self._times = [self.times(position) for position in range(len(self))]
+            self._times = [self.times(position) for position in throttle.steps(range(len(self)))]
             self._joined_times, self._ends = b"", []
         return self._times
 
-    def _find_positions(self) -> dict[Labels, int]:
+    def _find_positions(self, throttle: Throttle) -> dict[Labels, int]:
         if self._positions is None:
-            self._positions = {labels: position for position, labels in enumerate(self.labels())}
+            self._positions = {labels: position for position, labels in enumerate(throttle.steps(self.labels()))}
         return self._positions
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Throttle:
@@ -21,6 +25,12 @@ class Throttle:
     def cancel(self) -> None:
         """Let the next step raise CancelledError; for another thread."""
         self._is_cancelled = True
+
+    def steps(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield items, each of which is a small step. Raises as `step` does."""
+        for item in items:
+            yield item
+            self.step()
 
     def step(self) -> None:
         """Pause if it is time to; call it after each small step. Raises CancelledError after `cancel`."""
