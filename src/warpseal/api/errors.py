@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from http import HTTPStatus
 from math import ceil
 from typing import Any, Final
@@ -27,6 +28,7 @@ _RETRY_SOON_S: Final = 2
 _RETRY_LATER_S: Final = 10
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
+_MAX_CACHED_NAMES: Final = 1_024
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _RETRIED: Final = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
 # Reasons for which the reference says that it could not connect.
@@ -170,6 +172,7 @@ def error_response(error: errors.WarpsealError, dialect: Dialect, *, shows_addre
     return Response(body, status, _headers(error, rule), "application/json")
 
 
+@lru_cache(_MAX_CACHED_NAMES)
 def kebab_name(name: str) -> str:
     """Return a camelCase name in kebab-case: pChainHeight is p-chain-height."""
     return _CAPITAL.sub(lambda match: "-" + match[0].lower(), name)

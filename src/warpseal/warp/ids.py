@@ -7,6 +7,7 @@ against 3.2 microseconds), pages of the data API encode thousands of ids, and it
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NewType
 
@@ -31,6 +32,7 @@ _CHECKSUM_BYTES: Final = 4
 _NODE_ID_PREFIX: Final = "NodeID-"
 # Base conversion takes quadratic time; the longest id has 50 characters.
 _MAX_TEXT_LENGTH: Final = 256
+_MAX_CACHED_TEXTS: Final = 1_024
 
 
 class MalformedID(ValueError):
@@ -101,6 +103,7 @@ def parse_node_id(text: str) -> NodeID:
     return NodeID(_require_id_length(cb58_decode(text[len(_NODE_ID_PREFIX) :]), NODE_ID_BYTES, text))
 
 
+@lru_cache(_MAX_CACHED_TEXTS)
 def id_text(raw: bytes) -> str:
     """Return the base58-check text of a 32-byte id."""
     return cb58_encode(raw)

@@ -89,7 +89,7 @@ class AggregatorEndpoints:
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
         signed = await self._aggregate(request, request.path_params["network"])
-        if isinstance(signed, Delivery):
+        if isinstance(signed, Delivery) and signed.is_reported:
             return JSONResponse(_delivery_content(signed), 201, signed.headers)
         return _encode(signed, "signedMessage", 201)
 
@@ -98,7 +98,7 @@ class AggregatorEndpoints:
         if request.method not in _KEBAB_METHODS:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
         signed = await self._aggregate(request, None)
-        if isinstance(signed, Delivery):
+        if isinstance(signed, Delivery) and signed.is_reported:
             return JSONResponse(with_kebab_names(_delivery_content(signed)), 200, signed.headers)
         return _encode(signed, "signed-message", 200)
 
@@ -265,6 +265,11 @@ def _delivery_content(delivery: Delivery | L1Delivery) -> dict[str, Any]:
     return content
 
 
-def _encode(aggregation: Aggregation, key: str, status: int) -> Response:
-    headers = {HEIGHT_HEADER: str(aggregation.height), SUBNET_HEADER: id_text(aggregation.signing_subnet_id)}
+def _encode(signed: Aggregation | Delivery, key: str, status: int) -> Response:
+    """Return the answer without a report."""
+    if isinstance(signed, Delivery):
+        aggregation, headers = signed.aggregation, signed.headers
+    else:
+        aggregation = signed
+        headers = {HEIGHT_HEADER: str(aggregation.height), SUBNET_HEADER: id_text(aggregation.signing_subnet_id)}
     return JSONResponse({key: aggregation.signed_message.hex()}, status, headers)
