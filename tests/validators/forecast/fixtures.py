@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from tests.node.recorded_node import L1, RecordedNode, recorded_result
@@ -52,7 +54,7 @@ async def forecasting(
 
 
 def build_service(
-    services: ValidatorServices, observed: Observed, clock: Clock, executor: Executor | None = None
+    services: ValidatorServices, observed: Observed, clock: Clock, executor: Executor | None = None, **timing: Any
 ) -> ForecastService:
     return ForecastService(
         ForecastReader(services.upstream.platform, lambda: None),
@@ -65,7 +67,45 @@ def build_service(
         executor=executor,
         unix_clock=lambda: AT + 0.5,
         now=clock,
+        **timing,
     )
+
+
+@dataclass
+class BusyTime:
+    """A clock that moves only while the background rests, and while a forecast is computed, for `computing_s` each.
+
+    starts: the time at which each computation began.
+    """
+
+    computing_s: float
+    clock: Clock = field(default_factory=Clock)
+    starts: list[float] = field(default_factory=list)
+    rests: list[tuple[float, asyncio.Future[None]]] = field(default_factory=list)
+    _is_computing: bool = False
+
+    def cpu_clock(self) -> float:
+        """Return the CPU time, first at the beginning of a computation, then at its end."""
+        if self._is_computing:
+            self.clock.now += self.computing_s
+        else:
+            self.starts.append(self.clock.now)
+        self._is_computing = not self._is_computing
+        return self.clock.now
+
+    async def sleep(self, seconds: float) -> None:
+        """Rest until `end_rest` ends it."""
+        rest = self.clock.now + seconds, asyncio.get_running_loop().create_future()
+        self.rests.append(rest)
+        await rest[1]
+
+    def end_rest(self) -> None:
+        """Let the time pass until the end of the shortest rest."""
+        shortest = min(self.rests, key=itemgetter(0))
+        self.rests.remove(shortest)
+        ends_at, ended = shortest
+        self.clock.now = max(self.clock.now, ends_at)
+        ended.set_result(None)
 
 
 def l1_node(*validators: dict[str, Any], **answers: Any) -> RecordedNode:

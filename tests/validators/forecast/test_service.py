@@ -21,6 +21,7 @@ from tests.validators.forecast.fixtures import (
     FUJI_FEE,
     RECORDED,
     STATE,
+    BusyTime,
     Observed,
     build_service,
     forecasting,
@@ -203,6 +204,30 @@ async def test_tracked_subnets_are_refreshed_in_the_background() -> None:
             assert len(service.latest()) == 2
         services.clock.now += 2_000
         assert service.latest() == ()
+
+
+@pytest.mark.parametrize(
+    ("tracked", "computing_s", "rest_s"),
+    [((L1,), 0.5, 30.0), ((L1,), 2.0, 40.0), ((L1, PERMISSIONED), 2.0, 80.0), ((L1, PERMISSIONED), 90.0, 3_600.0)],
+)
+async def test_forecasts_in_the_background_take_a_twentieth_of_a_core_at_most(
+    tracked: tuple[SubnetID, ...], computing_s: float, rest_s: float
+) -> None:
+    busy, observed, count = BusyTime(computing_s), Observed({HEAVY: True}), len(tracked)
+    async with started_services(RecordedNode(), tracked_subnet_ids=tracked) as services:
+        await services.heights.poll()
+        service = build_service(services, observed, busy.clock, cpu_clock=busy.cpu_clock, sleep=busy.sleep)
+        async with running(service.run()):
+            for _ in range(8 * count):
+                await until(lambda: len(busy.rests) == count)
+                busy.end_rest()
+            await until(lambda: len(busy.rests) == count)
+    # The first subnets rest before it is known how long the others take.
+    starts = busy.starts[count:]
+    periods = [later - earlier for earlier, later in zip(starts, starts[count:], strict=False)]
+    assert len(periods) == 6 * count
+    assert min(periods) == rest_s + computing_s
+    assert count * computing_s <= 0.05 * min(periods)
 
 
 async def test_without_tracked_subnets_no_node_is_called() -> None:

@@ -71,7 +71,7 @@ class ForecastService:
 
     connected_since: whether each observed node was connected since a Unix time. is_tracked: whether the daemon wants to
     be connected to all validators of a subnet. executor: computes the forecasts. unix_clock: Unix seconds; now: seconds
-    of a clock that never goes back.
+    of a clock that never goes back; cpu_clock: CPU seconds of the thread that calls it. sleep: rests in the background.
     """
 
     def __init__(
@@ -87,6 +87,8 @@ class ForecastService:
         executor: Executor | None = None,
         unix_clock: Callable[[], float] = time.time,
         now: Callable[[], float] | None = None,
+        cpu_clock: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._reader = reader
         self._chains = chains
@@ -99,6 +101,8 @@ class ForecastService:
         self._stale_s = settings.forecast_stale_after_s
         self._executor = executor
         self._unix_clock = unix_clock
+        self._cpu_clock = cpu_clock
+        self._sleep = sleep
         self._tracked = tuple(
             subnet for subnet in dict.fromkeys(settings.tracked_subnet_ids) if subnet != PRIMARY_NETWORK
         )
@@ -128,7 +132,7 @@ class ForecastService:
                 tasks.create_task(self._keep_refreshing(subnet_id, limit))
 
     async def _keep_refreshing(self, subnet_id: SubnetID, limit: asyncio.Semaphore) -> None:
-        await asyncio.sleep(min(_FIRST_S, self._refresh_s))
+        await self._sleep(min(_FIRST_S, self._refresh_s))
         while True:
             is_complete = False
             try:
@@ -136,7 +140,7 @@ class ForecastService:
                     is_complete = (await self.forecast(subnet_id, CallOrigin.DAEMON)).is_answering_known
             except (NodeUnavailable, UnknownSubnet) as error:
                 log.debug("forecast failed", extra={"subnet_id": id_text(subnet_id), "reason": str(error)})
-            await asyncio.sleep(self._rest_s(self._refresh_s if is_complete else min(_RETRY_S, self._refresh_s)))
+            await self._sleep(self._rest_s(self._refresh_s if is_complete else min(_RETRY_S, self._refresh_s)))
 
     def _rest_s(self, least_s: float) -> float:
         return max(least_s, _REST_FACTOR * sum(self._computing_s.values()))
@@ -152,7 +156,7 @@ class ForecastService:
             [validation.node_id for validation in reading.validations], self._unix_clock() - DAY_S
         )
         outlook, computing_s = await asyncio.get_running_loop().run_in_executor(
-            self._executor, partial(_measured_outlook, reading, keyed, connected)
+            self._executor, partial(_measured_outlook, self._cpu_clock, reading, keyed, connected)
         )
         fee = reading.fee if kind is SubnetKind.L1 else None
         made = SubnetForecast(subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected))
@@ -199,11 +203,14 @@ def _validator(
 
 
 def _measured_outlook(
-    reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool]
+    cpu_clock: Callable[[], float],
+    reading: SubnetReading,
+    keyed: frozenset[NodeID],
+    connected: Mapping[NodeID, bool],
 ) -> tuple[QuorumOutlook, float]:
     """Return the forecast, and the CPU time that it took."""
-    started_at = time.thread_time()
-    return _outlook(reading, keyed, connected), time.thread_time() - started_at
+    started_at = cpu_clock()
+    return _outlook(reading, keyed, connected), cpu_clock() - started_at
 
 
 def _outlook(reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool]) -> QuorumOutlook:
