@@ -101,17 +101,12 @@ class ScriptedL1Messages:
     answer: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
     error: WarpsealError | None = None
     requests: list[L1Request] = field(default_factory=list)
-    explained: list[L1Request] = field(default_factory=list)
 
     async def get(self, request: L1Request) -> L1SignedMessage:
         self.requests.append(request)
         if self.error is not None:
             raise self.error
         return self.answer
-
-    async def explain(self, request: L1Request) -> Mapping[str, Any]:
-        self.explained.append(request)
-        return {"transaction": {"id": "a"}}
 
 
 @dataclass
@@ -123,6 +118,7 @@ class ScriptedDeliveries:
     error: WarpsealError | None = None
     requests: list[DeliveryRequest] = field(default_factory=list)
     l1_requests: list[L1DeliveryRequest] = field(default_factory=list)
+    explained: list[L1DeliveryRequest] = field(default_factory=list)
 
     async def sign(self, request: DeliveryRequest) -> Delivery:
         self.requests.append(request)
@@ -136,6 +132,10 @@ class ScriptedDeliveries:
             raise self.error
         signed = L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True)
         return L1Delivery(signed, self.report, self.report.headers(), request.wants_report, self.next)
+
+    async def explain_l1(self, request: L1DeliveryRequest) -> Mapping[str, Any]:
+        self.explained.append(request)
+        return {"transaction": {"id": "a"}}
 
 
 PRIMARY_TEXT = id_text(PRIMARY_NETWORK)
@@ -255,7 +255,7 @@ class ApiSetup:
             network_id,
             self.aggregator.aggregate,
             self.l1_messages.get,
-            self.l1_messages.explain,
+            self.deliveries.explain_l1,
             self.deliveries.sign,
             self.deliveries.sign_l1,
             self.readiness.readiness,

@@ -158,7 +158,7 @@ def _signing_services(
         network_id,
         services.aggregator.aggregate,
         services.l1_messages.get,
-        services.l1_messages.explain,
+        services.delivery.explain_l1,
         services.delivery.sign,
         services.delivery.sign_l1,
         services.followed.readiness,

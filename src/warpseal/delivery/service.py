@@ -216,10 +216,7 @@ class DeliveryService:
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(wanted.timeout_s)
         async with _lookups(deadline, request.destination_id):
             chain_id = await self._deps.l1_messages.manager_chain(wanted)
-            if request.destination_id not in (None, chain_id):
-                name = id_text(chain_id)
-                reason = f"the message of this transaction is verified on {name}, the chain of the L1's manager"
-                raise DestinationMismatch(DESTINATION_FIELD, reason, managerBlockchainId=name)
+            _require_manager_chain(request, id_text(chain_id))
             latest = await self._deps.destinations.resolve(chain_id)
         for _ in range(_MAX_EPOCHS):
             destination, subnet_id = latest, latest.subnet_id
@@ -245,6 +242,14 @@ class DeliveryService:
             again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
         return L1Delivery(signed, report, report.headers(), True, following)
+
+    async def explain_l1(self, request: L1DeliveryRequest) -> Mapping[str, Any]:
+        """Return the explanation of a transaction's message, JSON-ready. Raises DestinationMismatch, InvalidTimeout."""
+        explanation = await self._deps.l1_messages.explain(request.l1)
+        message = explanation.get("message")
+        if message is not None:
+            _require_manager_chain(request, message["managerChainId"])
+        return explanation
 
     async def _l1_report(self, wanted: L1Request, destination: Destination, signed: L1SignedMessage) -> DeliveryReport:
         subnet_id, height = signed.signing_subnet_id, signed.height
@@ -368,6 +373,13 @@ def _recent_key(request: DeliveryRequest) -> _RecentKey:
     numbers = (wanted.quorum, wanted.buffer, wanted.height, wanted.timeout_s)
     flags = (request.names_quorum, wanted.is_pinned, wanted.stored_only)
     return request.destination_id, message, wanted.justification, wanted.signing_subnet_id, *numbers, *flags
+
+
+def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
+    """Check that the message of a transaction is for its destination. chain: that of the L1's manager."""
+    if request.destination_id is not None and id_text(request.destination_id) != chain:
+        reason = f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
+        raise DestinationMismatch(DESTINATION_FIELD, reason, managerBlockchainId=chain)
 
 
 def _is_outrun(report: DeliveryReport, deadline: float) -> bool:

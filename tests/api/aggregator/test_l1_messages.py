@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.api.fixtures import SIGNED, SUBNET, V1, ApiSetup, client_of, shortfall
+from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import (
     MalformedTransactionHash,
     MessageSuperseded,
@@ -89,7 +90,7 @@ async def test_explain_mode_answers_200_without_a_message() -> None:
         assert response.status == 200
         assert await response.json() == {"transaction": {"id": "a"}}
     assert setup.l1_messages.requests == []
-    assert len(setup.l1_messages.explained) == 1
+    assert setup.deliveries.explained == [L1DeliveryRequest(L1Request(TX_ID, 67, 0, is_default_quorum=True))]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class SigningServices:
     network_id: int
     aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
     l1_message: Callable[[L1Request], Awaitable[L1SignedMessage]]
-    explain_l1_message: Callable[[L1Request], Awaitable[Mapping[str, Any]]]
+    explain_l1_message: Callable[[L1DeliveryRequest], Awaitable[Mapping[str, Any]]]
     deliver: Callable[[DeliveryRequest], Awaitable[Delivery]]
     deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[L1Delivery]]
     readiness: Callable[[], Sequence[SubnetReadiness]]
@@ -157,7 +157,8 @@ class AggregatorEndpoints:
         services, timeout_s = await self._admit(wanted.request.timeout_s, network)
         request = _with_timeout(wanted.request, timeout_s)
         if wanted.is_explain:
-            return JSONResponse(await services.explain_l1_message(request))
+            explained = replace(wanted.delivery or L1DeliveryRequest(request), l1=request)
+            return JSONResponse(await services.explain_l1_message(explained))
         if wanted.delivery is None:
             signed = await services.l1_message(request)
             content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
