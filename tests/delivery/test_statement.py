@@ -55,6 +55,7 @@ REGISTRATION: Final = recorded_message("RegisterL1ValidatorTx")
 REMOVAL: Final = recorded_message("SetL1ValidatorWeightTx")
 REGISTERED: Final = RegisterL1Validator.parse(AddressedCall.parse(REGISTRATION.payload).payload)
 BEFORE_EXPIRY: Final = REGISTERED.expiry - 3_600
+NOON: Final = 1_795_176_000
 
 
 def from_manager(
@@ -136,6 +137,27 @@ async def test_a_registration_is_accepted_in_the_day_before_it_expires(now: int,
     found = await check(REGISTRATION, answers=answers, now=now)
     assert found.refusal == refusal
     assert found.accepted is (refusal is None)
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        (NOON + 1, "the registration expired at 12:00:00 UTC, and the P-Chain is at 12:00:01 UTC"),
+        (
+            NOON + 90_000,
+            "the registration expired at 2026-11-20 12:00:00 UTC, and the P-Chain is at 2026-11-21 13:00:00 UTC",
+        ),
+        (
+            NOON - 90_000,
+            "the registration expires at 2026-11-20 12:00:00 UTC; the P-Chain takes it in the day before, "
+            "from 12:00:00 UTC on",
+        ),
+    ],
+)
+async def test_a_refused_registration_names_times_that_people_read(now: int, text: str) -> None:
+    registration = from_manager(replace(REGISTERED, expiry=NOON))
+    answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
+    assert (await check(registration, answers=answers, now=now)).text == text
 
 
 async def test_the_time_of_the_p_chain_counts_if_it_is_ahead_of_the_daemons_clock() -> None:

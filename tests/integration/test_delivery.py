@@ -185,6 +185,9 @@ async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_p
         assert accepts(network, idle, reply.signed)
         assert not accepts(network, idle, reply.body["next"]["signedMessage"])
         assert (reply.body["report"]["verifiesNow"], reply.body["report"]["servesNext"]) == (True, False)
+        assert "advice" not in reply.body["report"], "a block would end the epoch in which the message verifies"
+        ahead = (await deliver(daemon, message, idle, pChainHeight=height)).body["report"]
+        assert (ahead["verifiesNow"], ahead["advice"]["neededHeight"]) == (False, str(height))
         network.build_block(idle)
         assert not accepts(network, idle, reply.signed)
         assert accepts(network, idle, reply.body["next"]["signedMessage"])

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from warpseal.delivery.destination import Destination
+from warpseal.runtime.settings import DAY_S
 from warpseal.warp.ids import id_text
 
 
@@ -46,17 +47,17 @@ def advise(destination: Destination, needed_height: int, now: float) -> Advice:
     if sealed_from is None:
         not_before = int(now)
         return Advice(pinned, needed_height, 0, not_before, f"{text}{lag}; send the message in a block after that")
-    when = "now" if sealed_from <= now else f"at or after {_time_text(sealed_from, now)}"
+    when = "now" if sealed_from <= now else f"at or after {time_text(sealed_from, now)}"
     text += f"build one block there {when}; the block after it verifies at the P-Chain height of that block"
     if proposed < needed_height:
         text += f". {lag[:1].upper()}{lag[1:]}: build it when they propose {needed_height}"
     return Advice(pinned, needed_height, 1, sealed_from, text)
 
 
-def _time_text(moment: int, now: float) -> str:
-    """Return a time in words, with the date if it is not within a day."""
+def time_text(moment: int, now: float) -> str:
+    """Return a time in words, with the date if it is not within a day. Both are Unix seconds."""
     try:
-        pattern = "%H:%M:%S UTC" if moment - now < 86_400 else "%Y-%m-%d %H:%M:%S UTC"
+        pattern = "%H:%M:%S UTC" if abs(moment - now) < DAY_S else "%Y-%m-%d %H:%M:%S UTC"
         return datetime.fromtimestamp(moment, UTC).strftime(pattern)
     except (ValueError, OverflowError, OSError):
         return f"Unix time {moment}"

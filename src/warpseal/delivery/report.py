@@ -52,6 +52,11 @@ class DeliveryReport:
         """Whether the first block of the next epoch would; None: there is none, or the set is not known."""
         return self._verifies("next")
 
+    @property
+    def verifies_at_present(self) -> bool | None:
+        """Whether the present set verifies the signature; None: the set is not known."""
+        return self._verifies("proposed")
+
     def as_json(self) -> dict[str, Any]:
         destination = self.destination
         content: dict[str, Any] = {

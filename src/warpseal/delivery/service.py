@@ -329,6 +329,9 @@ class DeliveryService:
         return min(_remaining_s(deadline), self._settings.next_timeout_s)
 
     async def _with_advice(self, report: DeliveryReport, subnet_id: SubnetID) -> DeliveryReport:
+        """Return the report with the advice if the message verifies with the present set, and not now."""
+        if report.verifies_now is not False or not report.verifies_at_present:
+            return report
         advice = await self._advise(report.destination, subnet_id)
         return report if advice is None else replace(report, advice=advice)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
+from warpseal.delivery.advice import time_text
 from warpseal.errors import CallRefused, NodeUnavailable, StoreDown, UnknownSubnet
 from warpseal.l1.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.node.errors import RpcRefusal
@@ -180,13 +181,15 @@ class StatementChecker:
         next_time_s = max(await self._platform.chain_time_s(), int(self._now()))
         was_delivered = await self._was_registered(message.validation_id)
         if message.expiry <= next_time_s:
-            reason = f"the registration expired at {message.expiry}, and the P-Chain is at {next_time_s}"
+            expiry, block_time = time_text(message.expiry, next_time_s), time_text(next_time_s, message.expiry)
+            reason = f"the registration expired at {expiry}, and the P-Chain is at {block_time}"
             if was_delivered:
                 reason += "; it was delivered before"
             return StatementRefusal.EXPIRED_REGISTRATION, reason
-        latest = next_time_s + REGISTRATION_WINDOW_S
-        if message.expiry > latest:
-            reason = f"the registration expires at {message.expiry}, and the P-Chain takes it only if by {latest}"
+        if message.expiry > next_time_s + REGISTRATION_WINDOW_S:
+            expiry = time_text(message.expiry, next_time_s)
+            earliest = time_text(message.expiry - REGISTRATION_WINDOW_S, next_time_s)
+            reason = f"the registration expires at {expiry}; the P-Chain takes it in the day before, from {earliest} on"
             return StatementRefusal.EARLY_REGISTRATION, reason
         if was_delivered:
             return StatementRefusal.ALREADY_DELIVERED, "the P-Chain has registered this validator"
