@@ -17,6 +17,7 @@ from tests.delivery.recorded_chains import (
     ChainNode,
     destinations_over,
 )
+from tests.eventually import TIMEOUT_S
 from tests.node.recorded_node import (
     C_CHAIN,
     L1,
@@ -31,7 +32,7 @@ from warpseal.delivery.destination import Destination
 from warpseal.delivery.warp_rules import WarpRules
 from warpseal.errors import DestinationUnavailable, UnknownChain, WarpDisabled
 from warpseal.node.proposervm import NO_EPOCH
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, parse_id
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, parse_id
 
 X_CHAIN = next(
     ChainID(parse_id(chain["id"]))
@@ -129,6 +130,29 @@ async def test_an_unknown_chain_is_named_and_a_chain_that_no_node_runs_names_the
         with pytest.raises(DestinationUnavailable, match="must serve /ext/bc/P/proposervm"):
             await lookup.destinations.resolve(P_CHAIN)
         assert "127.0.0.1" not in f"{caught.value}{caught.value.detail()}"
+
+
+async def hang(_: object) -> None:
+    await asyncio.sleep(TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [(lambda _: web.Response(status=500), "http_status"), (hang, "timeout"), ("garbage", "bad_answer")],
+)
+@pytest.mark.parametrize("method", [EPOCH, PROPOSED, CONFIG])
+async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
+    method: str, answer: Any, failure: str
+) -> None:
+    elsewhere = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))
+    for nodes in ((ChainNode({method: answer}),), (elsewhere, ChainNode({method: answer}))):
+        async with destinations_over(*nodes) as lookup:
+            with pytest.raises(DestinationUnavailable) as caught:
+                await lookup.destinations.resolve(L1_CHAIN)
+        position = len(nodes) - 1
+        text = f"its nodes did not answer: no usable answer for {method} (node {position}: {failure})"
+        assert str(caught.value) == f"destination {id_text(L1_CHAIN)}: {text}"
+        assert caught.value.detail()["nodes"] == [{"position": position, "failure": failure}]
 
 
 async def test_a_failed_lookup_is_repeated_a_second_later() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.node.recorded_node import (
     C_CHAIN,
@@ -46,6 +47,18 @@ async def test_a_chain_that_no_node_runs_has_no_epoch_and_fails_no_node() -> Non
         assert await upstream.proposervm.proposed_height(NO_CHAIN) is None
         await upstream.platform.height()
     assert node.calls["platform.getHeight"] == 1
+
+
+@pytest.mark.parametrize(("status", "runs"), [(403, False), (404, False), (429, True), (500, True), (503, True)])
+async def test_a_node_that_fails_may_run_a_chain_that_the_others_do_not_run(status: int, runs: bool) -> None:
+    node = RecordedNode({METHOD: lambda _: web.Response(status=status)})
+    async with open_upstream(RecordedNode(paths=("/ext/P", "/ext/info")), node) as upstream:
+        if not runs:
+            assert await upstream.proposervm.current_epoch(L1_CHAIN) is None
+            return
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.proposervm.current_epoch(L1_CHAIN)
+    assert [attempt.position for attempt in caught.value.attempts] == [1]
 
 
 async def test_the_second_node_is_called_if_the_first_does_not_run_the_chain() -> None:

@@ -17,7 +17,7 @@ from cachetools import LRUCache
 
 from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.warp_rules import ALWAYS_DEFAULT, WarpRules, WarpSchedule, parse_schedule
-from warpseal.errors import DestinationUnavailable, NodeUnavailable, WarpDisabled, WarpsealError
+from warpseal.errors import DestinationUnavailable, NodesDisagree, NodeUnavailable, WarpDisabled, WarpsealError
 from warpseal.history.chains import PrimaryChains
 from warpseal.node.chain_rpc import ChainRpcClient
 from warpseal.node.info import InfoClient
@@ -190,8 +190,10 @@ class Destinations:
                 self._deps.epochs.proposed_height(chain_id),
                 self._duration_s(),
             )
+        except NodesDisagree:
+            raise
         except NodeUnavailable as error:
-            reason = f"{error}; {self._advice(chain_id)}"
+            reason = f"its nodes did not answer: {error}"
             raise DestinationUnavailable(id_text(chain_id), reason, error.attempts) from None
         rules = self._rules_now(chain_id, known)
         if rules is None:

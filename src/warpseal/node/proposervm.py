@@ -6,14 +6,15 @@ Source of truth: ACP-181; avalanchego `vms/proposervm/service.go`, `vms/proposer
 from __future__ import annotations
 
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final, TypeVar
 
 import msgspec
 
 from warpseal.chains.proposervm import Epoch
-from warpseal.errors import NodeAttempt, NodeUnavailable
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.chain_nodes import ChainApiNodes
-from warpseal.node.errors import RpcRefusal
+from warpseal.node.errors import CallFailure, RpcRefusal
 from warpseal.node.json_values import u64
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import decode_height
@@ -30,7 +31,8 @@ NO_EPOCH: Final = Epoch(p_chain_height=0, number=0, start_time_s=0)
 class ProposerVMClient:
     """proposervm.* calls to the nodes of a chain; only a node that runs the chain can answer, others return 404.
 
-    Every method returns None if no node that answered runs the chain, and raises NodeUnavailable if no node answered.
+    Every method returns None if all nodes answer that they do not run the chain. Every method raises NodeUnavailable: a
+    node that hangs or fails may run it.
     """
 
     def __init__(self, nodes: ChainApiNodes) -> None:
@@ -46,20 +48,35 @@ class ProposerVMClient:
 
     async def _find(self, method: str, chain_id: ChainID, decode: Callable[[bytes], T], origin: CallOrigin) -> T | None:
         attempts: list[NodeAttempt] = []
-        has_answer = False
+        has_failed = False
         for pool, paths in self._nodes.of(chain_id):
+            call = NodeCall(method, {}, paths, decode, origin, optional=True)
             try:
-                found = await pool.call(NodeCall(method, {}, paths, decode, origin, optional=True))
-            except RpcRefusal:
-                has_answer = True
+                nodes = await pool.candidates(origin)
             except NodeUnavailable as error:
                 attempts += error.attempts
-            else:
-                self._nodes.prefer(chain_id, pool)
-                return found
-        if not has_answer:
+                has_failed = True
+                continue
+            for node in nodes:
+                try:
+                    found = await node.call(call)
+                except RpcRefusal:
+                    continue
+                except CallFailure as error:
+                    if not _is_absent(error):
+                        attempts.append(NodeAttempt(node.position, error.failure))
+                else:
+                    self._nodes.prefer(chain_id, pool)
+                    return found
+        if has_failed or attempts:
             raise NodeUnavailable(method, attempts)
         return None
+
+
+def _is_absent(error: CallFailure) -> bool:
+    """Return whether a node answered that it does not run the chain, or that it forbids the call."""
+    is_limit = error.failure is NodeFailure.BUSY
+    return error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR and not is_limit
 
 
 class _Epoch(msgspec.Struct, rename="camel"):

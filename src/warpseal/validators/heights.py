@@ -135,7 +135,7 @@ class EpochHeights:
     async def epoch(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> Epoch | None:
         """Return the epoch of the chain's next block; NO_EPOCH before Granite, None if no node runs the chain.
 
-        Raises NodeUnavailable if no node answered.
+        Raises NodeUnavailable if a node that may run it fails.
         """
         cached = self._cache.get(chain_id)
         if cached is not None:
@@ -145,7 +145,7 @@ class EpochHeights:
     async def height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
         """Return the P-Chain height of the epoch; None if no node runs the chain, or it has no epochs.
 
-        Raises NodeUnavailable if no node answered.
+        Raises NodeUnavailable if a node that may run it fails.
         """
         epoch = await self.epoch(chain_id, origin)
         return None if epoch is None or epoch == NO_EPOCH else epoch.p_chain_height
@@ -153,7 +153,7 @@ class EpochHeights:
     async def proposed_height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
         """Return the P-Chain height that the chain's next block would carry; None if no node runs the chain.
 
-        Raises NodeUnavailable if no node answered.
+        Raises NodeUnavailable if a node that may run it fails.
         """
         cached = self._proposed.get(chain_id)
         if cached is not None:
