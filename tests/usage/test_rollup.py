@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -15,8 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import Connection, event, func, select
 
 from tests.eventually import until
@@ -25,6 +29,7 @@ from tests.usage.traffic import Call, FakeRecorder, as_plain, make_calls, totals
 from warpseal.errors import UsageDamaged
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, in_schema
+from warpseal.usage.bucket_reader import _sum_times
 from warpseal.usage.calls import OTHER, UsageLabels, UsageTotals
 from warpseal.usage.database import SCHEMA, MetricsDatabase
 from warpseal.usage.flusher import UsageFlusher
@@ -40,6 +45,17 @@ from warpseal.usage.throttle import Throttle
 T = TypeVar("T")
 _NO_THROTTLE = Throttle(1.0)
 NOW = int(datetime(2026, 7, 1, 10, 30, tzinfo=UTC).timestamp())
+
+
+# Pairs, and dense sketches with counts of one, two and four bytes; a count beyond them is stored in parts.
+TIMES = st.one_of(
+    st.dictionaries(st.integers(-690, 1400), st.integers(1, 2**34), max_size=8),
+    st.builds(
+        lambda first, counts: {first + place: count for place, count in enumerate(counts) if count},
+        st.integers(-690, 1000),
+        st.one_of(*(st.lists(st.integers(0, 2**bits - 1), max_size=60) for bits in (8, 16, 32, 33))),
+    ),
+)
 
 
 class Crash(Exception):
@@ -288,10 +304,48 @@ async def test_a_table_is_the_same_after_it_was_stored() -> None:
     assert as_plain(again.totals(0)) == (6, 2, 2, 2**41, 14, {-100: 2, 700: 2**34})
 
 
+@given(st.lists(TIMES, min_size=1, max_size=12), st.lists(st.integers(0, 2), min_size=12, max_size=12))
+def test_sketches_of_any_form_are_added_up_exactly(sketches: list[dict[int, int]], groups: list[int]) -> None:
+    sums: Sums = {
+        (str(number),): UsageTotals(1, times=Counter(times)) for number, times in enumerate(sketches) if times
+    }
+    table = SumTable.decode(SumTable.of(sums, 1, _NO_THROTTLE).encode())
+    found = table.sums(_NO_THROTTLE)
+    assert {labels: dict(totals.times) for labels, totals in found.items()} == {
+        labels: dict(totals.times) for labels, totals in sums.items()
+    }
+    expected: dict[int, Counter[int]] = {group: Counter() for group in range(3)}
+    for (number,), totals in sums.items():
+        expected[groups[int(number)]].update(totals.times)
+    slots = np.array([groups[int(number)] for (number,) in table.labels()], np.int64)
+    first, summed = _sum_times(table, np.arange(len(table)), slots, 3)
+    for group, row in enumerate(summed.tolist()):
+        assert {first + place: count for place, count in enumerate(row) if count} == dict(expected[group])
+
+
+def test_long_sketches_of_former_versions_are_read() -> None:
+    pairs = b"".join(struct.pack("<hI", bucket, 7) for bucket in range(0, 400, 2))
+    long = zstandard.ZstdCompressor(level=3).compress(pairs)
+    values, indices, counters, _, _ = _decoded(_table_of_two().encode())
+    lengths = struct.pack("<II", len(long), 0)
+    former = SumTable.decode(_encoded([values, indices, counters, long, lengths]))
+    assert former.totals(0).times == dict.fromkeys(range(0, 400, 2), 7)
+    first, summed = _sum_times(former, np.arange(1), np.zeros(1, np.int64), 1)
+    assert (first, summed.sum()) == (0, 7 * 200)
+
+
+def test_a_sketch_whose_counts_have_an_unknown_size_is_damaged() -> None:
+    values, indices, counters, _, _ = _decoded(_table_of_two().encode())
+    times = struct.pack("<hhH", 2**15 - 1, 0, 3) + bytes(6)
+    table = SumTable.decode(_encoded([values, indices, counters, times, struct.pack("<II", 12, 0)]))
+    with pytest.raises(ValueError, match="unknown size"):
+        table.totals(0)
+
+
 def test_tables_of_former_versions_are_read() -> None:
     table = _table_of_two()
     values, indices, counters, times, lengths = _decoded(table.encode())
-    assert list(lengths) == [6, 0, 0, 0, 12, 0, 0, 0]
+    assert list(lengths) == [6, 0, 0, 0, 8, 0, 0, 0]
     former = SumTable.decode(_encoded([values, indices, counters, [times[:6], times[6:]]]))
     assert list(former.labels()) == [("a",), ("b",)]
     assert [former.totals(at) for at in range(2)] == [table.totals(at) for at in range(2)]

@@ -21,13 +21,15 @@ from warpseal.usage.periods import bucket_end, bucket_start
 from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
 from warpseal.usage.response_times import time_of
 from warpseal.usage.schema import BUCKETS, MINUTES, UNMERGED
-from warpseal.usage.sum_table import LABELS, Dimension, SumTable, time_pairs
+from warpseal.usage.sum_table import DENSE_BYTES, LABELS, Dimension, SumTable, dense_times, plain_times
 from warpseal.usage.throttle import Throttle
 
 # Rows whose tables stay in memory for the second pass over a range.
 _MAX_KEPT_ROWS: Final = 500_000
 _PAUSES: Final = (0.002, 0.0001)
 _PAIR: Final = np.dtype([("bucket", "<i2"), ("count", "<u4")])
+_DENSE_COUNTS: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4)}
+_LOWEST, _HIGHEST = -(2**15), 2**15
 
 # Run for each bucket: as an expression it would be compiled each time.
 _TABLES: Final = text(
@@ -194,15 +196,33 @@ def _sum_counters(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) 
 
 def _sum_times(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> tuple[int, _Counts]:
     """Return the counts of sketches of so many slots, and their first bucket."""
-    raw = time_pairs(map(table.times, rows.tolist()))
-    pairs = np.frombuffer(b"".join(raw), _PAIR)
-    if not len(pairs):
+    sparse: list[bytes] = []
+    sparse_slots: list[int] = []
+    dense: list[tuple[int, int, _Counts]] = []
+    for slot, row in zip(slots.tolist(), rows.tolist(), strict=True):
+        raw = plain_times(table.times(row))
+        found = dense_times(raw)
+        if found is not None:
+            first, size = found
+            dense.append((slot, first, np.frombuffer(raw, _DENSE_COUNTS[size], offset=DENSE_BYTES)))
+        elif raw:
+            sparse.append(raw)
+            sparse_slots.append(slot)
+    pairs = np.frombuffer(b"".join(sparse), _PAIR)
+    if not (sparse or dense):
         return 0, np.zeros((count, 0))
-    lengths = np.fromiter(map(len, raw), np.int64, len(raw)) // _PAIR.itemsize
-    first, last = int(pairs["bucket"].min()), int(pairs["bucket"].max())
-    width = last - first + 1
-    places = np.repeat(slots * width - first, lengths) + pairs["bucket"]
-    return first, np.bincount(places, pairs["count"], count * width).reshape(count, width)
+    low = min((first for _, first, _ in dense), default=_HIGHEST)
+    high = max((first + len(counts) for _, first, counts in dense), default=_LOWEST)
+    if sparse:
+        low, high = min(low, int(pairs["bucket"].min())), max(high, int(pairs["bucket"].max()) + 1)
+    width = high - low
+    lengths = np.fromiter(map(len, sparse), np.int64, len(sparse)) // _PAIR.itemsize
+    places = np.repeat(np.array(sparse_slots, np.int64) * width - low, lengths) + pairs["bucket"]
+    summed = np.bincount(places, pairs["count"], count * width)
+    for slot, first, counts in dense:
+        place = slot * width + first - low
+        summed[place : place + len(counts)] += counts
+    return low, summed.reshape(count, width)
 
 
 def _medians(sketches: Sequence[tuple[int, _Counts]], count: int) -> list[float]:

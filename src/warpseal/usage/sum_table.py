@@ -1,9 +1,10 @@
 """Tables of sums by labels, in columns: how minute rows and buckets are stored, added to and read.
 
 A table is MessagePack, compressed by Zstandard. A label is a number into the list of its column's values; counters are
-64-bit little-endian numbers; times are, for each row, the buckets of its sketch with their counts, 16 and 32 bits, all
-rows one after another beside their lengths. A count that is larger follows in parts. Long sketches are compressed row
-by row, because few rows of a table are needed together.
+64-bit little-endian numbers; times are the sketches of the rows, one after another, beside their lengths. A sketch is
+either pairs of a bucket and its count, 16 and 32 bits, where a larger count follows in parts; or, if that is shorter, a
+mark, its first bucket, the bytes of a count, 16 bits each, and the counts of all buckets from the first to the last.
+Former versions compressed long sketches one by one.
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ _COUNTERS: Final = 5
 _encode: Final = msgspec.msgpack.Encoder().encode
 _PAIR: Final = struct.Struct("<hI")
 _MAX_COUNT: Final = 2**32 - 1
-_MAX_PLAIN_BYTES: Final = 512
+_DENSE: Final = struct.Struct("<hhH")
+DENSE_BYTES: Final = _DENSE.size
+"""The bytes before the counts of a dense sketch."""
+_DENSE_MARK: Final = 2**15 - 1
+_DENSE_START: Final = _DENSE_MARK.to_bytes(2, "little")
+_DENSE_CODES: Final = {1: "B", 2: "H", 4: "I"}
 
 
 class _Stored(msgspec.Struct, array_like=True, gc=False):
@@ -234,35 +240,56 @@ def add_times(times: dict[int, int], added: Mapping[int, int]) -> None:
 
 
 def _encode_times(times: Mapping[int, int]) -> bytes:
-    if max(times.values(), default=0) <= _MAX_COUNT:
-        raw = b"".join(map(_PAIR.pack, times.keys(), times.values()))
-    else:
-        raw = b"".join(
+    if not times:
+        return b""
+    most = max(times.values())
+    if most > _MAX_COUNT:
+        return b"".join(
             _PAIR.pack(bucket, min(count - start, _MAX_COUNT))
             for bucket, count in times.items()
             for start in range(0, count, _MAX_COUNT)
         )
-    if len(raw) <= _MAX_PLAIN_BYTES:
-        return raw
-    return zstandard.ZstdCompressor(level=_LEVEL).compress(raw)
+    first, last = min(times), max(times)
+    size = 1 if most < 2**8 else 2 if most < 2**16 else 4
+    count_bytes = (last - first + 1) * size
+    if DENSE_BYTES + count_bytes >= len(times) * _PAIR.size:
+        return b"".join(map(_PAIR.pack, times.keys(), times.values()))
+    counts = _array(_DENSE_CODES[size], bytes(count_bytes))
+    for bucket, count in times.items():
+        counts[bucket - first] = count
+    return _DENSE.pack(_DENSE_MARK, first, size) + _bytes(counts)
 
 
-def time_pairs(times: Iterable[bytes]) -> list[bytes]:
-    """Return the times of rows as pairs of a bucket and its count."""
-    # A decompressor must not be shared by threads.
-    decompress = zstandard.ZstdDecompressor().decompress
+def plain_times(raw: bytes) -> bytes:
+    """Return the times of a row that a former version may have compressed."""
     # No plain row begins like a frame, since no bucket has such a number.
-    header = zstandard.FRAME_HEADER
-    return [decompress(raw, max_output_size=_MAX_BYTES) if raw.startswith(header) else raw for raw in times]
+    if not raw.startswith(zstandard.FRAME_HEADER):
+        return raw
+    return zstandard.ZstdDecompressor().decompress(raw, max_output_size=_MAX_BYTES)
+
+
+def dense_times(raw: bytes) -> tuple[int, int] | None:
+    """Return the first bucket of a dense sketch and the bytes of a count; None for pairs. Raises ValueError."""
+    if not raw.startswith(_DENSE_START):
+        return None
+    _, first, size = _DENSE.unpack_from(raw)
+    if size not in _DENSE_CODES:
+        raise ValueError("the counts of a sketch have an unknown size")
+    return first, size
 
 
 def _decode_times(raw: bytes) -> dict[int, int]:
-    (pairs,) = time_pairs([raw])
-    times = dict(_PAIR.iter_unpack(pairs))
-    if len(times) * _PAIR.size == len(pairs):
+    raw = plain_times(raw)
+    dense = dense_times(raw)
+    if dense is not None:
+        first, size = dense
+        counts = _array(_DENSE_CODES[size], raw[DENSE_BYTES:])
+        return {bucket: count for bucket, count in enumerate(counts, first) if count}
+    times = dict(_PAIR.iter_unpack(raw))
+    if len(times) * _PAIR.size == len(raw):
         return times
     summed: dict[int, int] = {}
-    for bucket, count in _PAIR.iter_unpack(pairs):
+    for bucket, count in _PAIR.iter_unpack(raw):
         summed[bucket] = summed.get(bucket, 0) + count
     return summed
 
