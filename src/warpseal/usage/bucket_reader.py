@@ -99,7 +99,8 @@ class BucketReader:
         for start in starts:
             for piece in self._pieces(start):
                 counts = _column(piece.table, 0)[piece.positions]
-                requests = np.pad(requests, (0, len(self._groups) - len(requests)))
+                if len(requests) < len(self._groups):
+                    requests = np.pad(requests, (0, len(self._groups) - len(requests)))
                 requests += np.bincount(piece.groups, counts, len(requests))
         by_requests = sorted(self._groups, key=lambda group: (-requests[self._groups[group]], group))
         busiest = [group for group in by_requests if group != OTHER][:MAX_GROUPS]
