@@ -13,6 +13,7 @@ import pytest
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
+from tests.simnet.sessions import Clock
 from warpseal.errors import NodesDisagree
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.p_chain import ValidatorEntry
@@ -20,9 +21,11 @@ from warpseal.node.platform import PlatformClient
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
+from warpseal.simnet.fees import FeeConfig
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.node_behaviours import parse_node_behaviour, parse_node_rule
-from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.simnet.settings import NodeSettings as SimulatedSettings
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 
 PLAN = Plan(validators=6, l1s=(L1Plan(shared=True), L1Plan(validators=3)), nodes=3, churn_every=1)
@@ -185,6 +188,61 @@ async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true
             await sign(29)
     named = {(vars(found)["node"], vars(found)["position"]) for found in caplog.records if found.getMessage() == BLAMED}
     assert named == {(node.uri, place) for place, node in enumerate(network.nodes)}
+
+
+async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock(1_800_000_000)
+    plan = Plan(
+        validators=3,
+        l1s=(L1Plan(validators=2),),
+        messages=0,
+        nodes=3,
+        fees=FeeConfig(512, 51_937_021, capacity=10_000),
+        settings=SimulatedSettings(clock=clock, max_clock_difference_s=1e12),
+        rules=tuple(map(parse_rule, ("l1-0/0:balance=100000000", "l1-0/1:balance=20000000000"))),
+    )
+    fresh: dict[str, Any] = {"validators": {"forecast_ttl_s": 0.0}}
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, keys(network), **fresh)) as daemon,
+    ):
+        await daemon.until_open()
+        path = f"/v1/networks/fuji/subnets/{id_text(network.subnets[1].subnet_id)}/forecast"
+        blamed = series(0, "getCurrentValidators"), series(1, "getCurrentValidators")
+        runs_out = [clock.now + 100_000_000 // 512, clock.now + 20_000_000_000 // 512]
+
+        async def assert_true() -> None:
+            reply = await daemon.get(path)
+            assert reply.status == 200, reply.body
+            assert reply.body["asOf"] == clock.now
+            assert [row["runsOutAt"] for row in reply.body["validators"]] == runs_out
+            assert reply.body["today"]["quorumImpossibleAt"] == runs_out[0]
+
+        await assert_true()
+        lie(network, 0, "forged-balance=900000000")
+        await assert_true()
+        assert await disagreements(daemon) == {blamed[0]: 1}
+        lie(network, 0, "")
+        lie(network, 1, "forged-balance=900000000")
+        await assert_true()
+        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
+        named = [vars(found)["node"] for found in caplog.records if found.getMessage() == BLAMED]
+        assert named == [node.uri for node in network.nodes[:2]]
+
+        lie(network, 2, "forged-balance=1")
+        refused = await daemon.get(path)
+        assert (refused.status, refused.body["code"]) == (502, "nodes_disagree")
+        assert sorted(found["positions"] for found in refused.detail["classes"]) == [[0], [1], [2]]
+        assert not any(str(node.port) in str(refused.body) for node in network.nodes)
+
+        # The node that is asked first lags, by balances as well.
+        lie(network, 1, "")
+        lie(network, 2, "")
+        clock.now += 1_000
+        network.advance()
+        network.nodes[2].lag = 1
+        await assert_true()
+        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
 
 
 async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_that_must_agree(tmp_path: Path) -> None:

@@ -62,6 +62,17 @@ async def test_each_lie_changes_what_its_word_says_and_equal_lies_are_equal() ->
         network.nodes[0].behaviour = parse_node_behaviour("foreign-conversion")
         for method, params in (("getSubnet", named), ("validatedBy", chain), ("validates", named)):
             assert await said(network, 0, method, **params) != await said(network, 2, method, **params)
+        for place in (0, 1):
+            network.nodes[place].behaviour = parse_node_behaviour("forged-balance=5")
+        forged, equal, true = [
+            (await said(network, place, "getCurrentValidators", **named))["validators"] for place in range(3)
+        ]
+        assert forged == equal == [{**listed, "balance": str(int(listed["balance"]) + 5)} for listed in true]
+        validation = await said(network, 0, "getL1Validator", validationID=true[0]["validationID"])
+        assert validation["balance"] == forged[0]["balance"]
+        stakes = await said(network, 2, "getCurrentValidators")
+        assert await said(network, 0, "getCurrentValidators") == stakes
+
         network.nodes[0].behaviour = NodeBehaviour()
         assert await said(network, 0, "getSubnet", **named) == await said(network, 2, "getSubnet", **named)
 

@@ -30,13 +30,14 @@ class NodeBehaviour:
     old_sets: sets are those of so many blocks before the height in question. foreign_sets: the validators of sets and
     current validations are nodes that do not exist, with keys of the liar. forged_height: added to the heights of the
     P-Chain; sets beyond the tip are those of the tip. foreign_conversion: subnets have another conversion and manager,
-    and chains another subnet.
+    and chains another subnet. forged_balance: added to the balances of L1 validators, in nAVAX.
     """
 
     old_sets: int = 0
     foreign_sets: bool = False
     forged_height: int = 0
     foreign_conversion: bool = False
+    forged_balance: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ _WORDS: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
     "foreign-sets": lambda _: {"foreign_sets": True},
     "forged-height": lambda value: {"forged_height": int(value or 1000)},
     "foreign-conversion": lambda _: {"foreign_conversion": True},
+    "forged-balance": lambda value: {"forged_balance": int(value or 10**9)},
 }
 NODE_WORDS: Final = tuple(_WORDS)
 """Every word of the grammar."""
@@ -119,8 +121,8 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
         "platform.getAllValidatorsAt": all_validators_at,
         "platform.getHeight": _forge_height,
         "platform.getProposedHeight": _forge_height,
-        "platform.getCurrentValidators": _list_foreign,
-        "platform.getL1Validator": _change_weight,
+        "platform.getCurrentValidators": _change_validations,
+        "platform.getL1Validator": _change_l1_validation,
         "platform.getSubnet": _convert_otherwise,
         "platform.validatedBy": _name_another_subnet,
         "platform.validates": _add_chain,
@@ -133,16 +135,22 @@ def _forge_height(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
     return {**answer, "height": str(int(answer["height"]) + lies.forged_height)}
 
 
-def _list_foreign(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
-    answer = honest(params)
-    if not lies.foreign_sets:
-        return answer
-    return {"validators": [{**listed, "nodeID": _foreign_node(listed["nodeID"])} for listed in answer["validators"]]}
+def _change_validations(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    validations = [_forge_balance(listed, lies) for listed in honest(params)["validators"]]
+    if lies.foreign_sets:
+        validations = [{**listed, "nodeID": _foreign_node(listed["nodeID"])} for listed in validations]
+    return {"validators": validations}
 
 
-def _change_weight(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
-    answer = _forge_height(honest, params, lies)
+def _change_l1_validation(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    answer = _forge_balance(_forge_height(honest, params, lies), lies)
     return {**answer, "weight": str(int(answer["weight"]) + 1)} if lies.foreign_sets else answer
+
+
+def _forge_balance(validation: Mapping[str, Any], lies: NodeBehaviour) -> Mapping[str, Any]:
+    if "balance" not in validation:
+        return validation
+    return {**validation, "balance": str(int(validation["balance"]) + lies.forged_balance)}
 
 
 def _convert_otherwise(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
