@@ -88,7 +88,9 @@ async def test_two_nodes_that_lie_are_named_together(tmp_path: Path) -> None:
         network.nodes[2].behaviour = parse_node_behaviour("foreign-sets")
         findings = await compare(build(network, tmp_path))
     assert "p-chain-api[0], p-chain-api[2] contradict the other nodes about" in texts(findings, Grade.WARNING)
-    assert {finding.advice for finding in findings if "contradict" in finding.what} == {"remove them from p-chain-api"}
+    assert {finding.advice for finding in findings if "contradict" in finding.what} == {
+        "if a node that you trust agrees with the others, remove them from p-chain-api"
+    }
 
 
 async def test_nodes_of_which_too_few_agree_cannot_be_used_for_signing(tmp_path: Path) -> None:
@@ -96,8 +98,12 @@ async def test_nodes_of_which_too_few_agree_cannot_be_used_for_signing(tmp_path:
         network.advance(10)
         network.nodes[0].behaviour = parse_node_behaviour("old-sets=5")
         network.nodes[1].behaviour = parse_node_behaviour("foreign-sets")
-        bad = texts(await compare(build(network, tmp_path)), Grade.BAD)
+        findings = await compare(build(network, tmp_path))
+        bad = texts(findings, Grade.BAD)
         assert f"the nodes disagree about the validators of subnet {id_text(network.subnets[1].subnet_id)}" in bad
+        assert {finding.advice for finding in findings if "disagree" in finding.what} == {
+            "compare them with a node that you trust, and remove those that are wrong"
+        }
         # With a quorum of 1 the daemon would use the first node.
         findings = await compare(build(network, tmp_path, quorum=1))
         assert not texts(findings, Grade.BAD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.node.recorded_node import (
 )
 from tests.validators.fixtures import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, started_services
 from warpseal.validators.subnet_tracker import SubnetTracker
-from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 from warpseal.warp.validator_set import build_canonical_set
 
 ALL_SETS = "platform.getAllValidatorsAt"
@@ -43,6 +44,12 @@ L1_NODES = {
 
 def tracked_weights(tracker: SubnetTracker) -> dict[SubnetID, tuple[int, int]]:
     return {subnet.subnet_id: (subnet.connected, subnet.total) for subnet in tracker.all_readiness()}
+
+
+def count_warnings(caplog: pytest.LogCaptureFixture) -> int:
+    """Return the number of warnings of sets that could not be refreshed."""
+    failed = [record for record in caplog.records if "refresh failed" in record.getMessage()]
+    return sum(record.levelno == logging.WARNING for record in failed)
 
 
 def members(*numbers: int) -> Any:
@@ -114,6 +121,32 @@ async def test_a_failed_refresh_keeps_the_tracked_sets_and_is_reported() -> None
         await services.heights.poll()
         assert not await following.refresh()
     assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
+
+
+async def test_a_set_that_cannot_be_read_for_a_minute_is_not_ready_and_warned_of_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with started_services(tracked_subnet_ids=(L1,)) as services:
+        await services.heights.poll()
+        made_up = {nth_node(number) for number in range(3)}
+        following = services.build_tracker(Peers(connected_nodes=PRIMARY_NODES | L1_NODES | made_up))
+        await following.refresh()
+        services.node.answers = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
+        await services.heights.poll()
+        for _ in range(30):
+            assert all(subnet.is_ready for subnet in following.readiness())
+            await following.refresh()
+            assert count_warnings(caplog) == 2
+            services.clock.now += 2.0
+        primary, l1 = following.readiness()
+        assert (primary.is_ready, l1.is_ready, l1.connected) == (False, False, 98_975_463)
+        assert l1.shortfall is not None
+        assert l1.shortfall.startswith(f"subnet {id_text(L1)}: its validator set cannot be read: no usable answer")
+        await following.refresh()
+        assert count_warnings(caplog) == 4
+        services.node.answers[SET] = made_up_set(3)
+        assert await following.refresh()
+        assert all(subnet.is_ready for subnet in following.readiness())
 
 
 async def test_without_a_height_nothing_can_be_refreshed() -> None:

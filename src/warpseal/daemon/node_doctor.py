@@ -160,12 +160,14 @@ def _compare(
     is_enough = settings.p_chain_quorum <= len(classes[0])
     grade = Grade.WARNING if is_enough else Grade.BAD
     if len(classes[0]) == len(classes[1]):
-        advice = "compare them with a node that you trust, and remove the wrong one; a third node shows which one it is"
+        advice = "compare them with a node that you trust, and remove those that are wrong"
+        if len(answers) == 2:
+            advice += "; a third node shows which one it is"
         yield Finding(grade, f"the nodes disagree about {what} ({said})", advice, detail)
         return
     others = [position for members in positions[1:] for position in members]
     verb, pronoun = ("contradicts", "it") if len(others) == 1 else ("contradict", "them")
-    advice = f"remove {pronoun}" + (
+    advice = f"if a node that you trust agrees with the others, remove {pronoun}" + (
         " from p-chain-api" if settings.p_chain_quorum > 1 else ", or set p-chain-quorum: 2"
     )
     yield Finding(grade, f"{_names(others)} {verb} the other nodes about {what} ({said})", advice, detail)

@@ -174,7 +174,7 @@ class NodeAgreement:
         positions = {answer.position for answer in agreed}
         for answer in found.answers:
             if answer.position not in positions and await self._contradicts(question, found, agreed, answer):
-                detail = f"answer {make_digest(answer.value)}, others agree on {make_digest(agreed[0].value)}"
+                detail = f"{make_digest(answer.value)}; the others agree on {make_digest(agreed[0].value)}"
                 self._pool.rest(found.nodes[answer.position], question.method, detail)
 
     async def _contradicts(

@@ -45,7 +45,8 @@ _EXTEND_S: Final = 60.0
 class SubnetReadiness:
     """The connected part of a subnet. missing: validators without a connected node, heaviest first.
 
-    is_known: its validator set was fetched; until then the weights are 0.
+    is_known: its validator set was fetched; until then the weights are 0. failure: why the set cannot be read, if it
+    could not be for as long as a height may be stale; the weights are those of the last one.
     """
 
     subnet_id: SubnetID
@@ -53,6 +54,7 @@ class SubnetReadiness:
     connected: int
     total: int
     missing: tuple[Validator, ...]
+    failure: str | None = None
 
     @property
     def keyless(self) -> int:
@@ -67,13 +69,15 @@ class SubnetReadiness:
     @property
     def is_ready(self) -> bool:
         """Whether enough weight is connected for the validators to sign."""
-        return self.total > 0 and self.connected >= self.needed
+        return self.failure is None and self.total > 0 and self.connected >= self.needed
 
     @property
     def shortfall(self) -> str | None:
         """The reason why the subnet is not ready; None if it is."""
         if not self.is_known:
             return f"subnet {id_text(self.subnet_id)}: its validators are not known yet"
+        if self.failure is not None:
+            return f"subnet {id_text(self.subnet_id)}: its validator set cannot be read: {self.failure}"
         if self.is_ready:
             return None
         keyless = f", {self.keyless} of it inactive or without a BLS key" if self.keyless else ""
@@ -233,8 +237,9 @@ class SubnetTracker:
             async with limit, asyncio.timeout(_SET_TIMEOUT_S):
                 validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, HeightTooNew, TimeoutError) as error:
-            extra = {"subnet_id": id_text(subnet_id), "reason": str(error) or type(error).__name__}
-            log.warning("validator set refresh failed", extra=extra)
+            reason = str(error) or type(error).__name__
+            level = logging.WARNING if subnet.fail(reason, self._now()) else logging.DEBUG
+            log.log(level, "validator set refresh failed", extra={"subnet_id": id_text(subnet_id), "reason": reason})
             return False
         if self._tracked.get(subnet_id) is subnet and subnet.refresh(validators):
             self._update_peers(subnet)
@@ -281,4 +286,11 @@ class SubnetTracker:
         all_weight = sum(validator.weight for validator in validators.validators)
         connected = all_weight - sum(validator.weight for validator in missing)
         missing.sort(key=lambda validator: validator.weight, reverse=True)
-        return SubnetReadiness(subnet.subnet_id, True, connected, validators.total_weight, tuple(missing))
+        total, failure = validators.total_weight, self._failure(subnet)
+        return SubnetReadiness(subnet.subnet_id, True, connected, total, tuple(missing), failure)
+
+    def _failure(self, subnet: TrackedSubnet) -> str | None:
+        """Return why the set of a subnet cannot be read; None if it could be a short time ago."""
+        since = subnet.failing_since
+        is_stale = since is not None and self._now() - since >= self._settings.height_stale_after_s
+        return subnet.failure if is_stale else None

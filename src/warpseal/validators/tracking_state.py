@@ -16,6 +16,7 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
 
 # Sets of one subnet at several heights that are in use together; the oldest idle one goes first.
 _MAX_SETS: Final = 8
+_WARN_AGAIN_AFTER_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -29,7 +30,10 @@ class _InUse:
 
 @dataclass(slots=True)
 class TrackedSubnet:
-    """One tracked subnet. latest: its set at the proposed height, once known. wanted: nodes, heaviest first."""
+    """One tracked subnet. latest: its set at the proposed height, once known. wanted: nodes, heaviest first.
+
+    failing_since: None if the last refresh succeeded; failure: the reason of the last one that failed.
+    """
 
     subnet_id: SubnetID
     is_pinned: bool
@@ -38,6 +42,9 @@ class TrackedSubnet:
     latest: CanonicalValidatorSet | None = None
     wanted: tuple[NodeID, ...] = ()
     sets: OrderedDict[bytes, _InUse] = field(default_factory=OrderedDict)
+    failing_since: float | None = None
+    failure: str = ""
+    warned_at: float = float("-inf")
 
     @property
     def validators(self) -> CanonicalValidatorSet | None:
@@ -48,10 +55,21 @@ class TrackedSubnet:
 
     def refresh(self, validators: CanonicalValidatorSet) -> bool:
         """Set the latest set. Return whether the wanted nodes changed."""
+        self.failing_since, self.warned_at = None, float("-inf")
         if self.latest is not None and self.latest.digest == validators.digest:
             return False
         self.latest = validators
         return self._update_wanted()
+
+    def fail(self, reason: str, now: float) -> bool:
+        """Note a refresh that failed. Return whether to warn: of the first one, and then once a minute."""
+        self.failure = reason
+        if self.failing_since is None:
+            self.failing_since = now
+        is_due = now - self.warned_at >= _WARN_AGAIN_AFTER_S
+        if is_due:
+            self.warned_at = now
+        return is_due
 
     def enter(self, validators: CanonicalValidatorSet, now: float) -> bool:
         """Note a use of a set. Return whether the wanted nodes changed."""
