@@ -50,6 +50,19 @@ def test_the_fee_is_that_of_the_ledger(active: int, excess: int, seconds: int) -
     assert SMALL.price(excess) == l1_fee_price(config, excess)
 
 
+@given(
+    st.builds(FeeConfig, st.integers(1, 2_000), st.integers(500, 50_000), st.integers(0, 20)),
+    st.builds(FeeState, st.integers(0, 9), st.integers(0, 5_000), st.integers(0, 40)),
+    st.integers(0, 400),
+)
+def test_the_fee_of_a_long_time_is_the_sum_of_its_seconds(config: FeeConfig, start: FeeState, seconds: int) -> None:
+    accrued, excess = start.accrued, start.excess
+    for _ in range(seconds):
+        excess = max(0, excess + start.active - config.target)
+        accrued += config.price(excess)
+    assert start.after(config, seconds) == FeeState(accrued, excess, start.active)
+
+
 def test_the_price_rises_above_the_target_and_falls_as_validators_run_dry() -> None:
     network, clock = clocked_network("l1-0/0:balance=6000", fees=SURPLUS, etna_height=20)
     state = network.state

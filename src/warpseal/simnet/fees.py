@@ -56,10 +56,17 @@ class FeeState:
         surplus = self.active - config.target
         if not self.excess and surplus <= 0:
             return replace(self, accrued=self.accrued + seconds * config.min_price)
-        accrued, excess = self.accrued, self.excess
-        for _ in range(seconds):
-            excess = max(0, excess + surplus)
-            accrued += config.price(excess)
+        accrued, excess, stretch = self.accrued, self.excess, 1
+        while seconds > 0:
+            stretch = min(stretch, seconds)
+            price = config.price(max(0, excess + surplus))
+            # The price never turns: if it is the same in the first and the last second, it is the same in between.
+            while stretch > 1 and config.price(max(0, excess + stretch * surplus)) != price:
+                stretch //= 2
+            accrued += stretch * price
+            excess = max(0, excess + stretch * surplus)
+            seconds -= stretch
+            stretch *= 2
         return FeeState(accrued, excess, self.active)
 
 
