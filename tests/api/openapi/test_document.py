@@ -11,6 +11,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from tests.api.fixtures import DESTINATION, KEBAB, MESSAGE, SIGNED, V1, ApiSetup, client_of
 from tests.api.openapi.sample_requests import DOCUMENT, operations
 from warpseal.api import routes
 from warpseal.api.aggregator import preflight_request
@@ -21,7 +22,9 @@ from warpseal.api.data.bodies import AggregateSignaturesRequest, VerifyRequest
 from warpseal.api.data.operations import OPERATIONS
 from warpseal.api.node.admin import AdminMethods
 from warpseal.api.openapi.examples import load_examples
+from warpseal.delivery.request import NextMessage
 from warpseal.history import resources
+from warpseal.warp.ids import id_text
 
 SDK_TX_TYPES = """AddValidatorTx, AddSubnetValidatorTx, AddDelegatorTx, CreateChainTx, CreateSubnetTx, ImportTx,
 ExportTx,
@@ -136,9 +139,42 @@ def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[r
         options = kinds.types if isinstance(kinds, msgspec.inspect.UnionType) else (kinds,)
         may_be_null = any(isinstance(option, msgspec.inspect.NoneType) for option in options)
         assert may_be_null == (field.encode_name in NULLABLE), field.encode_name
-        if kind is not bodies.KebabSignedMessage:
-            assert re.fullmatch(r"[a-z][A-Za-z0-9]*", field.encode_name)
+        names = r"[a-z-]+" if kind.__name__.startswith("Kebab") else r"[a-z][A-Za-z0-9]*"
+        assert re.fullmatch(names, field.encode_name)
     assert bodies.Error in shapes()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "documented"),
+    [
+        ("POST", V1, routes.V1_AGGREGATE),
+        ("POST", KEBAB, KEBAB),
+        ("GET", f"{V1}/{id_text(bytes(32))}", routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")),
+    ],
+)
+@pytest.mark.parametrize("following", [NextMessage(19, SIGNED), NextMessage(19, error="quorum_not_reached")])
+async def test_a_report_and_a_next_message_have_the_documented_names(
+    method: str, path: str, documented: str, following: NextMessage
+) -> None:
+    setup = ApiSetup()
+    setup.deliveries.next = following
+    fields = {"destinationBlockchainId": id_text(DESTINATION), "report": "true"}
+    sent: dict[str, Any] = {"params": fields} if method == "GET" else {"json": {"message": MESSAGE.raw.hex(), **fields}}
+    async with client_of(setup) as client, client.request(method, path, **sent) as response:
+        answer = await response.json()
+    described = DOCUMENT["paths"][documented][method.lower()]["responses"][str(response.status)]
+    schema = json_schema_of(described["content"])
+    assert schema is not None
+    check_schema(schema, answer)
+    properties = properties_of(schema)
+    assert answer.keys() == properties.keys() - {"superseded"}
+    assert answer["next"].keys() < properties_of(properties["next"]).keys()
+
+
+def properties_of(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties of a component."""
+    properties: dict[str, Any] = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["properties"]
+    return properties
 
 
 @pytest.mark.parametrize("operation", [item for *_, item in operations()], ids=lambda item: item["operationId"])

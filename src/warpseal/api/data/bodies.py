@@ -437,12 +437,21 @@ class Explanation(Resource, frozen=True, gc=False, kw_only=True):
     """The plan for signing a transaction's message: the transaction, the message, and its signers."""
 
 
+class KebabNextSignedMessage(Resource, frozen=True, gc=False, kw_only=True, rename="kebab"):
+    """A second message, for the predicted height of the next epoch. error: the code, if it was not signed."""
+
+    p_chain_height: str
+    predicted: bool
+    signed_message: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
 class KebabSignedMessage(Resource, frozen=True, gc=False, kw_only=True, rename="kebab"):
-    """The signed message as the reference aggregator writes it; report and next as in /v1, in kebab case."""
+    """The signed message as the reference aggregator writes it. report: as in /v1, all its keys in kebab case."""
 
     signed_message: str
     report: dict[str, Any] | UnsetType = UNSET
-    next: dict[str, Any] | UnsetType = UNSET
+    next: KebabNextSignedMessage | UnsetType = UNSET
 
 
 class KebabError(Resource, frozen=True, gc=False, kw_only=True):
