@@ -27,6 +27,8 @@ TEMPLATE = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)[^}]*\}\}")
 CHAIN = id_text(ChainID(bytes([7]) * 32))
 # Labels of Prometheus itself, and `le` of the buckets of a histogram.
 FOREIGN_LABELS = {"instance", "job", "le"}
+# Words of templates that are not labels: the value of the series, and conditions.
+NO_LABELS = {"value", "if", "else", "end"}
 
 Labels = dict[str, set[str]]
 
@@ -91,7 +93,7 @@ async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes
         # A series without rows now, such as a stopped follower, has its documented labels.
         known = set().union(*(found[name] or documented[name] for name in series), FOREIGN_LABELS)
         grouped = {label.strip() for group in GROUPING.findall(query) for label in group.split(",")}
-        used = grouped | set(MATCHER.findall(query)) | set(TEMPLATE.findall(text)) - {"value"}
+        used = grouped | set(MATCHER.findall(query)) | set(TEMPLATE.findall(text)) - NO_LABELS
         assert used <= known, (query, used - known)
 
 
@@ -143,5 +145,31 @@ def test_the_alerts_of_an_l1_fire_a_week_ahead_and_not_for_validators_that_are_i
     (tmp_path / "alerts.yml").write_text(texts.sub("", ALERTS.read_text()))
     file = tmp_path / "test.json"
     file.write_text(json.dumps({"rule_files": ["alerts.yml"], "tests": [test]}))
+    checked = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_the_alert_of_an_l1_that_halts_says_when_or_that_it_has_halted(tmp_path: Path) -> None:
+    texts = {
+        "a": "loses its quorum in 1d 1h 0m 0s: validators run out of balance",
+        "b": "cannot reach its quorum now",
+    }
+    series = [
+        {"series": f'warpseal_l1_quorum_seconds_left{{subnet_id="{subnet}"}}', "values": f"{left_s}x5"}
+        for subnet, left_s in (("a", 90_000), ("b", 0))
+    ]
+    description = "warpseal forecast names the validators to fund, and the amounts; docs/forecast.md."
+    expected = [
+        {
+            "exp_labels": {"severity": "critical", "subnet_id": subnet},
+            "exp_annotations": {"summary": f"L1 {subnet} {text}", "description": description},
+        }
+        for subnet, text in texts.items()
+    ]
+    rule = {"eval_time": "1m", "alertname": "WarpsealL1Halts", "exp_alerts": expected}
+    test = {"interval": "1m", "input_series": series, "alert_rule_test": [rule]}
+    file = tmp_path / "test.json"
+    file.write_text(json.dumps({"rule_files": [str(ALERTS.absolute())], "tests": [test]}))
     checked = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -144,6 +144,12 @@ async def test_a_set_that_cannot_be_read_for_a_minute_is_not_ready_and_warned_of
         assert l1.shortfall.startswith(f"subnet {id_text(L1)}: its validator set cannot be read: no usable answer")
         await following.refresh()
         assert count_warnings(caplog) == 4
+        services.clock.now += 1.0
+        assert all(subnet.is_ready for subnet in following.readiness()), (
+            "the height is stale, which is a fault of its own"
+        )
+        await services.heights.poll()
+        assert not any(subnet.is_ready for subnet in following.readiness())
         services.node.answers[SET] = made_up_set(3)
         assert await following.refresh()
         assert all(subnet.is_ready for subnet in following.readiness())

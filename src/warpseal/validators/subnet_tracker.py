@@ -290,7 +290,10 @@ class SubnetTracker:
         return SubnetReadiness(subnet.subnet_id, True, connected, total, tuple(missing), failure)
 
     def _failure(self, subnet: TrackedSubnet) -> str | None:
-        """Return why the set of a subnet cannot be read; None if it could be a short time ago."""
+        """Return why the set of a subnet cannot be read; None if it could be a short time ago.
+
+        Without a fresh height none can be, which is reported once.
+        """
         since = subnet.failing_since
         is_stale = since is not None and self._now() - since >= self._settings.height_stale_after_s
-        return subnet.failure if is_stale else None
+        return subnet.failure if is_stale and self._heights.is_fresh else None

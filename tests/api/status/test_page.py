@@ -26,6 +26,7 @@ from warpseal.api.status.document import (
     ValidatorStatus,
 )
 from warpseal.api.status.page import render_rows
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 HOSTILE = "<script>alert('1')</script>&\"'"
 SUBNET = SubnetStatus(
@@ -204,7 +205,9 @@ async def test_forecasts_show_margins_the_end_of_the_quorum_and_who_needs_how_mu
         *("now" + end, "no balance keeps it"),
         *("perm", "100.0 %, margin 25.0 %", "not known", "none within ten years", "not within ten years", ""),
     ]
-    assert "No subnet is tracked" in (await load(DOCUMENT))[0]
+    primary = msgspec.structs.replace(SUBNET, subnet_id=id_text(PRIMARY_NETWORK))
+    assert "No subnet is tracked" in (await load(msgspec.structs.replace(DOCUMENT, subnets=[primary])))[0]
+    assert "No forecast was made within the last minutes" in (await load(DOCUMENT))[0]
 
 
 async def test_the_dashboards_are_linked_where_the_setting_says() -> None:

@@ -221,7 +221,9 @@ def _open(count: int) -> str:
 
 def _forecasts(document: StatusDocument) -> Iterator[str]:
     heads = ("Subnet", "Active weight", "Answering weight", "First loss", "Quorum impossible", "Top-ups for 30 days")
-    yield from _table(heads, map(_forecast_cells, document.forecasts), "No subnet is tracked, or none is known yet.")
+    tracked = any(subnet.is_pinned and subnet.subnet_id != _PRIMARY_NETWORK for subnet in document.subnets)
+    empty = "No forecast was made within the last minutes: the start was just now, or no node answers."
+    yield from _table(heads, map(_forecast_cells, document.forecasts), empty if tracked else "No subnet is tracked.")
 
 
 def _forecast_cells(row: ForecastStatus) -> Iterator[str]:
