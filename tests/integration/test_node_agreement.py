@@ -229,6 +229,13 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         named = [vars(found)["node"] for found in caplog.records if found.getMessage() == BLAMED]
         assert named == [node.uri for node in network.nodes[:2]]
 
+        # A balance of another height is no contradiction, but the third node outvotes it.
+        lie(network, 1, "")
+        lie(network, 2, "forged-balance=900000000+forged-height=1000")
+        await assert_true()
+        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
+
+        lie(network, 1, "forged-balance=900000000")
         lie(network, 2, "forged-balance=1")
         refused = await daemon.get(path)
         assert (refused.status, refused.body["code"]) == (502, "nodes_disagree")
