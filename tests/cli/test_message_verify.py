@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,6 +88,13 @@ async def test_a_message_that_could_not_be_checked_exits_with_3(
     assert [code for code, _, _ in found] == [3, 3, 3, 3]
     assert all("the message is not checked: " in err and not out for _, out, err in found)
     assert "found no running daemon" in found[-1][2]
+
+
+def test_a_command_at_a_node_that_is_down_prints_one_sentence() -> None:
+    command = ("-m", "warpseal", "message", "verify", REGISTRATION, *TO_L1, "--node", refusing_uri())
+    ended = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert re.fullmatch(r"warpseal: the message is not checked: no usable answer for .*\n", ended.stderr)
 
 
 async def test_the_signing_subnet_and_a_message_on_standard_input(

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 # The default of asyncio.
 _THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
+_NO_LOG: Final = logging.NullHandler()
 
 
 class Command(NamedTuple):
@@ -34,7 +35,11 @@ class Command(NamedTuple):
 
 
 def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end on uvloop if it is installed, else on asyncio's own loop."""
+    """Run `work` to its end on uvloop if it is installed, else on asyncio's own loop.
+
+    Without a handler of its own, logging would print warnings without their fields.
+    """
+    logging.getLogger("warpseal").addHandler(_NO_LOG)
     try:
         import uvloop
     except ImportError:
