@@ -210,6 +210,30 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: P
         assert reply.body["report"]["pChainHeight"] == str(height)
 
 
+async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: Path) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=5), L1Plan(shared=True, idle=True)), messages=3)
+    async with run_network(plan) as network:
+        config = build_config(network, tmp_path, validators=QUICK, aggregation={"below_buffer_ttl_s": 0.0})
+        async with run_daemon(config) as daemon:
+            await daemon.until_connected(9)
+            idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+            network.build_block(idle)
+            network.set_behaviour([8], "silent")
+            message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
+            # Each request waits for the buffer, which the silent validator keeps from being reached.
+            first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
+            assert accepts(network, idle, first.signed)
+            asked = count_requests(network)
+            asking = asyncio.create_task(daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33))
+            await until(lambda: count_requests(network) > asked)
+            height = network.change_weight(l1, 4, 0)
+            network.build_block(idle)
+            reply = await asking
+            assert reply.headers["X-Warpseal-P-Chain-Height"] == str(height)
+            assert reply.headers["X-Warpseal-Verifies-Now"] == "true"
+            assert accepts(network, idle, reply.signed)
+
+
 async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)

@@ -130,22 +130,25 @@ class DeliveryService:
         Raises UnknownChain, WarpDisabled, DestinationUnavailable, and what the aggregation raises; a missed quorum has
         `advice` in its detail if the destination verifies with an old set.
         """
+        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.aggregation.timeout_s)
         destination = self._deps.destinations.known(request.destination_id)
         recent = None if destination is None or request.wants_report else self._recent.get(_recent_key(request))
         if recent is None or (recent.destination, recent.present) != (destination, self._deps.heights.last):
-            return await self._sign(request)
+            return await self._sign(request, deadline)
         try:
             aggregation = await self._deps.aggregate(recent.wanted)
         except MISSED as error:
-            await self._add_advice(error, recent.destination, recent.terms)
+            await self._add_advice(error, await self._latest(recent.destination, deadline), recent.terms)
             raise
-        if aggregation.signed_message != recent.signed_message or aggregation.members.digest != recent.set_digest:
-            return await self._sign(request)
+        # The epoch may have ended while validators were asked.
+        is_current = self._deps.destinations.known(request.destination_id) == recent.destination
+        is_same = aggregation.signed_message == recent.signed_message and aggregation.members.digest == recent.set_digest
+        if not (is_current and is_same):
+            return await self._sign(request, deadline)
         return Delivery(aggregation, recent.report, recent.headers)
 
-    async def _sign(self, request: DeliveryRequest) -> Delivery:
+    async def _sign(self, request: DeliveryRequest, deadline: float) -> Delivery:
         asked = request.aggregation
-        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(asked.timeout_s)
         source_chain_id = P_CHAIN if asked.message is None else asked.message.source_chain_id
         async with _lookups(deadline, request.destination_id):
             latest = await self._deps.destinations.resolve(request.destination_id)
