@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.delivery.recorded_chains import (
     ChainNode,
     destinations_over,
 )
-from tests.eventually import TIMEOUT_S
+from tests.eventually import TIMEOUT_S, until
 from tests.node.recorded_node import (
     C_CHAIN,
     L1,
@@ -153,6 +154,18 @@ async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
         text = f"its nodes did not answer: no usable answer for {method} (node {position}: {failure})"
         assert str(caught.value) == f"destination {id_text(L1_CHAIN)}: {text}"
         assert caught.value.detail()["nodes"] == [{"position": position, "failure": failure}]
+
+
+async def test_a_node_that_hangs_is_passed_over_although_no_caller_waits_for_its_timeout() -> None:
+    async with destinations_over(ChainNode({EPOCH: hang}), ChainNode()) as lookup:
+
+        async def is_found() -> bool:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    return (await lookup.destinations.resolve(L1_CHAIN)).height == 18
+            return False
+
+        await until(is_found)
 
 
 async def test_a_failed_lookup_is_repeated_a_second_later() -> None:

@@ -12,6 +12,7 @@ from tests.node.recorded_node import (
     L1_CHAIN,
     NO_CHAIN,
     RecordedNode,
+    RpcFault,
     build_settings,
     connect,
     open_upstream,
@@ -19,7 +20,7 @@ from tests.node.recorded_node import (
     serve_nodes,
 )
 from warpseal.chains.proposervm import Epoch
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.proposervm import NO_EPOCH
 from warpseal.node.rpc import open_session
@@ -59,6 +60,20 @@ async def test_a_node_that_fails_may_run_a_chain_that_the_others_do_not_run(stat
         with pytest.raises(NodeUnavailable) as caught:
             await upstream.proposervm.current_epoch(L1_CHAIN)
     assert [attempt.position for attempt in caught.value.attempts] == [1]
+
+
+@pytest.mark.parametrize(("code", "runs"), [(-32_601, False), (-32_000, True)])
+async def test_a_node_that_refuses_may_run_a_chain_unless_it_lacks_the_method(code: int, runs: bool) -> None:
+    def refuse(_: object) -> None:
+        raise RpcFault("database closed", code)
+
+    async with open_upstream(RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode({METHOD: refuse})) as upstream:
+        if not runs:
+            assert await upstream.proposervm.current_epoch(L1_CHAIN) is None
+            return
+        with pytest.raises(NodeUnavailable) as caught:
+            await upstream.proposervm.current_epoch(L1_CHAIN)
+    assert caught.value.attempts == (NodeAttempt(1, NodeFailure.BAD_ANSWER),)
 
 
 async def test_the_second_node_is_called_if_the_first_does_not_run_the_chain() -> None:

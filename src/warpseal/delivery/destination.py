@@ -120,7 +120,7 @@ class Destinations:
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._unix_now = unix_now
         self._found: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(_MAX_CHAINS, now)
-        self._flights: SingleFlight[ChainID, Destination] = SingleFlight()
+        self._flights: SingleFlight[ChainID, Destination] = SingleFlight(outlives_callers=True)
         self._rules: LRUCache[ChainID, _KnownRules] = LRUCache(_MAX_CHAINS)
         # The rules as they were evaluated last, with the time (Unix seconds) of that.
         self._evaluated: LRUCache[ChainID, tuple[WarpSchedule, int, WarpRules | None]] = LRUCache(_MAX_CHAINS)
@@ -138,11 +138,14 @@ class Destinations:
     async def resolve(self, chain_id: ChainID) -> Destination:
         """Return a chain as its nodes see it, at most a second and a quarter old.
 
+        A lookup goes on when its callers have left: its end shows which node hangs.
         Raises UnknownChain, WarpDisabled, DestinationUnavailable, NodeUnavailable.
         """
         cached = self._found.get(chain_id)
         if cached is None:
-            return await self._flights.run(chain_id, lambda: self._find(chain_id))
+            # Of chains that exist, so that no caller can start lookups without end.
+            subnet_id = await self._deps.chains.subnet_of(chain_id)
+            return await self._flights.run(chain_id, lambda: self._find(chain_id, subnet_id))
         if isinstance(cached.value, WarpsealError):
             raise cached.value.with_traceback(None)
         return cached.value
@@ -171,9 +174,9 @@ class Destinations:
             (epoch for epoch in (before, current) if epoch and epoch != NO_EPOCH and epoch.number == number), None
         )
 
-    async def _find(self, chain_id: ChainID) -> Destination:
+    async def _find(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
         try:
-            found = await self._read(chain_id)
+            found = await self._read(chain_id, subnet_id)
         except (DestinationUnavailable, WarpDisabled) as error:
             self._found.put(chain_id, error, _FAILURE_TTL_S)
             raise
@@ -181,8 +184,7 @@ class Destinations:
         self._remember(chain_id, found.epoch)
         return found
 
-    async def _read(self, chain_id: ChainID) -> Destination:
-        subnet_id = await self._deps.chains.subnet_of(chain_id)
+    async def _read(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
         try:
             known, epoch, proposed, duration_s = await asyncio.gather(
                 self._known_rules(chain_id, subnet_id),

@@ -142,7 +142,9 @@ class DeliveryService:
             raise
         # The epoch may have ended while validators were asked.
         is_current = self._deps.destinations.known(request.destination_id) == recent.destination
-        is_same = aggregation.signed_message == recent.signed_message and aggregation.members.digest == recent.set_digest
+        is_same = (
+            aggregation.signed_message == recent.signed_message and aggregation.members.digest == recent.set_digest
+        )
         if not (is_current and is_same):
             return await self._sign(request, deadline)
         return Delivery(aggregation, recent.report, recent.headers)

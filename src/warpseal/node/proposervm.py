@@ -14,7 +14,7 @@ import msgspec
 from warpseal.chains.proposervm import Epoch
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.chain_nodes import ChainApiNodes
-from warpseal.node.errors import CallFailure, RpcRefusal
+from warpseal.node.errors import CallFailure, MethodMissing, RpcRefusal
 from warpseal.node.json_values import u64
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import decode_height
@@ -60,8 +60,10 @@ class ProposerVMClient:
             for node in nodes:
                 try:
                     found = await node.call(call)
-                except RpcRefusal:
+                except MethodMissing:
                     continue
+                except RpcRefusal:
+                    attempts.append(NodeAttempt(node.position, NodeFailure.BAD_ANSWER))
                 except CallFailure as error:
                     if not _is_absent(error):
                         attempts.append(NodeAttempt(node.position, error.failure))

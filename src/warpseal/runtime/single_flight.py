@@ -1,4 +1,4 @@
-"""Single flight: work that several callers request at once runs once, and is cancelled when the last caller leaves."""
+"""Single flight: work that several callers request at once runs once; usually the last caller to leave cancels it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class SingleFlight(Generic[K, V]):
     """One task per key, shared by its callers.
 
     The task belongs to no caller's task group: the cancellation of one caller does not end it for the others, and
-    the last caller to leave cancels it. The context is the first caller's.
+    the last caller to leave cancels it, unless it outlives its callers. The context is the first caller's.
     """
 
-    __slots__ = ("_flights",)
+    __slots__ = ("_flights", "_outlives_callers")
 
-    def __init__(self) -> None:
+    def __init__(self, *, outlives_callers: bool = False) -> None:
         self._flights: dict[K, _Flight[V]] = {}
+        self._outlives_callers = outlives_callers
 
     @property
     def in_flight(self) -> int:
@@ -45,7 +46,7 @@ class SingleFlight(Generic[K, V]):
             await asyncio.wait((flight.task,))
         finally:
             flight.waiters -= 1
-            if not flight.waiters:
+            if not flight.waiters and not self._outlives_callers:
                 self._remove(key, flight)
                 flight.task.cancel()
         return flight.task.result()
