@@ -194,6 +194,7 @@ def test_a_halted_l1_and_one_that_no_balance_keeps_say_so(capsys: pytest.Capture
     )
     _, out, _ = run(capsys, {"/status.json": (200, status_of(L1)), path_of(L1): (200, halted)})
     assert "halts       NOW: the quorum is impossible\n" in out
+    assert "from now on" not in out, "the course at capacity adds nothing"
     assert "active validators of all L1s: unknown, so the price is taken as constant" in out
     assert "answering   not known" in out
     assert "fund        no balance keeps the quorum for 30 days: add validators, or remove inactive ones" in out

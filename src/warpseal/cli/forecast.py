@@ -101,8 +101,9 @@ def print_forecast(forecast: Forecast) -> None:
     _print_line("first loss", _first_loss(forecast, names))
     _print_line("halts", _halt(forecast.today, forecast.as_of))
     if forecast.fee is not UNSET and forecast.at_capacity is not UNSET:
-        capacity = f"if there were {forecast.fee.capacity:,} active validators of all L1s from now on"
-        _print_line("", f"{_halt(forecast.at_capacity, forecast.as_of)}, {capacity}")
+        if forecast.today.quorum_impossible_at is UNSET or forecast.today.quorum_impossible_at > forecast.as_of:
+            capacity = f"if there were {forecast.fee.capacity:,} active validators of all L1s from now on"
+            _print_line("", f"{_halt(forecast.at_capacity, forecast.as_of)}, {capacity}")
         _print_line("fee", _fee(forecast))
         for line in _funding(forecast.today, names):
             _print_line("fund", line)

@@ -233,16 +233,16 @@ def _forecast_cells(row: ForecastStatus) -> Iterator[str]:
     yield "not known" if row.answering_weight is None else _margin(row.answering_weight, total, row.answering_margin)
     first = _percent(int(row.first_loss_weight or 0), total)
     yield "none within ten years" if row.first_loss_at is None else f"{_time(row.first_loss_at)}, {first}"
-    impossible_at = row.quorum_impossible_at
-    if impossible_at is None:
-        halt = "not within ten years"
-    elif impossible_at <= row.as_of:
-        halt = '<span class="bad">now</span>'
-    else:
-        halt = f'<span class="warn">{_time(impossible_at)}</span>'
-    at_capacity = row.quorum_impossible_at_capacity
-    yield halt + ("" if at_capacity is None else f"; with the most active L1 validators {_time(at_capacity)}")
+    yield _halt(row)
     yield "" if row.kind != "l1" else _top_ups(row)
+
+
+def _halt(row: ForecastStatus) -> str:
+    impossible_at, at_capacity = row.quorum_impossible_at, row.quorum_impossible_at_capacity
+    if impossible_at is not None and impossible_at <= row.as_of:
+        return '<span class="bad">now</span>'
+    today = "not within ten years" if impossible_at is None else f'<span class="warn">{_time(impossible_at)}</span>'
+    return today + ("" if at_capacity is None else f"; at capacity {_time(at_capacity)}")
 
 
 def _margin(weight: str, total: int, margin: float | None) -> str:
