@@ -17,6 +17,7 @@ from benchmarks.evm_sides import NOTES, Side, fronted
 from benchmarks.load import Load, post_again_and_again, post_at_a_rate
 from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
 from benchmarks.usage_made_up import MadeUpUsage, parts
+from warpseal.runtime.throttle import Throttle
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.flusher import MinuteRow, insert_minute_rows
@@ -24,7 +25,6 @@ from warpseal.usage.periods import HOUR_S, MINUTE_S, Level, bucket_start
 from warpseal.usage.schema import MINUTES
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sum_table import LABELS, SumTable
-from warpseal.usage.throttle import Throttle
 
 COMBINATIONS, QUICK_COMBINATIONS = 20_000, 1_000
 HOURS, QUICK_HOURS = 4, 1

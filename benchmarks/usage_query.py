@@ -17,13 +17,13 @@ from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.network import NetworkPlan, simulated_network
 from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
 from benchmarks.usage_made_up import COUNTRIES, METHODS, MadeUpUsage
+from warpseal.runtime.throttle import Throttle
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.periods import DAY_S, Level, bucket_start
 from warpseal.usage.schema import BUCKETS
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sum_table import LABELS, Dimension, SumTable, marginal_sums
-from warpseal.usage.throttle import Throttle
 
 DAYS, QUICK_DAYS = 90, 5
 COMBINATIONS, QUICK_COMBINATIONS = 5_000, 300

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import OTHER, CallOutcome, UsageLabels, UsageTotals
 from warpseal.usage.fold import fold
 from warpseal.usage.recorder import UsageBounds, UsageRecorder
 from warpseal.usage.response_times import bucket_of
-from warpseal.usage.throttle import Throttle
 
 DAY_S = 86_400
 HOUR_S = 3_600

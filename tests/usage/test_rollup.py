@@ -27,6 +27,7 @@ from tests.eventually import until
 from tests.usage.test_database import database
 from tests.usage.traffic import Call, FakeRecorder, as_plain, make_calls, totals_of
 from warpseal.errors import UsageDamaged
+from warpseal.runtime.throttle import Throttle
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, in_schema
 from warpseal.usage.bucket_reader import _sum_times
@@ -39,7 +40,6 @@ from warpseal.usage.rollup import MergedElsewhere, UsageRollup, _read_input, _st
 from warpseal.usage.schema import BUCKETS, MINUTES
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sum_table import LABELS, Dimension, Sums, SumTable, as_labels
-from warpseal.usage.throttle import Throttle
 
 # A Wednesday in a week that has days of two months.
 T = TypeVar("T")

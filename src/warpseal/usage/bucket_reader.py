@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
 from warpseal.errors import UsageQueryTooLong
+from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import OTHER
 from warpseal.usage.periods import bucket_end, bucket_start
 from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
 from warpseal.usage.response_times import time_of
 from warpseal.usage.schema import BUCKETS, MINUTES, UNMERGED
 from warpseal.usage.sum_table import DENSE_BYTES, LABELS, Dimension, SumTable, dense_times, plain_times
-from warpseal.usage.throttle import Throttle
 
 # Rows whose tables stay in memory for the second pass over a range.
 _MAX_KEPT_ROWS: Final = 500_000

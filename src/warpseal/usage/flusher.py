@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql, sqlite
 
 from warpseal.runtime.locks import WorkerThreads
+from warpseal.runtime.throttle import Throttle
 from warpseal.store.errors import StoreDown
 from warpseal.usage.calls import UsageLabels, UsageTotals
 from warpseal.usage.database import MetricsDatabase
@@ -28,7 +29,6 @@ from warpseal.usage.periods import DAY_S, HOUR_S, MINUTE_S
 from warpseal.usage.schema import MINUTES
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sum_table import LABELS, SumTable, as_labels
-from warpseal.usage.throttle import Throttle
 
 log = logging.getLogger(__name__)
 

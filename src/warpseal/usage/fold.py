@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import OTHER, UsageLabels, UsageTotals
-from warpseal.usage.throttle import Throttle
 
 Totals = Mapping[UsageLabels, UsageTotals]
 Fold = Callable[[UsageLabels], UsageLabels]

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from warpseal.errors import UsageDamaged
+from warpseal.runtime.throttle import Throttle
 from warpseal.store.access import read_snapshot
 from warpseal.store.errors import StoreDown
 from warpseal.usage.calls import UsageTotals
@@ -39,7 +40,6 @@ from warpseal.usage.sum_table import (
     marginal_sums,
     of_labels,
 )
-from warpseal.usage.throttle import Throttle
 
 log = logging.getLogger(__name__)
 

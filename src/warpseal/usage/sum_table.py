@@ -22,8 +22,8 @@ import msgspec
 import zstandard
 
 from warpseal.errors import UsageDamaged
+from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import UsageLabels, UsageTotals
-from warpseal.usage.throttle import Throttle
 
 Labels = tuple[str, ...]
 """Labels of a row; a status is decimal text."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -160,6 +162,32 @@ async def test_forecasts_are_computed_one_at_a_time_off_the_event_loop(monkeypat
         async with forecasting(RecordedNode(), executor=executor) as service:
             await asyncio.gather(*(service.forecast(subnet) for subnet in (L1, PERMISSIONED, PRIMARY_NETWORK)))
     assert threads == ["forecast_0"] * 3
+
+
+async def test_a_forecast_whose_callers_have_left_is_not_computed_to_its_end() -> None:
+    has_begun, may_go_on, jobs = threading.Event(), threading.Event(), list[Future[Any]]()
+
+    def wait_once() -> float:
+        has_begun.set()
+        may_go_on.wait()
+        return 0.0
+
+    class RecordedThreads(WorkerThreads):
+        def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+            jobs.append(super().submit(*args, **kwargs))
+            return jobs[-1]
+
+    node, clock, observed = l1_node(named(1) | {"balance": "1000000000"}), Clock(), Observed()
+    with RecordedThreads(1, "forecast") as executor:
+        async with started_services(node) as services:
+            service = build_service(services, observed, clock, executor, cpu_clock=wait_once)
+            caller = asyncio.create_task(service.forecast(L1))
+            await asyncio.to_thread(has_begun.wait)
+            caller.cancel()
+            with suppress(asyncio.CancelledError):
+                await caller
+            may_go_on.set()
+    assert [type(job.exception()) for job in jobs] == [CancelledError]
 
 
 async def test_an_unknown_subnet_and_nodes_that_are_down_are_errors() -> None:

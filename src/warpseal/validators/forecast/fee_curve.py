@@ -10,6 +10,7 @@ prices are computed one by one. The sums are therefore exactly those of the P-Ch
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate, islice, repeat
 from typing import Final
@@ -38,13 +39,18 @@ _LOST_AT_MOST: Final = 700
 _SHARED_CURVES: Final = 4
 
 
+def no_step() -> None:
+    """Go on: the step of a computation that is not throttled."""
+
+
 class FeeCurve:
     """The fee of an active validator, with `active` validators of all L1s from now on, and `excess` now.
 
     Exact up to half a million changes of the price, many more than a real network has before its balances are used up;
     behind them a fee is too high by a thousandth at most, and never too low. The curve grows as far as it is asked for:
-    thirty days at the capacity of mainnet take a second. Threads may share it. Raises ValueError if the excess
-    conversion is not positive.
+    thirty days at the capacity of mainnet take a second, and the half a million changes some seconds. Threads may share
+    it. `step` of a method is called after each small part; if it raises, the curve stays whole. Raises ValueError if
+    the excess conversion is not positive.
     """
 
     def __init__(self, config: L1FeeConfig, active: int, excess: int) -> None:
@@ -72,7 +78,7 @@ class FeeCurve:
         """The price now, nAVAX a second."""
         return l1_fee_price(self.config, self.excess)
 
-    def cost(self, seconds: int) -> int:
+    def cost(self, seconds: int, step: Callable[[], None] = no_step) -> int:
         """Return the fee of the next `seconds`, nAVAX, at most 2^64 - 1. Raises ValueError beyond the horizon."""
         if seconds > HORIZON_S:
             raise ValueError(f"expected at most {HORIZON_S} seconds, got {seconds}")
@@ -82,6 +88,7 @@ class FeeCurve:
         with self._lock:
             while self._end_s < seconds and self._total <= _MOST:
                 self._extend()
+                step()
             if self._end_s <= seconds:
                 return min(_MOST, self._total)
             piece = bisect_right(self._starts, seconds) - 1
@@ -90,17 +97,19 @@ class FeeCurve:
                 return min(_MOST, cost + price * (seconds - start))
             return min(_MOST, cost + sum(self._block_prices(start, self._length_of(piece))[: seconds - start]))
 
-    def seconds_covered(self, balance: int) -> int | None:
+    def seconds_covered(self, balance: int, step: Callable[[], None] = no_step) -> int | None:
         """Return the seconds that a balance of at most 2^64 - 1 nAVAX pays for; None for longer than ten years.
 
         A block of exactly that second deactivates the validator: at once if nothing is left, otherwise behind its
         transactions, as the rest does not pay for another second. An earlier block does not.
         """
+        step()
         with self._lock:
             while self._total <= balance:
                 if self._end_s >= HORIZON_S:
                     return None
                 self._extend()
+                step()
             piece = bisect_right(self._costs, balance) - 1
             start, left, price = self._starts[piece], balance - self._costs[piece], self._prices[piece]
             if price is not None:

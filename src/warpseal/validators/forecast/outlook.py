@@ -6,14 +6,14 @@ Pure. Source of truth: ACP-77, avalanchego `vms/platformvm/block/executor/verifi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import Final
 
 from warpseal.ledger.params import DAY_S
-from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve
+from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve, no_step
 from warpseal.warp.ids import NodeID, ValidationID
 
 QUORUM_PERCENT: Final = 67
@@ -149,21 +149,23 @@ def forecast_quorum(
     at_capacity: FeeCurve | None = None,
     *,
     top_up_s: int = TOP_UP_S,
+    step: Callable[[], None] = no_step,
 ) -> QuorumOutlook:
     """Return the forecast of a subnet's validators, all of them, whose balances were read at chain time `as_of_s`.
 
     today, at_capacity: the fee from `as_of_s` on. Validators keep their order. top_up_s: for how long top-ups keep the
-    quorum. Raises ValueError if a fee is missing and there are L1 validators.
+    quorum. step: called after each small part of the computation. Raises ValueError if a fee is missing and there are
+    L1 validators.
     """
     if (today is None or at_capacity is None) and any(validator.balance_navax is not None for validator in validators):
         raise ValueError("expected the fee of L1 validators")
-    left_today = _find_seconds_left(validators, as_of_s, today)
-    left_at_capacity = _find_seconds_left(validators, as_of_s, at_capacity)
+    left_today = _find_seconds_left(validators, as_of_s, today, step)
+    left_at_capacity = _find_seconds_left(validators, as_of_s, at_capacity, step)
     total_weight = sum(validator.weight for validator in validators)
     active = [validator for validator in validators if validator.can_sign]
     course_at_capacity = None
     if at_capacity is not None:
-        course_at_capacity = _follow_course(validators, as_of_s, left_at_capacity, at_capacity, top_up_s)
+        course_at_capacity = _follow_course(validators, as_of_s, left_at_capacity, at_capacity, top_up_s, step)
     return QuorumOutlook(
         as_of_s=as_of_s,
         total_weight=total_weight,
@@ -171,7 +173,7 @@ def forecast_quorum(
         active_weight=sum(validator.weight for validator in active),
         answering_weight=sum(validator.weight for validator in active if validator.has_answered),
         validators=tuple(map(ValidatorOutlook, validators, left_today, left_at_capacity)),
-        today=_follow_course(validators, as_of_s, left_today, today, top_up_s),
+        today=_follow_course(validators, as_of_s, left_today, today, top_up_s, step),
         at_capacity=course_at_capacity,
     )
 
@@ -181,12 +183,12 @@ def _required_weight(total_weight: int) -> int:
 
 
 def _find_seconds_left(
-    validators: Sequence[ForecastValidator], as_of_s: int, curve: FeeCurve | None
+    validators: Sequence[ForecastValidator], as_of_s: int, curve: FeeCurve | None, step: Callable[[], None]
 ) -> tuple[int | None, ...]:
     covered: dict[int | None, int | None] = {0: 0}
     if curve is not None:
         balances = {validator.balance_navax for validator in validators if validator.balance_navax}
-        covered |= {balance: curve.seconds_covered(balance) for balance in sorted(balances)}
+        covered |= {balance: curve.seconds_covered(balance, step) for balance in sorted(balances)}
 
     def seconds_left(validator: ForecastValidator) -> int | None:
         if validator.end_s is None:
@@ -203,6 +205,7 @@ def _follow_course(
     seconds_left: Sequence[int | None],
     curve: FeeCurve | None,
     top_up_s: int,
+    step: Callable[[], None],
 ) -> Course:
     """Return the course of validators that leave after `seconds_left`."""
     leaving: dict[int, list[ForecastValidator]] = defaultdict(list)
@@ -229,7 +232,7 @@ def _follow_course(
         # While the total stays, its last second needs the most.
         needs = {seconds: lacking[seconds] for seconds in totals.values() if lacking[seconds] > 0}
         if needs:
-            top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s), needs)
+            top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s, step), needs)
     return Course(tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups)
 
 
@@ -248,11 +251,15 @@ class _Candidate:
 
 
 def _find_candidates(
-    validators: Sequence[ForecastValidator], seconds_left: Sequence[int | None], curve: FeeCurve, top_up_s: int
+    validators: Sequence[ForecastValidator],
+    seconds_left: Sequence[int | None],
+    curve: FeeCurve,
+    top_up_s: int,
+    step: Callable[[], None],
 ) -> list[_Candidate]:
     """Return L1 validators that leave within `top_up_s`, the cheapest weight first; none if no balance lasts longer."""
     # Behind the transactions of a block, a validator needs the price of the next second.
-    needed = max(1, curve.cost(top_up_s + 1))
+    needed = max(1, curve.cost(top_up_s + 1, step))
     if needed >= _MAX_BALANCE_NAVAX:
         return []
     candidates = [

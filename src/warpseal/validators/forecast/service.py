@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -23,6 +24,7 @@ from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.runtime.throttle import Throttle
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.forecast.fee_curve import share_fee_curve
@@ -155,9 +157,14 @@ class ForecastService:
         connected = await self._connected_since(
             [validation.node_id for validation in reading.validations], self._unix_clock() - DAY_S
         )
-        outlook, computing_s = await asyncio.get_running_loop().run_in_executor(
-            self._executor, partial(_measured_outlook, self._cpu_clock, reading, keyed, connected)
-        )
+        throttle = Throttle(math.inf)
+        try:
+            outlook, computing_s = await asyncio.get_running_loop().run_in_executor(
+                self._executor, partial(_measured_outlook, self._cpu_clock, reading, keyed, connected, throttle.step)
+            )
+        finally:
+            # A stop of the daemon would wait for the thread.
+            throttle.cancel()
         fee = reading.fee if kind is SubnetKind.L1 else None
         made = SubnetForecast(subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected))
         self._cache.put(subnet_id, made, self._ttl_s)
@@ -207,17 +214,21 @@ def _measured_outlook(
     reading: SubnetReading,
     keyed: frozenset[NodeID],
     connected: Mapping[NodeID, bool],
+    step: Callable[[], None],
 ) -> tuple[QuorumOutlook, float]:
     """Return the forecast, and the CPU time that it took."""
     started_at = cpu_clock()
-    return _outlook(reading, keyed, connected), cpu_clock() - started_at
+    return _outlook(reading, keyed, connected, step), cpu_clock() - started_at
 
 
-def _outlook(reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool]) -> QuorumOutlook:
+def _outlook(
+    reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool], step: Callable[[], None]
+) -> QuorumOutlook:
     """Return the forecast. If the number of active validators is unknown, the price stays as it is."""
     validators = [_validator(validation, keyed, connected) for validation in reading.validations]
     fee, config, state = reading.fee, reading.fee.config, reading.fee.state
     if all(validator.balance_navax is None for validator in validators):
         return forecast_quorum(validators, state.time_s)
     today = share_fee_curve(config, config.target if fee.active is None else fee.active, state.excess)
-    return forecast_quorum(validators, state.time_s, today, share_fee_curve(config, config.capacity, state.excess))
+    at_capacity = share_fee_curve(config, config.capacity, state.excess)
+    return forecast_quorum(validators, state.time_s, today, at_capacity, step=step)
