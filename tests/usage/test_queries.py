@@ -19,6 +19,7 @@ from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucke
 from warpseal.usage.queries import MAX_GROUPS, UsageQuery, group_by_continent, read_usage
 from warpseal.usage.response_times import median_ms
 from warpseal.usage.rollup import UsageRollup
+from warpseal.usage.schema import BUCKETS
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sum_table import LABELS, Dimension, as_labels
 
@@ -98,3 +99,20 @@ async def test_each_query_equals_the_sum_of_its_calls(any_metrics_url: str) -> N
         with pytest.raises(UsageQueryTooLong, match="less time"):
             await metrics.read(partial(read_usage, query=QUERIES[0], limit_s=-1.0))
         assert metrics.is_up
+
+
+async def test_groups_are_whole_although_the_total_was_set_aside(any_metrics_url: str) -> None:
+    calls = make_calls(random.Random(2), 60, NOW - 3_000, NOW)
+    async with database(any_metrics_url) as metrics:
+        await flush(metrics, calls[:50])
+        rollup = UsageRollup(metrics, UsageSettings(), lambda: NOW)
+        await rollup.merge_due(is_last=True)
+        damaged = BUCKETS.update().where(BUCKETS.c.dimension == int(Dimension.NONE)).values(sums=b"damaged")
+        await metrics.write(lambda connection: connection.execute(damaged))
+        await flush(metrics, calls[50:])
+        await rollup.merge_due(is_last=True)
+        query = UsageQuery(Level.DAY, SINCE, NOW, group_by=Dimension.METHOD)
+        found = await metrics.read(partial(read_usage, query=query, limit_s=10.0))
+    assert [(start, [(value, tuple(sums)) for value, sums in groups]) for start, groups in found] == expected(
+        query, calls
+    )

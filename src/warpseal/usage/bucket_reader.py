@@ -132,6 +132,8 @@ class BucketReader:
         tables = {Dimension(number): SumTable.decode(bytes(sums)) for number, sums in rows}
         if dimension in tables:
             total = tables.get(Dimension.NONE) if self._has_totals else None
+            if total is not None and sum(total.counters[0]) < sum(tables[dimension].counters[0]):
+                total = None  # It was damaged and began again.
             yield self._piece(tables[dimension], None if dimension is Dimension.ALL else 0, total)
 
     def _unmerged_pieces(self, start: int) -> Iterator[_Piece]:
