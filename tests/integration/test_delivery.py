@@ -10,6 +10,7 @@ from tests.eventually import until
 from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.proposervm import ChainEpoch
 from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.simnet.values import ChainKind, SimMessage
 from warpseal.simnet.warp_config import WarpRule
@@ -146,6 +147,15 @@ async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(tm
             assert (reply.status, reply.body["code"]) == (status, code), reply.body
         assert "in p-chain-api, in info-api, or in evm-chains" in reply.body["message"]
         assert "127.0.0.1" not in str(reply.body)
+        # The P-Chain API lags behind the destination, or the node of the destination lies.
+        idle, ahead = chain_of(network, 2), network.state.heights.current + 1_000
+        network.state.proposervm[idle].resume(ChainEpoch(7, 0, ahead))
+        for named, status, code in (
+            (dict[str, int](), 502, "node_unavailable"),
+            ({"pChainHeight": ahead}, 400, "height_too_new"),
+        ):
+            reply = await deliver(daemon, message, idle, **named)
+            assert (reply.status, reply.body["code"]) == (status, code), reply.body
         for fields, code in (
             ({"report": True}, "invalid_request"),
             ({"destinationBlockchainId": "x"}, "invalid_destination"),
@@ -207,6 +217,26 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: P
         reply = await asking
         assert accepts(network, idle, reply.signed)
         assert reply.body["report"]["verifiesNow"] is True
+        assert reply.body["report"]["pChainHeight"] == str(height)
+
+
+async def test_a_message_that_cannot_be_signed_for_an_epoch_is_signed_for_the_one_that_begins_meanwhile(
+    tmp_path: Path,
+) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.build_block(idle)
+        network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
+        asking = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle))
+        await until(lambda: count_requests(network) >= 4)
+        network.change_weight(l1, 4, 0)
+        height = network.change_weight(l1, 5, 0)
+        network.build_block(idle)
+        reply = await asking
+        assert reply.status == 201, reply.body
+        assert accepts(network, idle, reply.signed)
         assert reply.body["report"]["pChainHeight"] == str(height)
 
 

@@ -29,6 +29,7 @@ from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing
 from warpseal.errors import (
     DestinationMismatch,
     DestinationUnavailable,
+    HeightTooNew,
     NodeUnavailable,
     NoValidators,
     QuorumImpossible,
@@ -136,7 +137,7 @@ class DeliveryService:
         if recent is None or (recent.destination, recent.present) != (destination, self._deps.heights.last):
             return await self._sign(request, deadline)
         try:
-            aggregation = await self._deps.aggregate(recent.wanted)
+            aggregation = await self._aggregate(recent.wanted)
         except MISSED as error:
             await self._add_advice(error, await self._latest(recent.destination, deadline), recent.terms)
             raise
@@ -155,7 +156,7 @@ class DeliveryService:
         async with _lookups(deadline, request.destination_id):
             latest = await self._deps.destinations.resolve(request.destination_id)
             source_subnet_id = await self._deps.chains.subnet_of(source_chain_id)
-        for _ in range(_MAX_EPOCHS):
+        for epochs_left in reversed(range(_MAX_EPOCHS)):
             destination = latest
             terms = _terms(request, destination, source_chain_id, source_subnet_id)
             wanted = replace(
@@ -169,9 +170,11 @@ class DeliveryService:
             )
             self._prefetch(destination, terms.verifying_subnet_id)
             try:
-                aggregation = await self._deps.aggregate(wanted)
+                aggregation = await self._aggregate(wanted)
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
+                if epochs_left and terms.height_source == "epoch" and _has_moved(destination, latest, deadline):
+                    continue
                 await self._add_advice(error, latest, terms)
                 raise
             latest = await self._latest(destination, deadline)
@@ -194,8 +197,17 @@ class DeliveryService:
         if self._needs_next(report):
             height = latest.proposed_height
             again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
-            following = await _next_message(height, lambda: self._deps.aggregate(again))
+            following = await _next_message(height, lambda: self._aggregate(again))
         return Delivery(aggregation, report, report.headers(), True, following)
+
+    async def _aggregate(self, request: AggregationRequest) -> Aggregation:
+        """Aggregate. Raises NodeUnavailable if nodes do not know a height that the caller did not choose."""
+        try:
+            return await self._deps.aggregate(request)
+        except HeightTooNew:
+            if not request.is_epoch_height:
+                raise
+            raise NodeUnavailable(f"the validator set at P-Chain height {request.height}") from None
 
     async def _latest(self, destination: Destination, deadline: float) -> Destination:
         """Return the destination as it is now: its epoch may have ended while validators were asked."""
@@ -223,13 +235,15 @@ class DeliveryService:
             chain_id = await self._deps.l1_messages.manager_chain(wanted)
             _require_manager_chain(request, id_text(chain_id))
             latest = await self._deps.destinations.resolve(chain_id)
-        for _ in range(_MAX_EPOCHS):
+        for epochs_left in reversed(range(_MAX_EPOCHS)):
             destination, subnet_id = latest, latest.subnet_id
             self._prefetch(destination, subnet_id)
             try:
                 signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
+                if epochs_left and wanted.height is None and _has_moved(destination, latest, deadline):
+                    continue
                 source: HeightSource = "request" if wanted.height else "epoch"
                 await self._add_advice(error, latest, _l1_terms(wanted, latest, subnet_id, latest.height, source))
                 raise
@@ -388,6 +402,11 @@ def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
     if request.destination_id is not None and id_text(request.destination_id) != chain:
         reason = f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
         raise DestinationMismatch(DESTINATION_FIELD, reason, managerBlockchainId=chain)
+
+
+def _has_moved(before: Destination, latest: Destination, deadline: float) -> bool:
+    """Return whether the destination verifies at another height than before, and time is left."""
+    return latest.height != before.height and asyncio.get_running_loop().time() < deadline
 
 
 def _is_outrun(report: DeliveryReport, deadline: float) -> bool:
