@@ -48,6 +48,7 @@ _MIN_RECORD_BYTES: Final = (1 + _RECORD_WORDS) * _WORD_BYTES
 _MAX_RECORD_BYTES: Final = 4_096
 _NO_ANSWER: Final = "no node that could tell has answered"
 _NOTHING_KNOWN: Final = "the nodes know nothing against it"
+_DELIVERY_UNKNOWN: Final = "whether it was delivered is not known"
 
 
 class StatementRefusal(StrEnum):
@@ -278,8 +279,8 @@ class StatementChecker:
             return _result(kind, (StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message"))
         if word == 0:
             return _result(kind, None)
-        text = f"0x{content.messenger.hex()} of the destination does not answer as a messenger"
-        return StatementCheck(kind, None, text)
+        messenger = f"the messenger 0x{content.messenger.hex()} at the destination"
+        return StatementCheck(kind, None, f"{_DELIVERY_UNKNOWN}: {messenger} gave no usable answer")
 
     async def _attestation(
         self, kind: str, content: L1ValidatorRegistration | L1ValidatorWeight, destination_id: ChainID
@@ -296,7 +297,7 @@ class StatementChecker:
         output = await self._view(destination_id, address, GET_VALIDATOR + content.validation_id)
         delivered = None if output is None else _is_recorded(content, output)
         if delivered is None:
-            return StatementCheck(kind, None, "the manager does not tell")
+            return StatementCheck(kind, None, f"{_DELIVERY_UNKNOWN}: the manager gave no usable answer")
         delivered_text = "the manager has recorded it"
         return _result(kind, (StatementRefusal.ALREADY_DELIVERED, delivered_text) if delivered else None)
 
