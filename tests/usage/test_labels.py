@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpseal.usage import labels
 from warpseal.usage.calls import OTHER
 from warpseal.usage.countries import CONTINENTS, COUNTRIES, continent_of
 from warpseal.usage.labels import country, method_label, user_agent
@@ -66,6 +67,14 @@ def test_any_header_gives_a_short_printable_label(header: bytes) -> None:
     label = user_agent([(b"user-agent", header)])
     assert 0 < len(label) <= 64
     assert set(label) <= set(string.ascii_letters + string.digits + string.punctuation + " ")
+
+
+def test_a_product_of_numbers_that_end_as_no_version_is_read_in_steps_of_its_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Steps of the third power would take hours.
+    monkeypatch.setattr(labels, "_PARSED_BYTES", 20_000)
+    assert user_agent([(b"user-agent", b"1.1" * 6_000 + b"!")]) == ("1.1" * 22)[:64]
 
 
 def test_all_codes_of_iso_3166_have_a_continent() -> None:

@@ -24,7 +24,8 @@ _MAX_CACHED: Final = 4_096
 _MOZILLA: Final = b"Mozilla/"
 # A product token of RFC 9110, which may be scoped, such as @scope/product/1.2.
 _PRODUCT: Final = re.compile(rb"(?:@[\w.-]+/)?[!#$%&'*+.^_`|~\w@:,=-]+")
-_VERSION: Final = re.compile(rb"[-_]?v?[0-9]+(?:\.[0-9]+)+[\w.+-]*$")
+# No byte is matched again after a failure: a hostile header of 512 bytes would hold the event loop for 100 ms.
+_VERSION: Final = re.compile(rb"[-_]?v?(?<![0-9])[0-9]++\.[0-9][\w.+-]*+$")
 # In this order: most browsers also name the ones that they descend from.
 _FAMILIES: Final[tuple[tuple[bytes, str], ...]] = (
     (b"Edg", "Edge"),
