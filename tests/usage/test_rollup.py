@@ -6,6 +6,7 @@ import asyncio
 import random
 import sqlite3
 import struct
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -290,6 +291,30 @@ async def test_sums_wait_in_memory_while_the_database_is_down_and_fold(tmp_path:
                 of_day = [call for call in calls if start <= call.time < start + DAY_S]
                 found = {labels: as_plain(table.totals(at)) for at, labels in enumerate(table.labels())}
                 assert found == expected_sums(of_day, dimension)
+
+
+async def test_a_flush_that_is_cancelled_before_its_thread_begins_loses_nothing(tmp_path: Path) -> None:
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    class SlowSums(dict[int, Any]):
+        def items(self) -> Any:
+            has_begun.set()
+            may_go_on.wait()
+            return super().items()
+
+    calls = make_calls(random.Random(9), 20, NOW - 60, NOW)
+    taken = [SlowSums(), FakeRecorder(calls).take(), {}]
+    async with database(f"sqlite:///{tmp_path}/metrics.db") as metrics:
+        flusher = UsageFlusher(metrics, lambda: taken.pop(0), UsageSettings())
+        flushes = [asyncio.create_task(flusher.flush()) for _ in range(2)]
+        await asyncio.to_thread(has_begun.wait)
+        for flush_ in flushes:
+            flush_.cancel()
+        await asyncio.wait(flushes)
+        may_go_on.set()
+        await flusher.stop()
+        found = await UsageSource(metrics, UsageSettings()).read(UsageQuery(Level.DAY, 0, NOW + DAY_S))
+    assert sum(group.sums.requests for bucket in found for group in bucket.groups) == len(calls)
 
 
 async def test_a_table_is_the_same_after_it_was_stored() -> None:

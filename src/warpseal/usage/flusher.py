@@ -109,7 +109,8 @@ class UsageFlusher:
         return FlusherStatus(self._waiting_bytes, self._database.reason)
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
-        await asyncio.wrap_future(self._thread.submit(work))
+        # Work that was cancelled before it begins would lose the sums that were taken for it.
+        await asyncio.shield(asyncio.wrap_future(self._thread.submit(work)))
 
     def _gather(self, taken: MinuteSums) -> None:
         """Add sums to those that wait, and number them unless others are numbered already."""
