@@ -97,6 +97,7 @@ def test_the_recorded_chains_have_the_default_quorum_and_the_l1_requires_primary
         {"upgrades": [1]},
         {"upgrades": {"precompileUpgrades": {"warpConfig": {}}}},
         {"upgrades": {"precompileUpgrades": [1]}},
+        {"upgrades": {"precompileUpgrades": [{"warpConfig": {"blockTimestamp": 1}}] * 1_001}},
         {"upgrades": {"precompileUpgrades": [{"warpConfig": None}]}},
         {"durangoBlockTimestamp": "soon"},
     ],

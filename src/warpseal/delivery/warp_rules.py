@@ -28,6 +28,8 @@ _WARP: Final = "warpConfig"
 _MIN_QUORUM: Final = 33
 _MAX_QUORUM: Final = 100
 _MAX_TIME: Final = 2**64 - 1
+# The schedule is held in memory for each chain, and all of it is looked at once a second.
+_MAX_UPGRADES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def parse_schedule(config: bytes) -> WarpSchedule:
     listed = _object(fields.get("upgrades") or {}).get("precompileUpgrades") or []
     if not isinstance(listed, list):
         raise ValueError("precompileUpgrades is not a list")
+    if len(listed) > _MAX_UPGRADES:
+        raise ValueError(f"{len(listed)} upgrades of precompiles")
     upgrades = tuple({_WARP: _warp_config(upgrade[_WARP])} for upgrade in map(_object, listed) if _WARP in upgrade)
     durango_s = timestamp(fields.get("durangoBlockTimestamp")) or 0
     return WarpSchedule(genesis, upgrades, fields.get("feeConfig") is not None, durango_s)
