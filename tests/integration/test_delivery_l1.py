@@ -9,6 +9,7 @@ from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.plan import L1Plan
+from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.simnet.values import ChainKind
 from warpseal.simnet.warp_config import WarpRule
 from warpseal.warp.ids import ChainID, id_text
@@ -74,6 +75,11 @@ async def test_another_destination_than_the_managers_chain_is_a_mismatch(tmp_pat
         assert (reply.status, reply.headers["X-Warpseal-Verifies-Now"]) == (201, "true")
         assert reply.body.keys() == {"signedMessage"}
         await running.expect_error(404, "transaction_not_found", "11" * 32, destinationBlockchainId=id_text(own))
+        running.network.nodes[0].rpc.outages["*"] = Outage(OutageKind.HANG)
+        late = await running.expect_error(
+            502, "node_unavailable", "22" * 32, destinationBlockchainId=id_text(own), timeoutSeconds=1
+        )
+        assert late.body["message"] == "no usable answer for the transaction"
 
 
 async def test_an_idle_managers_chain_gets_advice_by_transaction(tmp_path: Path) -> None:

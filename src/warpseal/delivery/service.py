@@ -153,9 +153,9 @@ class DeliveryService:
     async def _sign(self, request: DeliveryRequest, deadline: float) -> Delivery:
         asked = request.aggregation
         source_chain_id = P_CHAIN if asked.message is None else asked.message.source_chain_id
-        async with _lookups(deadline, request.destination_id):
-            latest = await self._deps.destinations.resolve(request.destination_id)
+        async with _bounded(deadline, NodeUnavailable("the subnet of the message's chain")):
             source_subnet_id = await self._deps.chains.subnet_of(source_chain_id)
+        latest = await self._resolve(request.destination_id, deadline)
         for epochs_left in reversed(range(_MAX_EPOCHS)):
             destination = latest
             terms = _terms(request, destination, source_chain_id, source_subnet_id)
@@ -209,11 +209,15 @@ class DeliveryService:
                 raise
             raise NodeUnavailable(f"the validator set at P-Chain height {request.height}") from None
 
+    async def _resolve(self, chain_id: ChainID, deadline: float) -> Destination:
+        late = DestinationUnavailable(id_text(chain_id), "its nodes did not answer in time")
+        async with _bounded(deadline, late):
+            return await self._deps.destinations.resolve(chain_id)
+
     async def _latest(self, destination: Destination, deadline: float) -> Destination:
         """Return the destination as it is now: its epoch may have ended while validators were asked."""
         try:
-            async with _lookups(deadline, destination.chain_id):
-                return await self._deps.destinations.resolve(destination.chain_id)
+            return await self._resolve(destination.chain_id, deadline)
         except WarpsealError:
             return destination
 
@@ -231,10 +235,10 @@ class DeliveryService:
         """
         wanted = request.l1
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(wanted.timeout_s)
-        async with _lookups(deadline, request.destination_id):
+        async with _bounded(deadline, NodeUnavailable("the transaction")):
             chain_id = await self._deps.l1_messages.manager_chain(wanted)
-            _require_manager_chain(request, id_text(chain_id))
-            latest = await self._deps.destinations.resolve(chain_id)
+        _require_manager_chain(request, id_text(chain_id))
+        latest = await self._resolve(chain_id, deadline)
         for epochs_left in reversed(range(_MAX_EPOCHS)):
             destination, subnet_id = latest, latest.subnet_id
             self._prefetch(destination, subnet_id)
@@ -459,15 +463,13 @@ def _quorum(named: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
 
 
 @asynccontextmanager
-async def _lookups(deadline: float, destination_id: ChainID | None) -> AsyncIterator[None]:
-    """Bound the lookups of a request. Raises DestinationUnavailable when they take too long."""
+async def _bounded(deadline: float, late: WarpsealError) -> AsyncIterator[None]:
+    """Bound a lookup in time. Raises `late` when it takes too long."""
     try:
         async with asyncio.timeout_at(deadline):
             yield
     except TimeoutError:
-        if destination_id is None:
-            raise NodeUnavailable("the transaction and its destination") from None
-        raise DestinationUnavailable(id_text(destination_id), "its nodes did not answer in time") from None
+        raise late from None
 
 
 async def _next_message(height: int, sign: Callable[[], Awaitable[Aggregation | L1SignedMessage]]) -> NextMessage:

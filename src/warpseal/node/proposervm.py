@@ -16,7 +16,6 @@ from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.chain_nodes import ChainApiNodes
 from warpseal.node.errors import CallFailure, MethodMissing, RpcRefusal
 from warpseal.node.json_values import u64
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import decode_height
 from warpseal.node.rpc import NodeCall
 from warpseal.warp.ids import ChainID
@@ -38,21 +37,21 @@ class ProposerVMClient:
     def __init__(self, nodes: ChainApiNodes) -> None:
         self._nodes = nodes
 
-    async def current_epoch(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> Epoch | None:
+    async def current_epoch(self, chain_id: ChainID) -> Epoch | None:
         """Return the epoch of the chain's next block; NO_EPOCH before Granite."""
-        return await self._find("proposervm.getCurrentEpoch", chain_id, _decode_epoch, origin)
+        return await self._find("proposervm.getCurrentEpoch", chain_id, _decode_epoch)
 
-    async def proposed_height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+    async def proposed_height(self, chain_id: ChainID) -> int | None:
         """Return the P-Chain height that a node would put into the header of the chain's next block."""
-        return await self._find("proposervm.getProposedHeight", chain_id, decode_height, origin)
+        return await self._find("proposervm.getProposedHeight", chain_id, decode_height)
 
-    async def _find(self, method: str, chain_id: ChainID, decode: Callable[[bytes], T], origin: CallOrigin) -> T | None:
+    async def _find(self, method: str, chain_id: ChainID, decode: Callable[[bytes], T]) -> T | None:
         attempts: list[NodeAttempt] = []
         has_failed = False
         for pool, paths in self._nodes.of(chain_id):
-            call = NodeCall(method, {}, paths, decode, origin, optional=True)
+            call = NodeCall(method, {}, paths, decode, optional=True)
             try:
-                nodes = await pool.candidates(origin)
+                nodes = await pool.candidates(call.origin)
             except NodeUnavailable as error:
                 attempts += error.attempts
                 has_failed = True

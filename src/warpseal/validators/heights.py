@@ -132,7 +132,7 @@ class EpochHeights:
         self._proposed_flights: SingleFlight[ChainID, int | None] = SingleFlight()
         self._proposed: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
 
-    async def epoch(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> Epoch | None:
+    async def epoch(self, chain_id: ChainID) -> Epoch | None:
         """Return the epoch of the chain's next block; NO_EPOCH before Granite, None if no node runs the chain.
 
         Raises NodeUnavailable if a node that may run it fails.
@@ -140,17 +140,17 @@ class EpochHeights:
         cached = self._cache.get(chain_id)
         if cached is not None:
             return cached.value
-        return await self._flights.run(chain_id, lambda: self._fetch(chain_id, origin))
+        return await self._flights.run(chain_id, lambda: self._fetch(chain_id))
 
-    async def height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+    async def height(self, chain_id: ChainID) -> int | None:
         """Return the P-Chain height of the epoch; None if no node runs the chain, or it has no epochs.
 
         Raises NodeUnavailable if a node that may run it fails.
         """
-        epoch = await self.epoch(chain_id, origin)
+        epoch = await self.epoch(chain_id)
         return None if epoch is None or epoch == NO_EPOCH else epoch.p_chain_height
 
-    async def proposed_height(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+    async def proposed_height(self, chain_id: ChainID) -> int | None:
         """Return the P-Chain height that the chain's next block would carry; None if no node runs the chain.
 
         Raises NodeUnavailable if a node that may run it fails.
@@ -158,7 +158,7 @@ class EpochHeights:
         cached = self._proposed.get(chain_id)
         if cached is not None:
             return cached.value
-        return await self._proposed_flights.run(chain_id, lambda: self._fetch_proposed(chain_id, origin))
+        return await self._proposed_flights.run(chain_id, lambda: self._fetch_proposed(chain_id))
 
     async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
         """Return whether `height` is the current epoch height of one of these chains; unknown heights do not count."""
@@ -171,12 +171,12 @@ class EpochHeights:
         except NodeUnavailable:
             return None
 
-    async def _fetch(self, chain_id: ChainID, origin: CallOrigin) -> Epoch | None:
-        epoch = await self._proposervm.current_epoch(chain_id, origin=origin)
+    async def _fetch(self, chain_id: ChainID) -> Epoch | None:
+        epoch = await self._proposervm.current_epoch(chain_id)
         self._cache.put(chain_id, epoch, ttl_s=_EPOCH_TTL_S)
         return epoch
 
-    async def _fetch_proposed(self, chain_id: ChainID, origin: CallOrigin) -> int | None:
-        height = await self._proposervm.proposed_height(chain_id, origin=origin)
+    async def _fetch_proposed(self, chain_id: ChainID) -> int | None:
+        height = await self._proposervm.proposed_height(chain_id)
         self._proposed.put(chain_id, height, ttl_s=_EPOCH_TTL_S)
         return height
