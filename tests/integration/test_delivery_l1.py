@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,3 +100,21 @@ async def test_an_idle_managers_chain_gets_advice_by_transaction(tmp_path: Path)
         )
         advice = reply.detail["advice"]
         assert (advice["neededHeight"], advice["blocksBefore"]) == (str(needed), 1)
+
+
+async def test_a_message_by_transaction_is_for_the_epoch_that_the_report_names(tmp_path: Path) -> None:
+    plan = replace(L1_PLAN, l1s=(L1Plan(validators=4, idle=True),))
+    async with run_l1_network(tmp_path, plan) as running:
+        network, daemon, manager = running.network, running.daemon, manager_chain(running)
+        network.build_block(manager)
+        conversion = network.p_chain.conversion_of(running.l1)
+        assert (await daemon.l1_message(conversion, report="true", quorumPercentage=100)).status == 201
+        network.change_weight(running.l1, running.nodes_of_l1()[0], 0)
+        network.build_block(manager)
+        # The lookup of the height and that of the destination learn at different times of the new epoch.
+        await asyncio.sleep(0.9)
+        await daemon.l1_message(conversion)
+        await asyncio.sleep(0.15)
+        reply = await daemon.l1_message(conversion, report="true")
+        assert reply.body["report"]["verifiesNow"] is True, reply.body
+        assert reply.body["report"]["pChainHeight"] == reply.body["report"]["epoch"]["pChainHeight"]

@@ -54,6 +54,8 @@ MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 _MIN_TIMEOUT_S: Final = 0.001
 # How often a message is signed again because the epoch ended meanwhile.
 _MAX_EPOCHS: Final = 3
+# The lookup of a destination and that of the height by transaction note a new epoch at most so long after each other.
+_EPOCH_LAG_S: Final = 0.25
 _MAX_LOADS: Final = 64
 _LOAD_TIMEOUT_S: Final = 10.0
 _MAX_RECENT: Final = 2_048
@@ -247,6 +249,7 @@ class DeliveryService:
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
                 if epochs_left and wanted.height is None and _has_moved(destination, latest, deadline):
+                    await asyncio.sleep(_EPOCH_LAG_S)
                     continue
                 source: HeightSource = "request" if wanted.height else "epoch"
                 await self._add_advice(error, latest, _l1_terms(wanted, latest, subnet_id, latest.height, source))
@@ -256,6 +259,7 @@ class DeliveryService:
             report = await self._l1_report(wanted, latest, signed)
             if not _is_outrun(report, deadline):
                 break
+            await asyncio.sleep(_EPOCH_LAG_S)
         if not request.wants_report:
             return L1Delivery(signed, report, report.headers())
         report = await self._with_advice(report, subnet_id)
