@@ -192,6 +192,26 @@ async def test_an_hour_is_merged_when_it_is_over_or_has_many_rows(tmp_path: Path
         assert await UsageRollup(metrics, UsageSettings(merge_from=5), lambda: clock[0]).merge_due() == 1
 
 
+async def test_rows_that_come_during_a_merge_wait_for_the_next_one(any_metrics_url: str) -> None:
+    """Else an hour of many calls would be merged again and again, and nothing else be done."""
+    calls, late = make_calls(random.Random(3), 20, NOW - 60, NOW), make_calls(random.Random(4), 20, NOW - 60, NOW)
+
+    class BusyDatabase(MetricsDatabase):
+        """A database to which another daemon writes a call during each merge, as long as there are any."""
+
+        async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
+            if getattr(write, "func", None) is _store and late:
+                await flush(self, [late.pop()])
+            return await super().write(write, wait_s)
+
+    async with BusyDatabase(in_schema(StoreUrl.parse(any_metrics_url), SCHEMA), UsageSettings()) as metrics:
+        await flush(metrics, calls)
+        rollup = UsageRollup(metrics, UsageSettings(merge_from=15), lambda: NOW)
+        assert await rollup.merge_due() == 1
+        assert len(late) == 19
+        assert await rollup.merge_due() == 0
+
+
 async def test_buckets_hold_a_bounded_number_of_combinations(tmp_path: Path) -> None:
     calls = make_calls(random.Random(4), 600, NOW - 1_000, NOW, agents=300)
     async with database(f"sqlite:///{tmp_path}/metrics.db") as metrics:

@@ -46,8 +46,11 @@ log = logging.getLogger(__name__)
 _ROLLUP_KEY: Final = 1
 # An hour is merged this many flushes after its end, so that most of its rows are there.
 _FLUSHES_AFTER_HOUR: Final = 3
-# Label combinations of minute rows that one merge reads at most, besides those of the last row.
-_COMBINATIONS_PER_MERGE: Final = 20_000
+# Label combinations of minute rows that one merge reads at most, besides those of the last row. A merge into full
+# tables takes almost the same time for few rows and for many, so fewer would not keep up with many calls.
+_COMBINATIONS_PER_MERGE: Final = 200_000
+# Combinations that a merge adds up before it folds them, over the bound of a bucket.
+_ADDED_SHARE: Final = 2
 _SET_ASIDE: Final = 2
 """`is_merged` of minute rows that are damaged."""
 _DAMAGED_LEVELS: Final = 100
@@ -76,13 +79,17 @@ class DamagedSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MergeInput:
-    """Rows of one hour, and the tables of the buckets that have it. merges: the number of merges so far."""
+    """Rows of one hour, and the tables of the buckets that have it. merges: the number of merges so far.
+
+    has_all: whether no other row of the hour waits.
+    """
 
     hour: int
     merges: int
     keys: tuple[int, ...]
     rows: tuple[bytes, ...]
     tables: Mapping[BucketKey, bytes]
+    has_all: bool
 
 
 class UsageRollup:
@@ -118,12 +125,12 @@ class UsageRollup:
     async def merge_due(self, *, is_last: bool = False) -> int:
         """Merge the hours that are over, and those with many rows; return the number of merges.
 
-        is_last: merge the others as well. Raises StoreDown.
+        Rows that come during the last merge of an hour wait for the next call. is_last: merge the others as well.
+        Raises StoreDown.
         """
         merges = 0
         for hour in await self._database.read(partial(self._due_hours, is_last=is_last)):
-            given = await self._database.read(partial(_read_input, hour))
-            while given.rows:
+            while (given := await self._database.read(partial(_read_input, hour))).rows:
                 throttle = Throttle(*_PAUSES)
                 try:
                     tables = await asyncio.to_thread(merge, given, self._settings.max_combinations, throttle)
@@ -132,9 +139,10 @@ class UsageRollup:
                 else:
                     await self._database.write(partial(_store, given, tables))
                     merges += 1
+                    if given.has_all:
+                        break
                 finally:
                     throttle.cancel()
-                given = await self._database.read(partial(_read_input, hour))
         return merges
 
     async def prune(self) -> None:
@@ -287,6 +295,9 @@ def _merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict
     added: Sums = {}
     for raw in given.rows:
         _add_rows(added, SumTable.decode(raw), throttle)
+        if len(added) > _ADDED_SHARE * max_combinations:
+            # Each bucket would be folded: it has these rows.
+            added = _fold(added, max_combinations, throttle)
     marginals = marginal_sums(added.items(), throttle)
     tables: dict[BucketKey, bytes] = {}
     for level in Level:
@@ -351,16 +362,18 @@ def _read_input(hour: int, connection: Connection) -> MergeInput:
     of_hour = (MINUTES.c.minute >= hour, MINUTES.c.minute < hour + HOUR_S, UNMERGED)
     counts = select(MINUTES.c.key, MINUTES.c.combinations).where(*of_hour).order_by(MINUTES.c.key)
     with read_snapshot(connection):
-        keys, combinations = [], 0
+        keys, combinations, has_all = list[int](), 0, True
         for key, count in connection.execute(counts):
+            if combinations >= _COMBINATIONS_PER_MERGE:
+                has_all = False
+                break
             keys.append(key)
             combinations += count
-            if combinations >= _COMBINATIONS_PER_MERGE:
-                break
         rows = select(MINUTES.c.sums).where(*of_hour, MINUTES.c.key <= max(keys, default=0)).order_by(MINUTES.c.key)
         merges = connection.execute(select(ROLLUP.c.merges)).scalar() or 0
         sums = tuple(bytes(row) for row in connection.execute(rows).scalars())
-        return MergeInput(hour, merges, tuple(keys), sums, dict(_read_tables(connection, hour)) if keys else {})
+        tables = dict(_read_tables(connection, hour)) if keys else {}
+        return MergeInput(hour, merges, tuple(keys), sums, tables, has_all)
 
 
 def _read_tables(connection: Connection, hour: int) -> Iterator[tuple[BucketKey, bytes]]:
