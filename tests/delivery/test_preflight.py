@@ -280,6 +280,7 @@ async def test_an_error_of_the_node_is_no_result_of_the_call() -> None:
     for answer in (
         refusing("missing trie node"),
         refusing("header not found"),
+        refusing('Post "http://127.0.0.1:9650/ext/bc/C/rpc": connection refused'),
         lambda _: web.Response(status=500),
         lambda _: web.Response(status=404),
         {"no": "text"},

@@ -94,3 +94,17 @@ def test_encoded_spellings_of_a_key_are_masked_too() -> None:
     endpoint = NodeEndpoint("http://me:p%40ss@host", {"key": "a b/c+d"})
     assert endpoint.scrub("?key=a%20b%2Fc%2Bd or a+b%2Fc%2Bd") == "?key=*** or ***"
     assert endpoint.scrub("Basic bWU6cEBzcw== of p@ss") == "Basic *** of ***"
+
+
+def test_the_host_of_a_node_is_masked_in_its_messages() -> None:
+    for url, message, shown in (
+        (
+            "http://10.0.0.5:9650",
+            'Post "http://10.0.0.5:9650/ext/bc/C/rpc": refused',
+            'Post "http://***:9650/ext/bc/C/rpc": refused',
+        ),
+        ("https://node.internal", "lookup node.internal: no such host", "lookup ***: no such host"),
+        ("http://[fd00::7]:9650", "dial tcp [fd00::7]:9650", "dial tcp ***:9650"),
+        ("http://block:9650", "block not found at block:9650", "block not found at ***"),
+    ):
+        assert NodeEndpoint(url).scrub(message) == shown

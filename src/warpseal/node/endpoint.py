@@ -58,7 +58,7 @@ class NodeEndpoint:
         return replace(self, base_url=str(whole.with_scheme(scheme) if scheme is not None else whole))
 
     def scrub(self, text: str) -> str:
-        """Return a node's message, cut to 200 characters, with every part that may be a key masked."""
+        """Return a node's message, cut to 200 characters; its host and every part that may be a key are masked."""
         for secret in sorted(set(self._secrets()), key=len, reverse=True):
             text = text.replace(secret, _MASK)
         return text[:_MAX_DISPLAYED]
@@ -83,6 +83,9 @@ class NodeEndpoint:
         yield from (value for _, value in parse_qsl(url.raw_query_string))
         for part in url.raw_path.split("/"):
             yield from (part, unquote(part))
+        host = url.host or ""
+        # A name without a dot may be any word of a message, unless its port follows.
+        yield from (host, f"[{host}]") if "." in host or ":" in host else (f"{host}:{url.port}",)
 
 
 class TraceMode(StrEnum):
