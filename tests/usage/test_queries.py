@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +20,7 @@ from warpseal.errors import UsageQueryTooLong
 from warpseal.usage.calls import OTHER, UsageTotals
 from warpseal.usage.countries import continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
-from warpseal.usage.queries import MAX_GROUPS, UsageQuery, group_by_continent, read_usage
+from warpseal.usage.queries import MAX_GROUPS, UsageQuery, UsageSource, group_by_continent, read_usage
 from warpseal.usage.response_times import median_ms
 from warpseal.usage.rollup import UsageRollup
 from warpseal.usage.schema import BUCKETS
@@ -116,3 +120,33 @@ async def test_groups_are_whole_although_the_total_was_set_aside(any_metrics_url
     assert [(start, [(value, tuple(sums)) for value, sums in groups]) for start, groups in found] == expected(
         query, calls
     )
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+async def test_a_query_whose_caller_has_left_holds_no_reading_thread(any_metrics_url: str, is_merged: bool) -> None:
+    has_begun, may_go_on, grouped = threading.Event(), threading.Event(), list[str]()
+
+    def group_of(path: str) -> str:
+        grouped.append(path)
+        has_begun.set()
+        may_go_on.wait()
+        return path
+
+    settings = UsageSettings(reading_threads=1)
+    calls = make_calls(random.Random(3), 40, NOW - 9 * DAY_S, NOW)
+    async with database(any_metrics_url, settings) as metrics:
+        await flush(metrics, calls)
+        if is_merged:
+            await UsageRollup(metrics, settings, lambda: NOW).merge_due(is_last=True)
+        source = UsageSource(metrics, settings)
+        query = UsageQuery(Level.DAY, SINCE, NOW, group_by=Dimension.PATH)
+        caller = asyncio.create_task(source.read(replace(query, group_of=group_of)))
+        await asyncio.to_thread(has_begun.wait)
+        caller.cancel()
+        with suppress(asyncio.CancelledError):
+            await caller
+        may_go_on.set()
+        # It waits for the thread.
+        assert len(await source.read(query)) > 1
+    # Those of the table that was read when the caller left.
+    assert len(grouped) == len(set(grouped))

@@ -26,7 +26,6 @@ from warpseal.usage.sum_table import DENSE_BYTES, LABELS, Dimension, SumTable, d
 
 # Rows whose tables stay in memory for the second pass over a range.
 _MAX_KEPT_ROWS: Final = 500_000
-_PAUSES: Final = (0.002, 0.0001)
 _PAIR: Final = np.dtype([("bucket", "<i2"), ("count", "<u4")])
 _DENSE_COUNTS: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4)}
 _LOWEST, _HIGHEST = -(2**15), 2**15
@@ -55,12 +54,12 @@ class BucketReader:
     If the query has groups and no filters, the sums of the rest beside the busiest groups are the total without them.
     """
 
-    def __init__(self, connection: Connection, query: UsageQuery, limit_s: float) -> None:
+    def __init__(self, connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle) -> None:
         self._connection = connection
         self._query = query
         self._limit_s = limit_s
         self._give_up_at = time.monotonic() + limit_s
-        self._throttle = Throttle(*_PAUSES)
+        self._throttle = throttle
         self._kept: dict[int, list[_Piece]] = {}
         self._kept_rows = 0
         self._unmerged: dict[int, list[bytes]] = {}
@@ -111,9 +110,7 @@ class BucketReader:
 
     def _pieces(self, start: int) -> list[_Piece]:
         """Return the tables of a bucket. Raises UsageQueryTooLong."""
-        self._throttle.step()
-        if time.monotonic() > self._give_up_at:
-            raise UsageQueryTooLong(self._limit_s)
+        self._step()
         kept = self._kept.get(start)
         if kept is not None:
             return kept
@@ -123,6 +120,11 @@ class BucketReader:
             self._kept_rows += rows
             self._kept[start] = pieces
         return pieces
+
+    def _step(self) -> None:
+        self._throttle.step()
+        if time.monotonic() > self._give_up_at:
+            raise UsageQueryTooLong(self._limit_s)
 
     def _merged_pieces(self, start: int) -> Iterator[_Piece]:
         dimension = self._query.stored_dimension
@@ -138,6 +140,7 @@ class BucketReader:
 
     def _unmerged_pieces(self, start: int) -> Iterator[_Piece]:
         for raw in self._unmerged.get(start, ()):
+            self._step()
             yield self._piece(SumTable.decode(raw))
 
     def _piece(self, table: SumTable, only_column: int | None = None, total: SumTable | None = None) -> _Piece:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
 
+from warpseal.runtime.throttle import Throttle
 from warpseal.store.access import read_snapshot
 from warpseal.usage.calls import OTHER
 from warpseal.usage.countries import continent_of
@@ -26,6 +27,7 @@ MAX_GROUPS: Final = 50
 """Values of a grouped query besides `other`."""
 
 _PERCENT_DIGITS: Final = 4
+_PAUSES: Final = (0.002, 0.0001)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,13 @@ class UsageSource:
 
     async def read(self, query: UsageQuery) -> list[UsageBucket]:
         """Return the buckets of a query that have calls, newest first. Raises UsageQueryTooLong, StoreDown."""
-        limit_s = self.settings.query_timeout_s
-        return await self.database.read(partial(read_usage, query=query, limit_s=limit_s))
+        throttle = Throttle(*_PAUSES)
+        read = partial(read_usage, query=query, limit_s=self.settings.query_timeout_s, throttle=throttle)
+        try:
+            return await self.database.read(read)
+        finally:
+            # A caller that has left must not hold a reading thread.
+            throttle.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +109,12 @@ def group_by_continent(country: str) -> str:
     return OTHER if country == OTHER else continent_of(country)
 
 
-def read_usage(connection: Connection, query: UsageQuery, limit_s: float) -> list[UsageBucket]:
-    """Return the buckets that have calls, newest first. Raises UsageQueryTooLong after `limit_s`."""
+def read_usage(
+    connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle | None = None
+) -> list[UsageBucket]:
+    """Return the buckets that have calls, newest first. Raises UsageQueryTooLong after `limit_s`; see Throttle.step."""
     # Imported late: numpy costs time and memory, and most daemons never need it.
     from warpseal.usage.bucket_reader import BucketReader
 
     with read_snapshot(connection):
-        return BucketReader(connection, query, limit_s).read()
+        return BucketReader(connection, query, limit_s, throttle or Throttle(*_PAUSES)).read()
