@@ -121,6 +121,16 @@ async def test_the_epoch_before_the_current_one_is_remembered_and_no_older_one_t
             assert (None if previous is None else previous.number) == expected
 
 
+async def test_a_forged_epoch_does_not_hide_the_epoch_before_the_current_one_for_ever() -> None:
+    node = ChainNode({EPOCH: epoch(30)})
+    async with destinations_over(node) as lookup:
+        for number, expected in ((30, None), (2**64 - 1, None), (31, 30), (32, 31)):
+            node.answers[EPOCH] = epoch(number)
+            lookup.clock.now += 2
+            previous = lookup.destinations.previous_epoch(await lookup.destinations.resolve(L1_CHAIN))
+            assert (None if previous is None else previous.number) == expected
+
+
 async def test_an_unknown_chain_is_named_and_a_chain_that_no_node_runs_names_the_missing_setting() -> None:
     bare = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))
     async with destinations_over(bare) as lookup:

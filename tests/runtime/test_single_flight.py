@@ -182,6 +182,19 @@ async def test_work_that_fails_while_it_is_cancelled_is_not_reported_either() ->
     assert reports == []
 
 
+async def test_work_that_outlives_its_callers_serves_the_next_one() -> None:
+    flight = SingleFlight[str, int](outlives_callers=True)
+    work = Work()
+    caller = asyncio.create_task(flight.run("key", work.run))
+    await settle()
+    caller.cancel()
+    await settle()
+    assert (work.cancelled, flight.in_flight) == (0, 1)
+    work.release.set()
+    assert await flight.run("key", work.run) == 1
+    assert flight.in_flight == 0
+
+
 async def test_callers_in_a_task_group_fail_together_with_the_work() -> None:
     flight = SingleFlight[str, int]()
     work = Work(OSError("no route"))

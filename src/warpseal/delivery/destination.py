@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 DESTINATION_FIELD: Final = "destinationBlockchainId"
 _MAX_CHAINS: Final = 4_096
+_MAX_SEEN_EPOCHS: Final = 4
 # In addition to the second for which `EpochHeights` caches a response.
 _TTL_S: Final = 0.25
 _FAILURE_TTL_S: Final = 1.0
@@ -127,7 +128,8 @@ class Destinations:
         self._rules_flights: SingleFlight[ChainID, _KnownRules] = SingleFlight()
         self._rules_failed: TtlCache[ChainID, None] = TtlCache(_MAX_CHAINS, now)
         self._quorum_lookups: dict[ChainID, asyncio.Task[None]] = {}
-        self._seen: LRUCache[ChainID, tuple[Epoch | None, Epoch]] = LRUCache(_MAX_CHAINS)
+        # The epochs of a chain that were noted last, by number; a node may lag, or forge one.
+        self._seen: LRUCache[ChainID, LRUCache[int, Epoch]] = LRUCache(_MAX_CHAINS)
         self._epoch_duration_s: int | None = None
 
     def known(self, chain_id: ChainID) -> Destination | None:
@@ -168,11 +170,9 @@ class Destinations:
 
     def previous_epoch(self, destination: Destination) -> Epoch | None:
         """Return the epoch before that of a destination; None if this daemon has not seen it, or there was none."""
-        before, current = self._seen.get(destination.chain_id, (None, NO_EPOCH))
-        number = destination.epoch.number - 1
-        return next(
-            (epoch for epoch in (before, current) if epoch and epoch != NO_EPOCH and epoch.number == number), None
-        )
+        seen, number = self._seen.get(destination.chain_id), destination.epoch.number - 1
+        # Epochs begin with 1.
+        return None if seen is None or number < 1 else seen.get(number)
 
     async def _find(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
         try:
@@ -181,7 +181,7 @@ class Destinations:
             self._found.put(chain_id, error, _FAILURE_TTL_S)
             raise
         self._found.put(chain_id, found, _TTL_S)
-        self._remember(chain_id, found.epoch)
+        self._seen.setdefault(chain_id, LRUCache(_MAX_SEEN_EPOCHS))[found.epoch.number] = found.epoch
         return found
 
     async def _read(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
@@ -275,14 +275,6 @@ class Destinations:
             log.debug("Warp rules unavailable", extra={"chain_id": id_text(chain_id), "reason": str(error)})
         finally:
             del self._quorum_lookups[chain_id]
-
-    def _remember(self, chain_id: ChainID, epoch: Epoch) -> None:
-        """Note an epoch; a node that lags may report an older one."""
-        seen = self._seen.get(chain_id)
-        if seen is None:
-            self._seen[chain_id] = (None, epoch)
-        elif epoch.number > seen[1].number:
-            self._seen[chain_id] = (seen[1], epoch)
 
 
 def _warp_disabled(chain_id: ChainID, reason: str) -> WarpDisabled:
