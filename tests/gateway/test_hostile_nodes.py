@@ -11,8 +11,10 @@ from typing import Final
 
 import pytest
 
+from tests.eventually import until
 from tests.gateway import serving
 from tests.gateway.serving import INFO, P, serve_gateway
+from warpseal.history.chains import PrimaryChain
 
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 LOST: Final = (-32000, "the node did not answer; it may have done what it was asked")
@@ -24,7 +26,7 @@ def sized(head: bytes, body: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def serve_bytes(reply: bytes) -> AsyncIterator[str]:
+async def serve_bytes(reply: bytes, probe_reply: bytes = sized(OK, RESULT)) -> AsyncIterator[str]:
     """Serve a node that is of the right network, and answers every other call with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -33,7 +35,7 @@ async def serve_bytes(reply: bytes) -> AsyncIterator[str]:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0])
                 is_probe = b"getNetworkID" in await reader.readexactly(length)
-                writer.write(sized(OK, RESULT) if is_probe else reply)
+                writer.write(probe_reply if is_probe else reply)
                 await writer.drain()
                 if not is_probe:
                     break
@@ -97,3 +99,24 @@ async def test_a_reply_without_an_end_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(serving, "FORWARDING", replace(serving.FORWARDING, max_answer_bytes=100_000))
     _, _, body = await answer(OK + b"\r\n" + b"x" * 200_000)
     assert json.loads(body)["error"]["code"] == -32003
+
+
+@pytest.mark.parametrize(
+    "result", [b'"\xff"', b'{"height":"\xff"}', b'{"\xff":1}', b'{"height":"5","more":"' + b"x" * 100_000 + b'"}']
+)
+async def test_a_height_that_cannot_be_read_or_is_hidden_in_a_long_reply_is_none(result: bytes) -> None:
+    reply = b'{"jsonrpc":"2.0","result":' + result + b',"id":1}'
+    async with serve_bytes(sized(OK, reply)) as url, serve_gateway([url, url]) as served:
+        pool = served.gateway.forwarders[PrimaryChain.P].pool
+        assert await pool.read_height(pool.nodes[0]) is None
+        body = b'{"jsonrpc":"2.0","id":1,"method":"platform.getHeight"}'
+        answered = await served.send("POST", P, body, content_type="application/json")
+        assert answered == (200, "application/json", reply)
+        assert [node.head for node in pool.nodes] == [None, None]
+
+
+async def test_a_node_whose_network_id_is_no_text_is_refused() -> None:
+    reply = sized(OK, b'{"jsonrpc":"2.0","result":{"networkID":"\xff"},"id":1}')
+    async with serve_bytes(reply, probe_reply=reply) as url, serve_gateway([url]) as served:
+        pool = served.gateway.forwarders[PrimaryChain.P].pool
+        await until(lambda: pool.faults() == {0: "returns no network id"})

@@ -15,7 +15,7 @@ from warpseal.evm_rpc.methods import BLOCK_NUMBER
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import RpcCall, decode_result, encode_calls
+from warpseal.node.jsonrpc import MALFORMED, RpcCall, decode_result, encode_calls
 from warpseal.runtime.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,8 @@ GENESIS_CALL: Final = RpcCall("eth_getBlockByNumber", msgspec.Raw(b'["0x0",false
 HEAD_CALL: Final = RpcCall(BLOCK_NUMBER, msgspec.Raw(b"[]"), msgspec.Raw(b"2"))
 T = TypeVar("T")
 
+MAX_DECODED_BYTES: Final = 65_536
+"""Of a reply about the node itself: decoding a long one would hold up the event loop."""
 _HASH_CHARACTERS: Final = 66
 _RECHECK_S: Final = 60.0
 
@@ -205,14 +207,16 @@ class ForwardingPool(ABC, Generic[T]):
             node.set_head(height if node.head == before else max(height, node.head or 0), _now())
 
     async def call(self, node: EvmNode, call: RpcCall, path: str = "") -> object:
-        """Return the result of a call as JSON values; None if there is none. Raises EvmNodeError."""
+        """Return the result of a call as JSON values; None if there is none, or too much. Raises EvmNodeError."""
         reply = await node.post(encode_calls([call], is_batch=False), self._settings.connect_timeout_s, path=path)
         if not reply.is_ok:
             raise EvmNodeError(EvmErrorKind.BUSY)
+        if len(reply.body) > MAX_DECODED_BYTES:
+            return None
         result = decode_result(reply.body)
         try:
             return None if result is None else msgspec.json.decode(result)
-        except msgspec.MsgspecError:
+        except MALFORMED:
             return None
 
     def _is_cooling_down(self, node: EvmNode) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 
 from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, TOO_LARGE
 from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply
+from warpseal.evm_rpc.pool import MAX_DECODED_BYTES
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.gateway.methods import HEIGHT_METHODS, READS
 from warpseal.gateway.pool import PrimaryPool, number_in
@@ -57,7 +58,7 @@ class GatewayForwarder:
 
     def _learn_height(self, reply: EvmNodeReply, node: EvmNode) -> None:
         """Note the height that a client sees."""
-        result = decode_result(reply.body)
+        result = decode_result(reply.body) if len(reply.body) <= MAX_DECODED_BYTES else None
         if result is not None:
             try:
                 height = number_in(msgspec.json.decode(result), "height")
