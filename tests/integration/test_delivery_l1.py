@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from tests.eventually import until
 from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.ledger import Transaction
@@ -118,3 +119,24 @@ async def test_a_message_by_transaction_is_for_the_epoch_that_the_report_names(t
         reply = await daemon.l1_message(conversion, report="true")
         assert reply.body["report"]["verifiesNow"] is True, reply.body
         assert reply.body["report"]["pChainHeight"] == reply.body["report"]["epoch"]["pChainHeight"]
+
+
+async def test_a_message_by_transaction_is_signed_for_the_epoch_that_begins_while_validators_refuse_it(
+    tmp_path: Path,
+) -> None:
+    plan = replace(L1_PLAN, l1s=(L1Plan(validators=4, idle=True),))
+    async with run_l1_network(tmp_path, plan) as running:
+        network, manager = running.network, manager_chain(running)
+        network.build_block(manager)
+        leaving = running.nodes_of_l1()[:2]
+        network.set_behaviour(leaving, "refuse=-2/no handler+slow=2s")
+        conversion = network.p_chain.conversion_of(running.l1)
+        asking = asyncio.create_task(running.daemon.l1_message(conversion, report="true"))
+        await until(lambda: sum(network.validators[index].counts.app_requests for index in leaving) > 0)
+        for index in leaving:
+            network.change_weight(running.l1, index, 0)
+        network.build_block(manager)
+        reply = await asking
+        assert reply.status == 201, reply.body
+        assert reply.body["report"]["verifiesNow"] is True
+        assert network.verify_next(manager, bytes.fromhex(reply.signed)).accepted
