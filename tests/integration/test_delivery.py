@@ -319,6 +319,25 @@ async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> No
         assert "advice" not in reply.body["report"]
 
 
+async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_answer(tmp_path: Path) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+        await daemon.until_connected(8)
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.build_block(idle)
+        network.set_behaviour((4, 5), "silent")
+        asking = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle, timeoutSeconds=3))
+        await until(lambda: count_requests(network) >= 4)
+        network.change_weight(l1, 4, 0)
+        height = network.change_weight(l1, 5, 0)
+        network.build_block(idle)
+        await until_proposed(daemon, height)
+        reply = await asking
+        assert (reply.status, reply.body["code"]) == (503, "quorum_not_reached")
+        assert "advice" not in reply.detail
+        assert accepts(network, idle, (await deliver(daemon, l1_messages(network)[0], idle)).signed)
+
+
 async def test_messages_of_a_past_epoch_are_made_again_from_stored_shares(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=5)
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:

@@ -56,6 +56,7 @@ _MIN_TIMEOUT_S: Final = 0.001
 _MAX_EPOCHS: Final = 3
 # The lookup of a destination and that of the height by transaction note a new epoch at most so long after each other.
 _EPOCH_LAG_S: Final = 0.25
+_LATEST_TIMEOUT_S: Final = 1.0
 _MAX_LOADS: Final = 64
 _LOAD_TIMEOUT_S: Final = 10.0
 _MAX_RECENT: Final = 2_048
@@ -217,9 +218,13 @@ class DeliveryService:
             return await self._deps.destinations.resolve(chain_id)
 
     async def _latest(self, destination: Destination, deadline: float) -> Destination:
-        """Return the destination as it is now: its epoch may have ended while validators were asked."""
+        """Return the destination as it is now: its epoch may have ended while validators were asked.
+
+        The lookup has some time after the deadline, at which a quorum is missed.
+        """
         try:
-            return await self._resolve(destination.chain_id, deadline)
+            earliest = asyncio.get_running_loop().time() + _LATEST_TIMEOUT_S
+            return await self._resolve(destination.chain_id, max(deadline, earliest))
         except WarpsealError:
             return destination
 
