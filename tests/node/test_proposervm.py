@@ -108,6 +108,13 @@ async def test_an_epoch_is_unavailable_if_no_node_is_reachable() -> None:
             await connect(session, build_settings(refusing_uri())).proposervm.current_epoch(C_CHAIN)
 
 
+async def test_a_lookup_that_goes_on_when_the_daemon_stops_ends_as_one_at_a_node_that_fails() -> None:
+    async with open_session() as session:
+        proposervm = connect(session, build_settings(refusing_uri())).proposervm
+    with pytest.raises(NodeUnavailable):
+        await proposervm.current_epoch(C_CHAIN)
+
+
 async def test_the_nodes_of_a_chain_in_evm_chains_are_called_as_well_and_first_once_they_have_answered() -> None:
     bare, own = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode(OWN_ANSWERS, paths=("/l1/",))
     async with serve_nodes(bare, own) as uris, open_session() as session:

@@ -197,6 +197,9 @@ class UpstreamNode:
         return self._decode(call, reply)
 
     async def _post(self, path: str, body: bytes, limit: int) -> _Reply:
+        if self._session.closed:
+            # A lookup that goes on without its callers is under way while the daemon stops.
+            raise CallFailure(NodeFailure.REFUSED, "the daemon stops", blames_node=False)
         try:
             url = self._urls.get(path)
             if url is None:
