@@ -14,6 +14,7 @@ from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.served_l1s import ServedL1s
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.runtime.process import running
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 SUBNETS = SubnetID(bytes([1]) * 32), SubnetID(bytes([2]) * 32)
@@ -21,13 +22,13 @@ CHAINS = [ChainID(bytes([10 + number]) * 32) for number in range(5)]
 
 
 @asynccontextmanager
-async def serving_chains(served: set[ChainID]) -> AsyncIterator[str]:
-    """Serve chains at their paths; every other path is 404. Return the node's base URL."""
+async def serving_chains(served: set[ChainID], result: bytes = b'"0x1"') -> AsyncIterator[str]:
+    """Serve chains at their paths; every other path is 404. Return the node's base URL. result: of each call."""
 
     async def answer(request: web.Request) -> web.Response:
         if request.match_info["chain"] not in {id_text(chain_id) for chain_id in served}:
             return web.Response(status=404, text="404 page not found")
-        return web.json_response({"jsonrpc": "2.0", "id": 0, "result": "0x1"})
+        return web.Response(body=b'{"jsonrpc":"2.0","id":0,"result":' + result + b"}", content_type="application/json")
 
     app = web.Application()
     app.router.add_post("/ext/bc/{chain}/rpc", answer)
@@ -56,7 +57,7 @@ async def test_chains_are_found_once_when_the_node_serves_them() -> None:
         node = NodeEndpoint(url, http_headers={"key": "x"})
         # The third chain is configured by itself.
         finder = ServedL1s(node, SUBNETS, blockchains_of, [CHAINS[2]], sessions, settings, interval_s=0.01)
-        running = asyncio.create_task(finder.run(found.append))
+        finding = asyncio.create_task(finder.run(found.append))
         await until(lambda: len(found) == 1)
         endpoint = NodeEndpoint(f"{url}/ext/bc/{id_text(CHAINS[0])}/rpc", http_headers={"key": "x"})
         assert found == [EvmChain(CHAINS[0], (endpoint,), index=EvmIndexing())]
@@ -65,4 +66,19 @@ async def test_chains_are_found_once_when_the_node_serves_them() -> None:
         served |= {CHAINS[1], CHAINS[4]}
         await until(lambda: len(found) == 3)
         assert {chain.blockchain_id for chain in found} == {CHAINS[0], CHAINS[1], CHAINS[4]}
-        running.cancel()
+        finding.cancel()
+
+
+async def test_a_node_whose_chain_id_is_no_text_serves_no_chain() -> None:
+    rounds: list[SubnetID] = []
+
+    async def blockchains_of(subnet_id: SubnetID) -> tuple[ChainID, ...]:
+        rounds.append(subnet_id)
+        return (CHAINS[0],)
+
+    settings, found = EvmRpcSettings(), list[EvmChain]()
+    async with serving_chains({CHAINS[0]}, b'"\xff"') as url, open_sessions(settings) as sessions:
+        finder = ServedL1s(NodeEndpoint(url), SUBNETS[:1], blockchains_of, [], sessions, settings, interval_s=0.01)
+        async with running(finder.run(found.append)):
+            await until(lambda: len(rounds) == 3)
+    assert found == []

@@ -16,7 +16,7 @@ from warpseal.evm_rpc.pool import CHAIN_ID_CALL
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import decode_result, encode_calls
+from warpseal.node.jsonrpc import MALFORMED, decode_result, encode_calls
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 log = logging.getLogger(__name__)
@@ -93,5 +93,5 @@ class ServedL1s:
         result = decode_result(reply.body) if reply.is_ok else None
         try:
             return result is not None and quantity_or_none(msgspec.json.decode(result)) is not None
-        except msgspec.MsgspecError:
+        except MALFORMED:
             return False

@@ -18,7 +18,16 @@ import msgspec
 from warpseal.evm_rpc.chain_config import ChainConfig
 from warpseal.evm_rpc.methods import ACTIVE_RULES, CHAIN_CONFIG, FEE_CONFIG
 from warpseal.evm_rpc.precompiles import FEE_FIELDS, fees_as_json
-from warpseal.node.jsonrpc import INVALID_PARAMS, SERVER_ERROR, UNREADABLE, RpcCall, RpcError, RpcResponse, rpc_call
+from warpseal.node.jsonrpc import (
+    INVALID_PARAMS,
+    MALFORMED,
+    SERVER_ERROR,
+    UNREADABLE,
+    RpcCall,
+    RpcError,
+    RpcResponse,
+    rpc_call,
+)
 
 T = TypeVar("T")
 
@@ -81,7 +90,7 @@ def with_last_changed(response: RpcResponse) -> RpcResponse:
         return response
     try:
         fields = msgspec.json.decode(response.result, type=dict[str, msgspec.Raw])
-    except msgspec.MsgspecError:
+    except MALFORMED:
         return response
     return RpcResponse(msgspec.Raw(msgspec.json.encode({**fields, "lastChangedAt": 0})))
 

@@ -194,3 +194,12 @@ def test_no_bytes_crash_the_parser(body: bytes) -> None:
     response = answer(body)
     if response:
         json.loads(response)
+
+
+def test_what_is_not_utf_8_in_a_call_is_replaced_as_by_a_node() -> None:
+    call = b'{"jsonrpc":"2.0","method":"eth_\xff","\xfe":1,"id":7}'
+    for body in (call, b"[" + call + b"]"):
+        (parsed_call,) = parsed(body).calls
+        assert (parsed_call.method, bytes(parsed_call.id or b"")) == ("eth_\ufffd", b"7")
+    rejection = parse_request_body(b"[" + b",".join([call] * 1_001) + b"]").rejection
+    assert json.loads(rejection or b"[]")[0]["id"] == 7

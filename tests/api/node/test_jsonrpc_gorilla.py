@@ -39,6 +39,18 @@ def test_params_of_a_wrong_type_are_refused_with_the_error_text_of_the_node(para
     assert (refused.value.code, str(refused.value)) == (-32000, BAD_ARGUMENT)
 
 
+@pytest.mark.parametrize("params", [b'{"alias":"\xff"}', b'{"\xff":1}', b'[{"\xff":1}]'])
+def test_params_that_are_not_utf_8_are_of_a_wrong_type(params: bytes) -> None:
+    with pytest.raises(JsonRpcError) as refused:
+        arguments(msgspec.Raw(params), Params)
+    assert (refused.value.code, str(refused.value)) == (-32000, BAD_ARGUMENT)
+
+
+def test_what_is_not_utf_8_in_a_request_is_replaced_as_by_a_node() -> None:
+    request = parse(b'{"jsonrpc":"2.0","method":"admin.\xff","\xfe":1,"id":7}')
+    assert (request.method, bytes(request.id or b"")) == ("admin.\ufffd", b"7")
+
+
 def test_keys_of_a_request_match_in_any_case() -> None:
     request = parse(b'{"JSONRPC":"2.0","Method":"admin.alias","ID":7}')
     assert (request.version, request.method, bytes(request.id or b"")) == ("2.0", "admin.alias", b"7")

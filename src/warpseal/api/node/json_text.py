@@ -25,13 +25,22 @@ class InvalidJson(ValueError):
 
 
 def first_value(body: bytes) -> bytes:
-    """Return the first JSON value of a body without the text after it. Raises InvalidJson."""
+    """Return the first JSON value of a body without the text after it. Raises InvalidJson.
+
+    What is not UTF-8 in it is replaced.
+    """
     text = body.strip(BLANK)
     if not text:
         raise InvalidJson("EOF")
     _check_nesting(text)
     end = end_of_first_value(text)
-    return text if end == len(text) else text[:end].rstrip(BLANK)
+    value = text if end == len(text) else text[:end].rstrip(BLANK)
+    return as_utf8(value)
+
+
+def as_utf8(text: bytes) -> bytes:
+    """Return a text in which U+FFFD stands for what is not UTF-8, as for Go's decoder."""
+    return text if text.isascii() else text.decode(errors="replace").encode()
 
 
 def end_of_first_value(text: bytes | memoryview) -> int:

@@ -15,6 +15,7 @@ from warpseal.api.node.json_text import (
     BLANK,
     MAX_NESTING,
     InvalidJson,
+    as_utf8,
     count_brackets,
     end_of_first_value,
     first_value,
@@ -193,7 +194,7 @@ def _first_id(body: bytes) -> msgspec.Raw | None:
             end = end_of_first_value(left[:LARGE_BYTES])
         except InvalidJson:  # It is longer.
             return None
-        call = _parse_call(bytes(left[:end]).strip(BLANK))
+        call = _parse_call(as_utf8(bytes(left[:end]).strip(BLANK)))
         if call is not None and call.error is None and call.id is not None:
             return call.id
         left = left[end:]

@@ -123,7 +123,7 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
         known = {name.lower(): name for name in kind.__struct_encode_fields__}
         fields = {known.get(key.lower(), key): value for key, value in given.items() if bytes(value) != b"null"}
         return msgspec.json.decode(_ENCODER.encode(fields), type=kind)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, ValueError):  # ValueError: of text that is not UTF-8.
         raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
 
 

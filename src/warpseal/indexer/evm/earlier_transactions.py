@@ -13,7 +13,7 @@ from warpseal.evm_rpc.node import EvmNodeError
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import RpcResponse, rpc_call
+from warpseal.node.jsonrpc import MALFORMED, RpcResponse, rpc_call
 
 COUNT: Final = "eth_getBlockTransactionCountByNumber"
 _BLOCKS_PER_WRITE: Final = 10_000
@@ -67,5 +67,5 @@ class EarlierTransactions:
 def _count_in(response: RpcResponse) -> int | None:
     try:
         return None if response.result is None else quantity_or_none(msgspec.json.decode(response.result))
-    except (msgspec.MsgspecError, RecursionError):
+    except MALFORMED:
         return None

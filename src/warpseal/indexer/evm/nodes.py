@@ -25,6 +25,7 @@ from warpseal.node.endpoint import EvmChain
 from warpseal.node.json_values import quantity_or_none
 from warpseal.node.jsonrpc import (
     LIMIT_EXCEEDED,
+    MALFORMED,
     REQUEST_TIMED_OUT,
     RESPONSE_TOO_LARGE,
     UNREADABLE,
@@ -300,5 +301,5 @@ class ChainNodes:
 def _json_value(result: msgspec.Raw) -> object:
     try:
         return msgspec.json.decode(result)
-    except (msgspec.MsgspecError, RecursionError):
+    except MALFORMED:
         return None
