@@ -91,7 +91,13 @@ async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012(
         assert client.close_code == 1012
 
 
-@pytest.mark.parametrize("answer", ["nope", "[]", '{"id":0}', '[{"id":0,"result":"0x7a69"}]', "[" * 2_000, "{" * 9])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("nope", "[]", '{"id":0}', '[{"id":0,"result":"0x7a69"}]', "[" * 2_000, "{" * 9),
+        '{"id":' + "[" * 5_000 + "]" * 5_000 + "}",
+    ],
+)
 async def test_malformed_messages_of_a_node_are_passed_on_unchanged(answer: str) -> None:
     """answer: sent in place of an event; the client has to check it."""
     node = Node(answers={"eth_subscribe": "0x1"})

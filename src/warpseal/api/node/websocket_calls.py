@@ -14,7 +14,7 @@ import msgspec
 
 from warpseal.evm_rpc.methods import MethodClass, class_of
 from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.node.jsonrpc import NULL, RpcCall, decode_id, id_key
+from warpseal.node.jsonrpc import MALFORMED, NULL, RpcCall, decode_id, id_key
 
 SUBSCRIBE: Final = "_subscribe"
 _UNSUBSCRIBE: Final = "_unsubscribe"
@@ -94,7 +94,7 @@ class WebSocketCalls:
             return
         try:
             replies = _REPLIES.decode(text)
-        except msgspec.MsgspecError:
+        except MALFORMED:
             return
         for reply in replies if isinstance(replies, list) else [replies]:
             self._note_reply(reply)
