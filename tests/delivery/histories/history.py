@@ -94,12 +94,12 @@ class History:
             fields["signingSubnetId"] = id_text(rng.choice((PRIMARY_NETWORK, *self.world.subnets)))
         return fields
 
-    async def _ask(self, subject: Subject, fields: Mapping[str, Any]) -> Reply:
+    async def _ask(self, subject: Subject, fields: Mapping[str, Any], *, wants_report: bool = True) -> Reply:
         """Return the daemon's answer; time passes while it waits for validators that do not sign."""
         daemon, transaction = self.world.daemon, subject.transaction
-        common = {"report": True, "timeoutSeconds": 8, **fields}
+        common = {"report": wants_report, "timeoutSeconds": 8, **fields}
         if subject.is_for_manager(self.world) and transaction is not None and "signingSubnetId" not in fields:
-            query = {**common, "report": "true"}
+            query = {**common, "report": str(wants_report).lower()}
             asking = asyncio.create_task(daemon.l1_message(transaction, **query))
         else:
             message = {
@@ -164,6 +164,8 @@ class History:
         if not fields.keys() & {"pChainHeight", "signingSubnetId"}:
             self.require(verdict.accepted, "the message does not verify, though nothing was pinned")
         self.counts["verifies now" if verdict.accepted else "does not verify now"] += 1
+        if self.rng.random() < 0.3:
+            await self._check_repeated(subject, fields)
         await self._check_preflight(subject, raw)
         if self.rng.random() < 0.3:
             await self._check_preflight(subject, self._mutated(raw))
@@ -176,6 +178,17 @@ class History:
             following = {} if "signingSubnetId" in fields else reply.body.get("next") or {}
             signed = following.get("signedMessage")
             await self._check_next_epoch(subject, raw, report, signed and bytes.fromhex(signed))
+
+    async def _check_repeated(self, subject: Subject, fields: Mapping[str, Any]) -> None:
+        """Ask twice without a report: the second answer, which is remembered, says what the next block does as well."""
+        for _ in range(2):
+            reply = await self._ask(subject, fields, wants_report=False)
+            if reply.status != 201:
+                return
+            verdict = self.world.network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
+            said = reply.headers.get("X-Warpseal-Verifies-Now", str(verdict.accepted).lower())
+            self.require(said == str(verdict.accepted).lower(), f"without a report: {dict(reply.headers)}, {verdict}")
+            self.counts["without a report"] += 1
 
     def _check_report(self, subject: Subject, report: Mapping[str, Any], raw: bytes) -> None:
         proposer = self.world.proposer(subject.destination_id)
