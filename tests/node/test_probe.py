@@ -28,7 +28,8 @@ async def serving(
     """Serve one answer to every call on a free port of loopback."""
 
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(status=status, text=body, headers={"Location": "http://127.0.0.1:1/", **(headers or {})})
+        raw = body.encode("utf-8", "surrogateescape")
+        return web.Response(status=status, body=raw, headers={"Location": "http://127.0.0.1:1/", **(headers or {})})
 
     app = web.Application()
     app.router.add_post(path, answer)
@@ -55,6 +56,8 @@ async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float 
         (200, "<!DOCTYPE html><title>Welcome</title>", "HTTP 200, HTML", "a web page"),
         (200, '{"hello":1}', "HTTP 200, JSON", "something else"),
         (200, "", "HTTP 200, an empty body", "something else"),
+        (200, '{"result":"\udcff"}', "HTTP 200, text", "something else"),
+        (200, "[" * 60_000, "HTTP 200, text", "something else"),
         (200, "x" * 70_000, "HTTP 200, a large body", "something else"),
         (301, "", "HTTP 301, an empty body", "redirected"),
         (401, "no", "HTTP 401, text", "wants a key"),

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.jsonrpc import MALFORMED
 from warpseal.runtime.http_session import read_body
 
 _MAX_BODY_BYTES: Final = 64 * 1024
@@ -116,7 +117,7 @@ def _body_class(content: bytes | None) -> str:
         return "HTML"
     try:
         decoded: Any = msgspec.json.decode(content)
-    except msgspec.DecodeError:
+    except MALFORMED:
         return "text"
     if isinstance(decoded, dict) and decoded.get("error") is not None:
         return _ERROR
