@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -15,6 +16,7 @@ from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.signing import validator_state
 from warpseal.warp.ids import P_CHAIN, id_text
 
@@ -59,17 +61,19 @@ async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network
     assert (await ask(network, 1, "getL1Validator", validationID=validation))["height"] == "21"
 
 
-async def test_past_states_of_a_validator_are_returned(network: SimulatedNetwork) -> None:
-    validation_id = network.p_chain.register(network.subnets[1].subnet_id).validation_id
-    assert validation_id is not None
-    network.p_chain.set_weight(validation_id, 5)
-    network.p_chain.disable(validation_id)
-    network.p_chain.remove(validation_id)
-    states = []
-    for lag in range(1, 4):
-        network.nodes[1].lag = lag
-        validation = await ask(network, 1, "getL1Validator", validationID=id_text(validation_id))
-        states.append((validation["weight"], validation["minNonce"], validation["balance"]))
+async def test_past_states_of_a_validator_are_returned() -> None:
+    # Its clock stands still: each second costs a fee.
+    async with SimulatedNetwork(replace(PLAN, settings=NodeSettings(clock=Clock()))) as network:
+        validation_id = network.p_chain.register(network.subnets[1].subnet_id).validation_id
+        assert validation_id is not None
+        network.p_chain.set_weight(validation_id, 5)
+        network.p_chain.disable(validation_id)
+        network.p_chain.remove(validation_id)
+        states = []
+        for lag in range(1, 4):
+            network.nodes[1].lag = lag
+            validation = await ask(network, 1, "getL1Validator", validationID=id_text(validation_id))
+            states.append((validation["weight"], validation["minNonce"], validation["balance"]))
     assert states == [("5", "1", "0"), ("5", "1", "100000000000"), ("1000", "0", "100000000000")]
 
 

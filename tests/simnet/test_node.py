@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
 
 from tests.simnet.client import call
-from tests.simnet.sessions import VECTORS
+from tests.simnet.sessions import VECTORS, Clock
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.recorded import recorded_network, rewritten_node_ids
 from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 ASKED_NODE = "NodeID-7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"
@@ -140,7 +142,8 @@ async def test_unknown_chains_and_subnets_are_answered_in_a_nodes_words() -> Non
 
 
 async def test_changes_take_effect_with_the_next_block_and_old_heights_stay() -> None:
-    async with SimulatedNetwork(SMALL) as network:
+    # Its clock stands still: each second costs a fee.
+    async with SimulatedNetwork(replace(SMALL, settings=NodeSettings(clock=Clock()))) as network:
         l1 = network.subnets[1].subnet_id
         start = network.state.heights.current
         params: dict[str, Any] = {"subnetID": id_text(l1), "height": start}
