@@ -145,7 +145,7 @@ class DeliveryService:
             await self._add_advice(error, await self._latest(recent.destination, deadline), recent.terms)
             raise
         # The epoch may have ended while validators were asked.
-        is_current = self._deps.destinations.known(request.destination_id) == recent.destination
+        is_current = aggregation.cached or self._deps.destinations.known(request.destination_id) == destination
         is_same = (
             aggregation.signed_message == recent.signed_message and aggregation.members.digest == recent.set_digest
         )
