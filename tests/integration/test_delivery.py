@@ -29,6 +29,8 @@ PLAN = Plan(
     height=20,
     epoch_s=3600,
 )
+# Two L1s; the chain of the second one has no blocks but those that a test builds.
+IDLE = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
 QUICK = {"height_poll_s": 0.05, "validator_refresh_period_s": 0.1}
 METRIC = "warpseal_messages_reissued_total"
 
@@ -166,8 +168,7 @@ async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(tm
 
 
 async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_path: Path) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(IDLE) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
@@ -282,8 +283,7 @@ async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path:
 
 
 async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(IDLE) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
@@ -320,8 +320,7 @@ async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> No
 
 
 async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_answer(tmp_path: Path) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with run_network(IDLE) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)

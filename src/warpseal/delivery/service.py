@@ -262,7 +262,7 @@ class DeliveryService:
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, subnet_id, is_whole=request.wants_report)
             report = await self._l1_report(wanted, latest, signed)
-            if not _is_outrun(report, deadline):
+            if not epochs_left or not _is_outrun(report, deadline):
                 break
             await asyncio.sleep(_EPOCH_LAG_S)
         if not request.wants_report:

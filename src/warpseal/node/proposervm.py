@@ -30,8 +30,8 @@ NO_EPOCH: Final = Epoch(p_chain_height=0, number=0, start_time_s=0)
 class ProposerVMClient:
     """proposervm.* calls to the nodes of a chain; only a node that runs the chain can answer, others return 404.
 
-    Every method returns None if all nodes answer that they do not run the chain. Every method raises NodeUnavailable: a
-    node that hangs or fails may run it.
+    Every method returns None if all nodes answer that they do not run the chain, and raises NodeUnavailable if a node
+    that may run it hangs or fails.
     """
 
     def __init__(self, nodes: ChainApiNodes) -> None:
