@@ -74,6 +74,7 @@ async def test_a_message_that_the_destination_refuses_exits_with_1_and_the_reaso
     disabled = {CONFIG: {"feeConfig": {}, "warpConfig": {"blockTimestamp": 0, "disable": True}}}
     code, _, err = await at_node(capsys, REGISTRATION, *TO_L1, answers=disabled)
     assert (code, "verifies no Warp messages" in err) == (1, True)
+    assert await at_node(capsys, "zz", *TO_L1) == (1, "", "warpseal: expected the hex of a signed message\n")
 
 
 async def test_a_message_that_could_not_be_checked_exits_with_3(

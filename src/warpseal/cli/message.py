@@ -201,14 +201,14 @@ def read_input(text: str) -> str:
     return sys.stdin.read(2 * _MAX_INPUT_BYTES).strip() if text == "-" else text.strip()
 
 
-def parse_hex(text: str) -> bytes:
-    """Return the bytes of hex, with or without 0x. Raises StartupError."""
+def parse_hex(text: str, expected: str = "the hex of a message or the hash of a transaction") -> bytes:
+    """Return the bytes of hex, with or without 0x. Raises StartupError, which says what was expected."""
     digits = text[2:] if text[:2].lower() == "0x" else text
     with suppress(ValueError):
         raw = bytes.fromhex(digits)
         if raw and len(digits) == 2 * len(raw):
             return raw
-    raise StartupError("expected the hex of a message or the hash of a transaction")
+    raise StartupError(f"expected {expected}")
 
 
 def parse_node(text: str) -> NodeEndpoint:

@@ -124,7 +124,7 @@ def _parse_destination(text: str) -> bytes:
 
 def _parse_signed(text: str) -> SignedMessage:
     try:
-        return SignedMessage.parse(unwrap(parse_hex(text))[0], allows_padding=True)
+        return SignedMessage.parse(unwrap(parse_hex(text, "the hex of a signed message"))[0], allows_padding=True)
     except MalformedMessage as error:
         raise StartupError(f"the input is no signed message: {error}") from None
 
