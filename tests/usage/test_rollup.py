@@ -368,33 +368,12 @@ def test_sketches_of_any_form_are_added_up_exactly(sketches: list[dict[int, int]
         assert {first + place: count for place, count in enumerate(row) if count} == dict(expected[group])
 
 
-def test_long_sketches_of_former_versions_are_read() -> None:
-    pairs = b"".join(struct.pack("<hI", bucket, 7) for bucket in range(0, 400, 2))
-    long = zstandard.ZstdCompressor(level=3).compress(pairs)
-    values, indices, counters, _, _ = _decoded(_table_of_two().encode())
-    lengths = struct.pack("<II", len(long), 0)
-    former = SumTable.decode(_encoded([values, indices, counters, long, lengths]))
-    assert former.totals(0).times == dict.fromkeys(range(0, 400, 2), 7)
-    first, summed = _sum_times(former, np.arange(1), np.zeros(1, np.int64), 1)
-    assert (first, summed.sum()) == (0, 7 * 200)
-
-
 def test_a_sketch_whose_counts_have_an_unknown_size_is_damaged() -> None:
     values, indices, counters, _, _ = _decoded(_table_of_two().encode())
     times = struct.pack("<hhH", 2**15 - 1, 0, 3) + bytes(6)
     table = SumTable.decode(_encoded([values, indices, counters, times, struct.pack("<II", 12, 0)]))
     with pytest.raises(ValueError, match="unknown size"):
         table.totals(0)
-
-
-def test_tables_of_former_versions_are_read() -> None:
-    table = _table_of_two()
-    values, indices, counters, times, lengths = _decoded(table.encode())
-    assert list(lengths) == [6, 0, 0, 0, 8, 0, 0, 0]
-    former = SumTable.decode(_encoded([values, indices, counters, [times[:6], times[6:]]]))
-    assert list(former.labels()) == [("a",), ("b",)]
-    assert [former.totals(at) for at in range(2)] == [table.totals(at) for at in range(2)]
-    assert former.encode() == table.encode()
 
 
 def test_a_table_whose_columns_do_not_match_is_damaged() -> None:

@@ -22,7 +22,7 @@ from warpseal.usage.periods import bucket_end, bucket_start
 from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
 from warpseal.usage.response_times import time_of
 from warpseal.usage.schema import BUCKETS, MINUTES, UNMERGED
-from warpseal.usage.sum_table import DENSE_BYTES, LABELS, Dimension, SumTable, dense_times, plain_times
+from warpseal.usage.sum_table import DENSE_BYTES, LABELS, Dimension, SumTable, dense_times
 
 # Rows whose tables stay in memory for the second pass over a range.
 _MAX_KEPT_ROWS: Final = 500_000
@@ -40,7 +40,10 @@ _Counts = NDArray[Any]
 
 
 class _Piece(NamedTuple):
-    """Rows of a bucket that the filters accept. groups: of each row, numbers. total: see _BucketReader."""
+    """Rows of a bucket that the filters accept.
+
+    groups: the number of each row's group. total: of all rows of the bucket, see BucketReader; None: it is not needed.
+    """
 
     table: SumTable
     positions: _Numbers
@@ -206,7 +209,7 @@ def _sum_times(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> 
     sparse_slots: list[int] = []
     dense: list[tuple[int, int, _Counts]] = []
     for slot, row in zip(slots.tolist(), rows.tolist(), strict=True):
-        raw = plain_times(table.times(row))
+        raw = table.times(row)
         found = dense_times(raw)
         if found is not None:
             first, size = found

@@ -4,7 +4,6 @@ A table is MessagePack, compressed by Zstandard. A label is a number into the li
 64-bit little-endian numbers; times are the sketches of the rows, one after another, beside their lengths. A sketch is
 either pairs of a bucket and its count, 16 and 32 bits, where a larger count follows in parts; or, if that is shorter, a
 mark, its first bucket, the bytes of a count, 16 bits each, and the counts of all buckets from the first to the last.
-Former versions compressed long sketches one by one.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ LABELS: Final = (
 
 Sums = dict[Labels, UsageTotals]
 
-DAMAGE: Final = (IndexError, ValueError, struct.error, zstandard.ZstdError)
+DAMAGE: Final = (IndexError, ValueError, struct.error)
 """Errors of reading the rows of a damaged table that could be decoded."""
 
 # Read faster than at level 3, and hardly larger.
@@ -73,13 +72,13 @@ _DENSE_CODES: Final = {1: "B", 2: "H", 4: "I"}
 
 
 class _Stored(msgspec.Struct, array_like=True, gc=False):
-    """A table as it is stored. times: of all rows. lengths: of the times of each row; older tables have a list."""
+    """A table as it is stored. times: of all rows. lengths: bytes of the times of each row."""
 
     values: list[list[str]]
     indices: list[bytes]
     counters: list[bytes]
-    times: bytes | list[bytes]
-    lengths: bytes | None = None
+    times: bytes
+    lengths: bytes
 
 
 _decode_stored: Final = msgspec.msgpack.Decoder(_Stored).decode
@@ -207,14 +206,11 @@ class SumTable:
 
     def _set_times(self, stored: _Stored) -> None:
         """Take over stored times. Raises ValueError if they are not those of the rows."""
-        if isinstance(stored.times, list):
-            self._times, count = stored.times, len(stored.times)
-        else:
-            self._times, self._joined_times = None, stored.times
-            self._ends = list(accumulate(_array("I", stored.lengths or b"")))
-            count = len(self._ends)
-            if len(stored.times) != (self._ends[-1] if count else 0):
-                raise ValueError("the times have another length")
+        self._times, self._joined_times = None, stored.times
+        self._ends = list(accumulate(_array("I", stored.lengths)))
+        count = len(self._ends)
+        if len(stored.times) != (self._ends[-1] if count else 0):
+            raise ValueError("the times have another length")
         if len(self.counters) != _COUNTERS or any(
             len(column) != count for column in (*self.counters, *(column for _, column in self.columns))
         ):
@@ -261,14 +257,6 @@ def _encode_times(times: Mapping[int, int]) -> bytes:
     return _DENSE.pack(_DENSE_MARK, first, size) + _bytes(counts)
 
 
-def plain_times(raw: bytes) -> bytes:
-    """Return the times of a row that a former version may have compressed."""
-    # No plain row begins like a frame, since no bucket has such a number.
-    if not raw.startswith(zstandard.FRAME_HEADER):
-        return raw
-    return zstandard.ZstdDecompressor().decompress(raw, max_output_size=_MAX_BYTES)
-
-
 def dense_times(raw: bytes) -> tuple[int, int] | None:
     """Return the first bucket of a dense sketch and the bytes of a count; None for pairs. Raises ValueError."""
     if not raw.startswith(_DENSE_START):
@@ -280,7 +268,6 @@ def dense_times(raw: bytes) -> tuple[int, int] | None:
 
 
 def _decode_times(raw: bytes) -> dict[int, int]:
-    raw = plain_times(raw)
     dense = dense_times(raw)
     if dense is not None:
         first, size = dense
