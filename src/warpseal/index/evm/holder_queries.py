@@ -2,13 +2,16 @@
 
 A holder is shown by its newest row if that is not newer than the block, else by a former one. Positions are the rank,
 the position of the address and the key of the last examined holder; a fourth number says that the balances of this
-holder are yet to be examined from that block back.
+holder are yet to be examined from that block back. Rows are stored by rank, position and key; rows with equal ranks and
+positions are read together and sorted by the whole address.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from warpseal.history.evm import ErcType, Holder, HolderQuery
@@ -26,10 +29,14 @@ MAX_HISTORIES: Final = 2_000
 """Holders of one page whose earlier balances are examined."""
 MAX_BALANCES: Final = 20_000
 """Earlier balances that one page examines."""
+MAX_EQUAL: Final = 1_000
+"""Holders with equal balances and equal first 8 bytes of the address that are sorted by the whole address."""
 
 # Rows that are read at a time, if those of a page are not enough.
 _MORE_ROWS: Final = 2_000
-_BEGIN: Final = (b"", -(2**63), -1)
+# Behind all keys of holders.
+_LAST_HOLDER: Final = 2**63 - 1
+_BEGIN: Final = (b"", -(2**63), _LAST_HOLDER)
 _END: Final = (b"\xff\xff", 0, 0)
 _BETWEEN: Final = "asset = ? AND (rank, position, holder) > (?, ?, ?) AND (rank, position, holder) <= (?, ?, ?)"
 _NEWEST: Final = f"FROM ranks WHERE {_BETWEEN}"
@@ -134,25 +141,74 @@ class _HolderRows:
         self._limit = limit
         text = "SELECT number FROM past_partitions WHERE number >= 0 AND until > ? ORDER BY number"
         self._partitions = [row[0] for row in session.rows(text, block)]
+        self._sources: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [(_NEWEST, (), ())]
+        self._sources += [(_FORMER, (partition,), (block, block)) for partition in self._partitions]
 
-    def behind(self, key: Position, count: int) -> tuple[list[_Row], Position | None]:
+    def behind(
+        self, key: tuple[bytes, int, int], count: int, *, includes_key: bool = False
+    ) -> tuple[list[_Row], tuple[bytes, int, int] | None]:
         """Return the rows behind a key and up to another, in order, and that key; None: there are no more rows.
 
-        At most `count` rows of each table are examined.
+        At most `count` rows of each table are examined, and those that are equal to the last one but for the address.
         """
-        session, asset, block = self._session, self._asset, self._block
-        end: Position | None = None
-        sources: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [(_NEWEST, (), ())]
-        sources += [(_FORMER, (partition,), (block, block)) for partition in self._partitions]
-        for text, before, behind in sources:
-            values = (*before, asset, *key, *(end or _END), *behind, count - 1)
-            end = next((tuple(row) for row in session.rows(_LAST.format(text), *values)), end)
+        rank, position, holder = key
+        rest: list[_Row] = []
+        unsorted = set[tuple[bytes, int]]()
+        if holder == _LAST_HOLDER:
+            begin = key
+        elif (equal := self._equal_rows(rank, position)) is None:
+            unsorted.add((rank, position))
+            begin = (rank, position, holder - includes_key)
+        else:
+            rest, begin = self._behind_address(equal, holder, includes_key=includes_key), (rank, position, _LAST_HOLDER)
+        end = self._end(begin, count)
+        if end is not None:
+            if self._equal_rows(*end[:2]) is None:
+                unsorted.add(end[:2])
+            else:
+                end = (*end[:2], _LAST_HOLDER)
+        return rest + list(self._by_address(sorted(self._rows(begin, end or _END)), unsorted)), end
+
+    def _end(self, begin: tuple[bytes, int, int], count: int) -> tuple[bytes, int, int] | None:
+        """Return the key of the row up to which no table has more than `count` rows; None: there are no more rows."""
+        end: tuple[bytes, int, int] | None = None
+        for text, before, behind in self._sources:
+            values = (*before, self._asset, *begin, *(end or _END), *behind, count - 1)
+            for rank, position, holder in self._session.rows(_LAST.format(text), *values):
+                end = (bytes(rank), position, holder)
+        return end
+
+    def _rows(self, begin: tuple[bytes, int, int], end: tuple[bytes, int, int], count: int | None = None) -> list[_Row]:
+        """Return the rows behind a key and up to another, in no order. count: the most rows of each table."""
         found: list[_Row] = []
-        for text, before, behind in sources:
-            values = (*before, asset, *key, *(end or _END), *behind, block, self._limit, self._limit)
-            found += session.rows(_ABOVE.format(text), *values)
-        found.sort()
-        return found, end
+        limit = "" if count is None else f" LIMIT {count}"
+        for text, before, behind in self._sources:
+            values = (*before, self._asset, *begin, *end, *behind, self._block, self._limit, self._limit)
+            found += self._session.rows(_ABOVE.format(text) + limit, *values)
+        return found
+
+    def _equal_rows(self, rank: bytes, position: int) -> list[_Row] | None:
+        """Return the rows with a rank and a position; None if they are too many to be sorted."""
+        found = self._rows((rank, position, -1), (rank, position, _LAST_HOLDER), MAX_EQUAL + 1)
+        return found if len(found) <= MAX_EQUAL else None
+
+    def _behind_address(self, equal: list[_Row], holder: int, *, includes_key: bool) -> list[_Row]:
+        """Return those of some equal rows whose addresses are behind that of a holder, in order."""
+        session = self._session
+        session.load_ids([holder, *(row[2] for row in equal)])
+        first = session.id_of(holder)
+        behind = [row for row in equal if session.id_of(row[2]) > first or (includes_key and row[2] == holder)]
+        return sorted(behind, key=lambda row: session.id_of(row[2]))
+
+    def _by_address(self, rows: Iterable[_Row], unsorted: set[tuple[bytes, int]]) -> Iterator[_Row]:
+        """Yield sorted rows, equal ones by address. unsorted: ranks and positions that too many rows have."""
+        session = self._session
+        for key, group in groupby(rows, itemgetter(0, 1)):
+            equal = list(group)
+            if 1 < len(equal) <= MAX_EQUAL and key not in unsorted:
+                session.load_ids(row[2] for row in equal)
+                equal.sort(key=lambda row: session.id_of(row[2]))
+            yield from equal
 
     def totals(self, collection: int) -> tuple[int, int]:
         """Return the numbers of holders and of held tokens."""
@@ -239,19 +295,17 @@ def _select(
     rows: _HolderRows, page: PageRequest, includes: Callable[[_Row, int | None], bool]
 ) -> tuple[list[_Row], Position | None]:
     """Return the included rows of a page, and the position of the next one."""
-    after = page.after or _BEGIN
-    back_from = after[3] if len(after) > len(_BEGIN) else None
-    assert back_from is None or isinstance(back_from, int)
-    end: Position | None = after[:3]
-    if back_from is not None:
-        rank, position, holder = after[:3]
-        assert isinstance(holder, int)
-        end = (rank, position, holder - 1)
+    rank, position, holder, *back = page.after or _BEGIN
+    assert isinstance(rank, bytes)
+    assert isinstance(position, int)
+    assert isinstance(holder, int)
+    back_from = int(back[0]) if back else None
+    end: tuple[bytes, int, int] | None = (rank, position, holder)
     shown: list[_Row] = []
     limit, examined = page.size + 1, 0
     while end is not None and examined < MAX_HOLDERS:
-        examined += limit
-        found, end = rows.behind(end, limit)
+        found, end = rows.behind(end, limit, includes_key=back_from is not None)
+        examined += max(limit, len(found))
         for place, row in enumerate(found, 1):
             try:
                 is_included = includes(row, back_from)
