@@ -12,7 +12,7 @@ from typing import Any
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.l1.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
-from warpseal.l1.verification import DEFAULT_QUORUM, verify_at
+from warpseal.l1.verification import verify_at
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.platform import PlatformClient
@@ -23,6 +23,7 @@ from warpseal.runtime.settings import InvalidSetting
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 from warpseal.warp.message import SignedMessage
+from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 _MAX_INPUT_BYTES = 1024 * 1024
 NOT_CHECKED = "not checked"
@@ -76,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=range(1, 101),
         default=DEFAULT_QUORUM,
         metavar="N",
-        help="required weight, percent (default 67)",
+        help=f"required weight, percent (default {DEFAULT_QUORUM})",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

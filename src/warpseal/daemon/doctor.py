@@ -37,8 +37,9 @@ from warpseal.store.stats import measure
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import OFF, StoreUrl, resolve_url
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
-from warpseal.validators.subnet_tracker import READY_PERCENTAGE, SubnetReadiness
+from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
+from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 CLOCK_TOLERANCE_S = 30.0
 MAX_NAMED = 10
@@ -172,7 +173,7 @@ def _check_subnets(services: Services) -> Iterator[Finding]:
             "requiredWeight": str(subnet.needed),
             "totalWeight": str(subnet.total),
         }
-        what = f"{name}: {share:.1f} % of the weight is connected, {READY_PERCENTAGE} % are needed ({weights})"
+        what = f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed ({weights})"
         yield Finding(grade, what, detail=detail)
         yield from _check_missing(services, subnet)
         yield from _check_keyless(name, subnet)
@@ -229,7 +230,7 @@ async def _check_balances(services: Services) -> list[Finding]:
 def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
     if subnet.keyless:
         share = 100 * subnet.keyless / subnet.total
-        grade = Grade.BAD if share > 100 - READY_PERCENTAGE else Grade.WARNING
+        grade = Grade.BAD if share > 100 - DEFAULT_QUORUM else Grade.WARNING
         what = f"{name}: {share:.1f} % of the weight is inactive or has no BLS key, and cannot sign"
         advice = "remove legacy validators, and top up or remove L1 validators without balance, which are named below"
         yield Finding(grade, what, advice)

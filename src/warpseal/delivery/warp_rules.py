@@ -14,9 +14,7 @@ import msgspec
 
 from warpseal.evm_rpc.precompiles import Config, active_precompiles, precompile_as_json, timestamp
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
-
-DEFAULT_QUORUM: Final = 67
-"""Percent: of a chain whose rules name no other one, and of the P-Chain."""
+from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 RulesSource = Literal["genesis", "upgrade", "default"]
 """Where the quorum comes from; default: the rules name none, or the destination is the P-Chain."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, seconds, setting
+from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class L1Settings:
     bootstrap_indices: int = 1_024
     subnets_ttl_s: float = 600.0
     logs_timeout_s: float = 5.0
-    eager_quorum: int = 67
+    eager_quorum: int = DEFAULT_QUORUM
     eager_max_concurrency: int = 4
     eager_retry_for_s: float = 12 * HOUR_S
 

@@ -21,9 +21,13 @@ from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, decode_signers
-from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, has_quorum, required_weight
-
-DEFAULT_QUORUM = 67
+from warpseal.warp.validator_set import (
+    DEFAULT_QUORUM,
+    CanonicalValidatorSet,
+    build_canonical_set,
+    has_quorum,
+    required_weight,
+)
 
 
 class SignatureRefusal(StrEnum):

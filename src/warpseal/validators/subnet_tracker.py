@@ -24,14 +24,13 @@ from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.tracking_state import TrackedSubnet, TrackedSubnets
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID, id_text
-from warpseal.warp.validator_set import CanonicalValidatorSet, Validator, required_weight
+from warpseal.warp.validator_set import DEFAULT_QUORUM, CanonicalValidatorSet, Validator, required_weight
 
 if TYPE_CHECKING:
     from warpseal.peers.network import PeerNetwork
 
 log = logging.getLogger(__name__)
 
-READY_PERCENTAGE: Final = 67
 _RETRY_S: Final = 2.0
 _DISCOVERY_GAP_S: Final = 5.0
 _SET_TIMEOUT_S: Final = 30.0
@@ -64,7 +63,7 @@ class SubnetReadiness:
     @property
     def needed(self) -> int:
         """Connected weight that is enough to sign."""
-        return required_weight(self.total, READY_PERCENTAGE)
+        return required_weight(self.total, DEFAULT_QUORUM)
 
     @property
     def is_ready(self) -> bool:

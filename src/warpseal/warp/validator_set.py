@@ -15,6 +15,8 @@ from warpseal.warp.ids import NODE_ID_BYTES, NodeID
 
 PUBLIC_KEY_BYTES: Final = 48
 MAX_WEIGHT: Final = 2**64 - 1
+DEFAULT_QUORUM: Final = 67
+"""Percent of the total weight that must sign, unless a destination or a caller names another share."""
 _COMPRESSED_FLAG: Final = 0x80
 _INFINITY_FLAG: Final = 0x40
 

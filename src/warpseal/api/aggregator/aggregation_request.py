@@ -29,8 +29,8 @@ from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ID_BYTES, SubnetID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
 from warpseal.warp.message import UnsignedMessage, unwrap_log_data
+from warpseal.warp.validator_set import DEFAULT_QUORUM
 
-DEFAULT_QUORUM: Final = 67
 MAX_PERCENTAGE: Final = 100
 # ABI log data carries a message between two words of 32 bytes and less than one word of padding.
 _LOG_DATA_OVERHEAD_BYTES: Final = 3 * 32

@@ -7,17 +7,16 @@ years ahead, is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from warpseal.history.resources import UNSET, Resource, UnsetType, or_unset
 from warpseal.warp.ids import id_text, node_id_text
+from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 if TYPE_CHECKING:
     from warpseal.validators.forecast.outlook import Course, QuorumOutlook, TopUp, ValidatorOutlook, WeightLoss
     from warpseal.validators.forecast.readings import FeeReading
     from warpseal.validators.forecast.service import SubnetForecast
-
-QUORUM_PERCENTAGE: Final = 67
 
 
 class ForecastFee(Resource, frozen=True, gc=False, kw_only=True):
@@ -129,7 +128,7 @@ def _fee(fee: FeeReading) -> ForecastFee:
 
 def _quorum(outlook: QuorumOutlook, *, is_observed: bool) -> ForecastQuorum:
     return ForecastQuorum(
-        percentage=QUORUM_PERCENTAGE,
+        percentage=DEFAULT_QUORUM,
         total_weight=str(outlook.total_weight),
         required_weight=str(outlook.required_weight),
         active_weight=str(outlook.active_weight),

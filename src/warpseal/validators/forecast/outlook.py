@@ -15,8 +15,8 @@ from typing import Final
 from warpseal.ledger.params import DAY_S
 from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve, no_step
 from warpseal.warp.ids import NodeID, ValidationID
+from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
 
-QUORUM_PERCENT: Final = 67
 # For how long top-ups keep the quorum.
 TOP_UP_S: Final = 30 * DAY_S
 
@@ -138,7 +138,7 @@ class QuorumOutlook:
 
     def _margin(self, weight: int) -> Fraction:
         if not self.total_weight:
-            return Fraction(-QUORUM_PERCENT, 100)
+            return Fraction(-DEFAULT_QUORUM, 100)
         return Fraction(weight - self.required_weight, self.total_weight)
 
 
@@ -169,17 +169,13 @@ def forecast_quorum(
     return QuorumOutlook(
         as_of_s=as_of_s,
         total_weight=total_weight,
-        required_weight=_required_weight(total_weight),
+        required_weight=required_weight(total_weight, DEFAULT_QUORUM),
         active_weight=sum(validator.weight for validator in active),
         answering_weight=sum(validator.weight for validator in active if validator.has_answered),
         validators=tuple(map(ValidatorOutlook, validators, left_today, left_at_capacity)),
         today=_follow_course(validators, as_of_s, left_today, today, top_up_s, step),
         at_capacity=course_at_capacity,
     )
-
-
-def _required_weight(total_weight: int) -> int:
-    return -(-total_weight * QUORUM_PERCENT // 100)
 
 
 def _find_seconds_left(
@@ -224,7 +220,9 @@ def _follow_course(
         losses.append(WeightLoss(as_of_s + seconds, ids, weight_lost, active_weight, total_weight))
         weights[seconds] = (active_weight, total_weight)
     # Without any weight there is no signer.
-    lacking = {seconds: max(1, _required_weight(total)) - active for seconds, (active, total) in weights.items()}
+    lacking = {
+        seconds: max(1, required_weight(total, DEFAULT_QUORUM)) - active for seconds, (active, total) in weights.items()
+    }
     impossible_after = next((seconds for seconds, weight in lacking.items() if weight > 0), None)
     top_ups: tuple[TopUp, ...] | None = ()
     if curve is not None:
