@@ -50,7 +50,9 @@ async def serve(settings: IndexSettings, folder: Path) -> None:
         chains = EvmChainServices()
         chains.add(EvmChainService(entry, nodes, index))
         primary = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
-        services = DataServices(PARAMS.network_id, primary, None, QuietNode(), KnownKeys(), evm=chains, metrics=metrics)
+        services = DataServices(
+            PARAMS.network_id, primary, None, QuietNode(), KnownKeys(), evm=chains, metrics_database=metrics
+        )
         await serve_data_api(services)
 
 

@@ -125,15 +125,15 @@ async def start_services(
                     if price_sources:
                         prices = AvaxPrices(await upstream.view.staking_asset(network_id), price_sources)
                     return DataServices(
-                        network_id,
-                        await upstream.view.primary_chains(network_id),
-                        None,
-                        upstream.view,
-                        EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
-                        prices,
-                        node_api.aliases,
-                        services.observed,
-                        metrics=metrics_database,
+                        network_id=network_id,
+                        chains=await upstream.view.primary_chains(network_id),
+                        index=None,
+                        node=upstream.view,
+                        key_store=EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
+                        prices=prices,
+                        aliases=node_api.aliases,
+                        uptime_source=services.observed,
+                        metrics_database=metrics_database,
                         usage=None if usage is None else usage.source,
                         forecasts=forecasts,
                     )

@@ -97,7 +97,7 @@ class DataApiSetup:
         if self.is_open:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
             services = replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm)
-            services = replace(services, metrics=self.metrics, usage=self.usage, aliases=self.aliases)
+            services = replace(services, metrics_database=self.metrics, usage=self.usage, aliases=self.aliases)
             gate.open(replace(services, forecasts=self.forecasts))
         api = DataApi(gate, self.settings, self.data, self.clock, self.clock, self.usage_access)
         routes = [*api.routes(), *api.metrics_routes()]

@@ -35,7 +35,6 @@ from warpseal.history.text import account_text, shared_id_text
 from warpseal.warp.ids import ChainID, id_text
 
 _PROXY_SCHEME: Final = "x-forwarded-proto"
-_MAINNET: Final = 1
 _PLATFORM_WAIT_S: Final = 2.0
 _DECIMALS: Final = 18
 _BASE_CURRENCY: Final = "AVAX"
@@ -137,7 +136,7 @@ async def _describe_chain(context: RequestContext, chain: EvmChainService) -> Ev
         explorer_url=_text(info.explorer_url),
         rpc_url=info.rpc_url or f"http{own_host}{path}/rpc",
         ws_url=_text(ws_url),
-        is_testnet=context.services.network_id != _MAINNET if info.is_testnet is None else info.is_testnet,
+        is_testnet=not context.services.is_mainnet if info.is_testnet is None else info.is_testnet,
         utility_addresses=UNSET if multicall is None else UtilityAddresses(multicall=multicall),
         network_token=_network_token(chain, is_c_chain=is_c_chain),
         chain_logo_uri=_text(info.chain_logo_uri),

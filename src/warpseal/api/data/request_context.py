@@ -124,7 +124,8 @@ class ContextFactory:
             from warpseal.usage.page_tokens import PageTokenStore
 
             text = NetworkText(services.network_id, services.chains)
-            metrics_tokens = None if services.metrics is None else PageTokenStore(services.metrics, self._now)
+            database = services.metrics_database
+            metrics_tokens = None if database is None else PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
         return RequestContext(

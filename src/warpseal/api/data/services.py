@@ -55,8 +55,8 @@ class DataServices:
     """The services of the Data API. index: None if nothing is indexed; prices: None without a source.
 
     aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
-    that the index has, or is going to have. evm: the EVM chains. metrics: the metrics database; None if there is none.
-    usage: None if it is not recorded. forecasts: None without validators, as in benchmarks.
+    that the index has, or is going to have. evm: the EVM chains. metrics_database: None if there is none. usage: None
+    if it is not recorded. forecasts: None without validators, as in benchmarks.
     """
 
     network_id: int
@@ -69,6 +69,11 @@ class DataServices:
     uptime_source: UptimeSource | None = None
     indexed: frozenset[PrimaryChain] = frozenset()
     evm: EvmChainServices = field(default_factory=EvmChainServices)
-    metrics: MetricsDatabase | None = None
+    metrics_database: MetricsDatabase | None = None
     usage: UsageSource | None = None
     forecasts: ForecastService | None = None
+
+    @property
+    def is_mainnet(self) -> bool:
+        """Whether the network is mainnet, whose id is 1."""
+        return self.network_id == 1

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 TOTAL: Final = "total"
 MAINNET: Final = "mainnet"
 TESTNET: Final = "testnet"
-_MAINNET_ID: Final = 1
 _DAY_S: Final = 86_400
 _LAST_DAY: Final = 2**53 // _DAY_S
 _STATUS: Final = 200
@@ -62,10 +61,9 @@ async def get_avg_tps(context: RequestContext) -> Response:
 
 async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext]:
     """Return the indexed chains of a network; those without a block only if all are. Raises NetworkNotServed."""
-    network_id = context.services.network_id
-    network = MAINNET if network_id == _MAINNET_ID else TESTNET
+    network = MAINNET if context.services.is_mainnet else TESTNET
     if name not in (TOTAL, network):
-        raise NetworkNotServed(name, (TOTAL, network), network_id)
+        raise NetworkNotServed(name, (TOTAL, network), context.services.network_id)
     indexed = [chain for chain in context.services.evm if chain.index is not None]
     if not indexed:
         raise IndexNotEnabled("any EVM chain", SETTING)

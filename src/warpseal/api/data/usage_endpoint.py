@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 MAX_BUCKETS: Final = 2_160
 MAX_GROUPED_BUCKETS: Final = 1_000
-_MAINNET_ID: Final = 1
 _RATE_DIGITS: Final = 6
 _TIME_DIGITS: Final = 3
 _LEVELS: Final = {
@@ -99,8 +98,7 @@ async def get_usage(context: RequestContext) -> Response:
     buckets = await usage.read(UsageQuery(level, since, until, filters, _DIMENSIONS.get(grouping), group_of))
     # There may be 50,000 values.
     metrics = await asyncio.to_thread(_metrics, buckets, level, grouping, now)
-    is_mainnet = context.services.network_id == _MAINNET_ID
-    network = UsageNetwork.MAINNET if is_mainnet else UsageNetwork.TESTNET
+    network = UsageNetwork.MAINNET if context.services.is_mainnet else UsageNetwork.TESTNET
     return await context.respond(UsageMetrics(aggregate_duration=interval, metrics=metrics, network=network))
 
 
