@@ -150,10 +150,8 @@ async def build_services(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
         leadership = store.leadership("p-chain")
-        heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
-        sets = ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding)
-        chains = ChainLookup(platform)
-        epochs = EpochHeights(upstream.proposervm)
+        lookups = _build_lookups(config, upstreams, network_id)
+        heights, sets, chains = lookups.heights, lookups.sets, lookups.chains
         network = PeerNetwork(config.peers, identity, network_id, store.addresses)
         observed = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
         current = CurrentValidations(platform, observed.watch, ttl_s=2 * settings.current_refresh_s)
@@ -163,7 +161,7 @@ async def build_services(
             heights=heights,
             sets=sets,
             chains=chains,
-            is_epoch_height=epochs.any_at,
+            is_epoch_height=lookups.epochs.any_at,
             activity=L1Activity(
                 platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
             ),
@@ -177,16 +175,6 @@ async def build_services(
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         indexed = _indexed_blocks(config, identity, stack)
         follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
-        destinations = Destinations(
-            DestinationDeps(
-                epochs,
-                upstream.chain_rpc,
-                upstream.info,
-                chains,
-                lambda: upstream.view.primary_chains(network_id),
-                frozenset(chain.blockchain_id for chain in config.node.evm_chains),
-            )
-        )
         l1_deps = L1Deps(
             upstream=upstream,
             store=store,
@@ -195,36 +183,17 @@ async def build_services(
                 for chain in evm_chains
             },
             chains=chains,
-            epochs=epochs,
+            epochs=lookups.epochs,
             heights=heights,
             sets=sets,
             aggregator=aggregator,
             progress=lambda: follower.status().progress(),
-            find_quorum=destinations.quorum,
+            find_quorum=lookups.destinations.quorum,
         )
         l1_messages = L1MessageService(l1_deps, network_id, config.l1, config.aggregation, executor=hashing)
-        delivery = DeliveryService(
-            DeliveryDeps(destinations, aggregator.aggregate, l1_messages, chains, heights, sets),
-            config.delivery,
-            config.aggregation,
-        )
+        delivery_deps = DeliveryDeps(lookups.destinations, aggregator.aggregate, l1_messages, chains, heights, sets)
         # Signing never waits for a preflight.
         preflight_thread = stack.enter_context(WorkerThreads(1, "preflight"))
-        preflight = Preflight(
-            PreflightDeps(
-                destinations=destinations,
-                sets=sets,
-                chains=chains,
-                heights=heights,
-                statements=StatementChecker(
-                    platform, chains.subnet, upstream.chain_rpc.eth_call, store.l1, executor=preflight_thread
-                ),
-                eth_call=upstream.chain_rpc.eth_call,
-                denies_calls=partial(_denies_calls, config),
-            ),
-            network_id,
-            executor=preflight_thread,
-        )
         eager = EagerSigner(
             EagerDeps(l1_messages.get, store.l1, leadership, chains.subnet_of, follower.subscribe),
             frozenset(settings.tracked_subnet_ids),
@@ -232,25 +201,72 @@ async def build_services(
             config.l1,
         )
         store_services: tuple[Service, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
-        background: tuple[Service, ...] = (store, observed, *store_services)
         yield Services(
-            heights,
-            sets,
-            chains,
-            network,
-            followed,
-            current,
-            aggregator,
-            store,
-            follower,
-            l1_messages,
-            destinations,
-            delivery,
-            preflight,
-            observed,
-            background,
-            settings.min_balance_navax,
+            heights=heights,
+            sets=sets,
+            chains=chains,
+            network=network,
+            followed=followed,
+            current=current,
+            aggregator=aggregator,
+            store=store,
+            follower=follower,
+            l1_messages=l1_messages,
+            destinations=lookups.destinations,
+            delivery=DeliveryService(delivery_deps, config.delivery, config.aggregation),
+            preflight=_build_preflight(config, upstream, network_id, lookups, store, preflight_thread),
+            observed=observed,
+            background=(store, observed, *store_services),
+            min_balance_navax=settings.min_balance_navax,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookups:
+    """Heights, validator sets, chains, epochs and destinations, as the nodes report them."""
+
+    heights: ProposedHeight
+    sets: ValidatorSets
+    chains: ChainLookup
+    epochs: EpochHeights
+    destinations: Destinations
+
+
+def _build_lookups(config: Config, upstreams: Upstreams, network_id: int) -> _Lookups:
+    settings, upstream = config.validators, upstreams.upstream
+    platform, chains, epochs = upstream.platform, ChainLookup(upstream.platform), EpochHeights(upstream.proposervm)
+    heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
+    destination_deps = DestinationDeps(
+        epochs=epochs,
+        chain_rpc=upstream.chain_rpc,
+        info=upstream.info,
+        chains=chains,
+        primary_chains=lambda: upstream.view.primary_chains(network_id),
+        configured=frozenset(chain.blockchain_id for chain in config.node.evm_chains),
+    )
+    return _Lookups(
+        heights=heights,
+        sets=ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding),
+        chains=chains,
+        epochs=epochs,
+        destinations=Destinations(destination_deps),
+    )
+
+
+def _build_preflight(
+    config: Config, upstream: Upstream, network_id: int, lookups: _Lookups, store: Store, executor: Executor
+) -> Preflight:
+    eth_call, find_subnet = upstream.chain_rpc.eth_call, lookups.chains.subnet
+    deps = PreflightDeps(
+        destinations=lookups.destinations,
+        sets=lookups.sets,
+        chains=lookups.chains,
+        heights=lookups.heights,
+        statements=StatementChecker(upstream.platform, find_subnet, eth_call, store.l1, executor=executor),
+        eth_call=eth_call,
+        denies_calls=partial(_denies_calls, config),
+    )
+    return Preflight(deps, network_id, executor=executor)
 
 
 def _denies_calls(config: Config, chain_id: ChainID) -> bool:

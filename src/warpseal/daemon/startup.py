@@ -155,19 +155,19 @@ def _signing_services(
         return (await services.preflight.check(request)).as_json()
 
     return SigningServices(
-        network_id,
-        services.aggregator.aggregate,
-        services.l1_messages.get,
-        services.delivery.explain_l1,
-        services.delivery.sign,
-        services.delivery.sign_l1,
-        services.followed.readiness,
-        lambda: services.heights.is_fresh,
-        background_status,
-        services.network.missing_connection,
-        services.underfunded,
-        index_status.evm.refresh_if_old,
+        network_id=network_id,
+        aggregate=services.aggregator.aggregate,
+        l1_message=services.l1_messages.get,
+        explain_l1_message=services.delivery.explain_l1,
+        deliver=services.delivery.sign,
+        deliver_l1_message=services.delivery.sign_l1,
         verify=verify,
+        readiness=services.followed.readiness,
+        is_height_fresh=lambda: services.heights.is_fresh,
+        background_status=background_status,
+        missing_connection=services.network.missing_connection,
+        underfunded=services.underfunded,
+        refresh_status=index_status.evm.refresh_if_old,
     )
 
 

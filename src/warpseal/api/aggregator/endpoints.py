@@ -55,11 +55,11 @@ R = TypeVar("R", AggregationRequest, L1Request)
 class SigningServices:
     """The functions that the aggregation endpoints and the probes call.
 
-    The first five and verify raise a WarpsealError; deliver, deliver_l1_message: for a destination. readiness: of the
-    Primary Network and each tracked subnet. is_height_fresh: whether the proposed height is recent. background_status:
-    state of what signing does not need, JSON-ready. missing_connection: why a node is not connected. underfunded: the
-    L1 validators of a tracked subnet without enough balance. refresh_status: reads again what is old of the background
-    status. verify: a preflight, JSON-ready.
+    Those that take a request raise a WarpsealError. deliver, deliver_l1_message: for a destination. verify: preflight,
+    JSON-ready. readiness: of the Primary Network and each tracked subnet. is_height_fresh: whether the proposed height
+    is recent. background_status: state of what signing does not need, JSON-ready. missing_connection: why a node is not
+    connected. underfunded: the L1 validators of a tracked subnet without enough balance. refresh_status: reads the old
+    parts of the background status again.
     """
 
     network_id: int
