@@ -12,10 +12,10 @@ from typing import Any
 
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
 from tests.integration.process import FinishedCommand, run_command
+from tests.node.recorded_node import closed_port, refusing_uri
 from warpseal.bls import BACKEND
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.report import free_ports
 from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import id_text
 
@@ -87,7 +87,7 @@ async def test_validators_that_accept_connections_without_a_handshake_are_missin
 
 
 async def test_doctor_fails_if_the_node_does_not_answer(tmp_path: Path) -> None:
-    dead = {"base-url": f"http://user:s3cr3t@127.0.0.1:{free_ports(1)[0]}/s3cr3t-path"}
+    dead = {"base-url": f"http://user:s3cr3t@127.0.0.1:{closed_port()}/s3cr3t-path"}
     async with run_network(PLAN) as network:
         finished = await run_doctor(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
     assert finished.code == 1
@@ -97,7 +97,7 @@ async def test_doctor_fails_if_the_node_does_not_answer(tmp_path: Path) -> None:
 
 async def test_one_dead_node_of_two_is_a_warning(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
-        nodes = [{"base-url": f"http://127.0.0.1:{free_ports(1)[0]}"}, {"base-url": network.node_uri}]
+        nodes = [{"base-url": refusing_uri()}, {"base-url": network.node_uri}]
         finished = await run_doctor(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, wait="20")
     assert finished.code == 0
     assert {finding.split()[0] for finding in findings(finished, "WARN")} == {"info-api[0]", "p-chain-api[0]"}

@@ -10,8 +10,8 @@ from tests.indexer.evm_chains import ServedChain, recorded_chain, transfer_block
 from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, serving_evm
 from tests.integration.daemon import run_network, write_config_file
 from tests.integration.process import run_command
+from tests.node.recorded_node import refusing_uri
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.report import free_ports
 from warpseal.warp.ids import id_text
 
 
@@ -27,7 +27,7 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
         EvmReplayNode(recorded, first_trace=last, first_receipts=last),
     )
     untraced, old = EvmReplayNode(made), EvmReplayNode(made, has_block_receipts=False)
-    closed = f"http://127.0.0.1:{free_ports(1)[0]}"
+    closed = refusing_uri()
     plan = Plan(validators=4, l1s=(L1Plan(validators=2),))
     async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old):
         urls = whole.url, pruned.url, untraced.url, f"{network.node_uri}/none", f"{closed}/s3cr3t"

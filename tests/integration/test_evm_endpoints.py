@@ -7,13 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.api.data import evm_history as h
 from tests.eventually import until
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.daemon.usage import open_metrics_database
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.report import free_ports
 from warpseal.warp.ids import id_text
 
 CHAIN_ID = id_text(h.CHAIN.blockchain_id)
@@ -64,8 +65,10 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
     assert metrics[f'warpseal_index_pages_total{{chain="{CHAIN_ID}",kind="tokens"}}'] >= 1
 
 
-async def test_the_metrics_api_is_on_the_api_port_and_alone_on_a_port_of_its_own(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+async def test_the_metrics_api_is_on_the_api_port_and_alone_on_a_port_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     day = h.block_time(0) // 86_400 * 86_400
     tps = f"/v1/avg_tps/{h.CHAIN.evm_chain_id}?to={day}"
     async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(h.CHAIN)) as (node,):
@@ -73,12 +76,13 @@ async def test_the_metrics_api_is_on_the_api_port_and_alone_on_a_port_of_its_own
         folder.mkdir(parents=True)
         with h.open_writer(folder) as writer:
             h.write_history(writer)
-        keys = {"evm-chains": [entry(node, index=True)], "metrics-api-port": port, "require-api-key": True}
+        keys = {"evm-chains": [entry(node, index=True)], "metrics-api-port": 0, "require-api-key": True}
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             first_day = await daemon.get(tps)
             newest = await daemon.get("/v1/avg_tps/total?pageSize=1")
             chain = await daemon.get(h.PATH)
-            own = f"http://127.0.0.1:{port}"
+            (listening,) = (record for record in caplog.records if record.getMessage() == "listening")
+            own = f"http://{vars(listening)['metrics_api']}"
             alone = [await get_json(daemon, own + path) for path in (tps, h.PATH, "/health")]
     assert first_day.status == 200
     assert first_day.body["results"] == [{"timestamp": day, "value": 1.5}]

@@ -11,9 +11,9 @@ import pytest
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
+from tests.node.recorded_node import closed_port, refusing_uri
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.report import free_ports
 from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import PRIMARY_NETWORK
 
@@ -59,7 +59,7 @@ async def test_when_the_first_node_fails_the_second_one_stands_in(
 
 
 async def test_nodes_that_are_dead_at_the_start_do_no_harm(tmp_path: Path) -> None:
-    dead = [f"http://127.0.0.1:{port}" for port in free_ports(2)]
+    dead = [refusing_uri(), refusing_uri()]
     async with (
         run_network(PLAN) as network,
         run_daemon(build_config(network, tmp_path, both(network, *dead))) as daemon,
@@ -151,7 +151,7 @@ async def test_keys_of_a_node_are_shown_to_nobody(tmp_path: Path, caplog: pytest
     caplog.set_level("DEBUG")
     secret = "s3cr3t-k3y"
     async with run_network(PLAN) as network:
-        dead = free_ports(1)[0]
+        dead = closed_port()
         nodes = [
             {
                 "base-url": f"http://user:{secret}@127.0.0.1:{dead}/{secret}",

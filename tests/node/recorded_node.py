@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +18,7 @@ from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import CallObserver, open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.simnet.listener import reserve_port
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
 RECORDINGS = paths.LOCALNET
@@ -27,6 +29,7 @@ PERMISSIONED = SubnetID(parse_id("aYNnvyVdUEhfDP5T3c8WKNfxHAkzk5yweAoTYk5YnW6J4w
 PERMISSIONED_CHAIN = ChainID(parse_id("2BE97L3n6gJdGkoMVywr939LzNQkayRD8im3w9MZDq7DJpKQBN"))
 C_CHAIN = ChainID(parse_id("Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"))
 NO_CHAIN = ChainID(b"\x77" * 32)
+_reserved: list[socket.socket] = []
 
 Params = Mapping[str, Any]
 Answer = Callable[[Params], Awaitable[Any] | Any]
@@ -170,10 +173,13 @@ def connect(session: aiohttp.ClientSession, settings: NodeSettings, observer: Ca
     return connect_upstream(settings, session, observer=observer)
 
 
+def closed_port() -> int:
+    """Return a port without a listener, which no other process gets before the tests end."""
+    reserved = reserve_port(0)
+    _reserved.append(reserved)
+    return int(reserved.getsockname()[1])
+
+
 def refusing_uri() -> str:
     """Return the base URL of a port without a listener."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    return f"http://127.0.0.1:{closed_port()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -93,9 +94,16 @@ async def test_a_restarted_node_serves_on_the_same_port(network: SimulatedNetwor
     await network.nodes[1].down()
     with pytest.raises(aiohttp.ClientConnectorError):
         await call(uri, "/ext/P", "platform.getHeight")
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", network.nodes[1].port))
     assert await ask(network, 0, "getHeight") == {"height": "20"}
     await network.nodes[1].up()
     assert await call(uri, "/ext/P", "platform.getHeight") == {"height": "20"}
+
+
+async def test_a_node_does_not_share_its_port_with_another_one(network: SimulatedNetwork) -> None:
+    with pytest.raises(OSError, match="in use"):
+        await SimulatedNetwork(Plan(validators=1, messages=0)).nodes[0].start(network.nodes[0].port)
 
 
 async def test_an_overloaded_node_returns_429_with_retry_after(network: SimulatedNetwork) -> None:

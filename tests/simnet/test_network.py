@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from dataclasses import replace
 
@@ -170,6 +171,8 @@ async def test_a_validator_can_stop_restart_and_move() -> None:
             assert await peer.is_closed()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(("127.0.0.1", port))
         await network.start_validator(0)
         async with connected(port, network.network_id):
             pass

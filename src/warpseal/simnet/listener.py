@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -19,6 +20,17 @@ LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 64
 
 
+def reserve_port(port: int) -> socket.socket:
+    """Bind a socket that does not listen to a loopback port; 0 lets the system choose one.
+
+    Connections are refused, and no other process gets the port. Sockets with SO_REUSEPORT can share it.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.bind((LOOPBACK, port))
+    return reserved
+
+
 class Listener:
     """One validator's listening socket and its connections, by the peer's NodeID once TLS is done."""
 
@@ -29,19 +41,27 @@ class Listener:
         self.admitted: dict[NodeID, PeerConnection] = {}
         self._open: set[PeerConnection] = set()
         self._server: asyncio.Server | None = None
+        self._reserved: socket.socket | None = None
 
     async def listen(self, port: int = 0) -> int:
         """Listen on the loopback address; return the port."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: PeerConnection(self), LOOPBACK, port, backlog=_BACKLOG)
-        return int(self._server.sockets[0].getsockname()[1])
+        self._server = await loop.create_server(
+            lambda: PeerConnection(self), LOOPBACK, port, backlog=_BACKLOG, reuse_port=True
+        )
+        self._release_port()
+        return self._port()
+
+    def suspend(self) -> None:
+        """Stop listening and end every connection, but keep the port."""
+        if self._server is not None:
+            self._reserved = reserve_port(self._port())
+        self._stop_listening()
 
     def close(self) -> None:
         """Stop listening and end every connection."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        self.disconnect()
+        self._stop_listening()
+        self._release_port()
 
     def disconnect(self) -> None:
         """End every connection, as a node that stops does."""
@@ -60,6 +80,21 @@ class Listener:
         self.validator.counts.open_connections -= 1
         if peer is not None and self.admitted.get(peer) is connection:
             del self.admitted[peer]
+
+    def _port(self) -> int:
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def _stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.disconnect()
+
+    def _release_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
 
 class PeerConnection(asyncio.Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from warpseal.simnet.destination import Delivery, ReceivedMessage, RefusalCode, 
 from warpseal.simnet.gossip import Gossip
 from warpseal.simnet.identity import make_identity, replace_bls_key
 from warpseal.simnet.info import NodeIdentity, choose_listed_peers
-from warpseal.simnet.listener import LOOPBACK, Listener
+from warpseal.simnet.listener import LOOPBACK, Listener, reserve_port
 from warpseal.simnet.manager import ValidatorManager
 from warpseal.simnet.node import NodeContext, SimNode
 from warpseal.simnet.p_chain import PChain
@@ -262,8 +261,8 @@ class SimulatedNetwork:
         self._listeners[index].disconnect()
 
     def stop_validator(self, index: int) -> None:
-        """Stop a validator."""
-        self._listeners[index].close()
+        """Stop a validator, which keeps its port until it starts again."""
+        self._listeners[index].suspend()
 
     async def start_validator(self, index: int, *, moved: bool = False) -> None:
         """Start a stopped validator at its address, or (moved) at another one with a newer signature."""
@@ -308,8 +307,7 @@ class SimulatedNetwork:
 
     def _reserved_port(self) -> int:
         """Return a port that is bound but on which no process listens."""
-        taken = socket.socket()
-        taken.bind((LOOPBACK, 0))
+        taken = reserve_port(0)
         self._stack.callback(taken.close)
         return int(taken.getsockname()[1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,7 +12,7 @@ from aiohttp import web
 from warpseal.simnet.blocks import Blocks, x_methods
 from warpseal.simnet.evm import EvmChain
 from warpseal.simnet.info import Info, NodeIdentity, proposervm_methods
-from warpseal.simnet.listener import LOOPBACK
+from warpseal.simnet.listener import LOOPBACK, reserve_port
 from warpseal.simnet.node_behaviours import NodeBehaviour, with_lies
 from warpseal.simnet.platform import Platform
 from warpseal.simnet.rpc import RpcServer
@@ -53,6 +54,7 @@ class SimNode:
             self._serve_chain(chain)
         self._runner: web.AppRunner | None = None
         self.port = 0
+        self._reserved: socket.socket | None = None
 
     @property
     def uri(self) -> str:
@@ -77,26 +79,41 @@ class SimNode:
         self.rpc.absent.update(f"/ext/bc/{name}" for name in (id_text(chain_id), chain.alias) if name)
 
     async def down(self) -> None:
-        """Stop serving."""
-        await self.stop()
+        """Stop serving, but keep the port."""
+        if self._runner is not None:
+            self._reserved = reserve_port(self.port)
+        await self._end()
 
     async def up(self) -> None:
         """Serve again on the same port."""
         await self.start(self.port)
 
     async def start(self, port: int = 0) -> None:
-        """Serve on `port`; 0 lets the system choose one."""
+        """Serve on `port`; 0 lets the system choose one. Raises OSError if the port is in use."""
+        if port and self._reserved is None:
+            # With SO_REUSEPORT two processes would share the port.
+            socket.create_server((LOOPBACK, port)).close()
         application = self.rpc.application({"/simnet/violations": self._violations, "/simnet/stats": self._stats})
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
-        await web.TCPSite(self._runner, LOOPBACK, port).start()
+        await web.TCPSite(self._runner, LOOPBACK, port, reuse_port=True).start()
         self.port = int(self._runner.addresses[0][1])
+        self._release_port()
 
     async def stop(self) -> None:
         """Stop serving; connections are ended."""
+        await self._end()
+        self._release_port()
+
+    async def _end(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    def _release_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     async def _violations(self, _request: web.Request) -> web.StreamResponse:
         return web.json_response(self._view.violations.as_json())
