@@ -18,13 +18,11 @@ from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.settings import NETWORK_NAMES
 from warpseal.api.startup_gate import StartupGate
 from warpseal.config.keys import Config
-from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.evm_chains import EvmDataServices
 from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator_samples
-from warpseal.daemon.gateway_api import GatewayApi
-from warpseal.daemon.node_api import NodeApi
+from warpseal.daemon.ports import DaemonPorts
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
-from warpseal.daemon.status import DaemonStatus, StatusSources
+from warpseal.daemon.status import StatusSources
 from warpseal.daemon.usage import UsageRecording, open_metrics_database
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.delivery.preflight import PreflightRequest
@@ -33,7 +31,6 @@ from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
-from warpseal.metrics.registry import Metrics
 from warpseal.node.info import InfoClient
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
@@ -51,27 +48,18 @@ _BACKOFF: Final = Backoff(first_s=0.25, cap_s=5.0)
 _QUORUM_CHECK_S: Final = 0.1
 
 
-async def start_services(
-    config: Config,
-    signing: StartupGate[SigningServices],
-    data: StartupGate[DataServices],
-    node_api: NodeApi,
-    evm_api: EvmApi,
-    gateway_api: GatewayApi,
-    status: DaemonStatus,
-    metrics: Metrics,
-    start_indexer: Callable[[], None],
-) -> None:
+async def start_services(config: Config, ports: DaemonPorts, start_indexer: Callable[[], None]) -> None:
     """Build all services, open the gates of the APIs, and run until cancelled. Raises StartupError.
 
     start_indexer: called once nothing is known that keeps the index process from starting.
     """
     contract_infos = ContractInfoFolder(config.data_api.contract_info_dir)
     await asyncio.to_thread(contract_infos.load)
+    node_api, evm_api, metrics = ports.node_api, ports.evm_api, ports.metrics
     async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
-        network_id = await _network_id(upstream.info, signing, data, gateway_api.gate)
+        network_id = await _network_id(upstream.info, ports.signing, ports.data, ports.gateway_api.gate)
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
@@ -95,52 +83,54 @@ async def start_services(
             # One thread: several would delay the event loop of signing by their number.
             forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
-            sources = metric_sources(services, config)
             expires_at = identity.identity.expires_at
-            sources = replace(sources, indexed=index_status.samples, refresh=index_status.evm.refresh_if_old)
-            sources = replace(sources, certificate_expires_at=lambda: expires_at, health=node_api.health.results)
             sources = replace(
-                sources,
+                metric_sources(services, config),
+                indexed=index_status.samples,
+                refresh=index_status.evm.refresh_if_old,
+                certificate_expires_at=lambda: expires_at,
+                health=node_api.health.results,
                 l1_validators=lambda: validator_samples(forecasts),
                 l1_quorums=lambda: quorum_samples(forecasts),
+                usage=node_api.usage_samples,
             )
-            metrics.watch(replace(sources, usage=node_api.usage_samples))
-            status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status, forecasts))
-            signing.open(_signing_services(network_id, services, index_status, usage))
+            metrics.watch(sources)
+            ports.status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status, forecasts))
+            ports.signing.open(_signing_services(network_id, services, index_status, usage))
             node_api.open(services, node_id, index_status)
             services.store.confirm_start()
+
+            async def data_services() -> DataServices:
+                prices = None
+                if price_sources:
+                    prices = AvaxPrices(await upstream.view.staking_asset(network_id), price_sources)
+                return DataServices(
+                    network_id=network_id,
+                    chains=await upstream.view.primary_chains(network_id),
+                    index=None,
+                    node=upstream.view,
+                    key_store=EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
+                    prices=prices,
+                    aliases=node_api.aliases,
+                    uptime_source=services.observed,
+                    metrics_database=metrics_database,
+                    usage=None if usage is None else usage.source,
+                    forecasts=forecasts,
+                )
+
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(services.run())
                 tasks.create_task(forecasts.run())
                 if usage is not None:
                     tasks.create_task(usage.run())
-                tasks.create_task(_log_first_quorums(services.network, services.followed, status.uptime_s))
+                tasks.create_task(_log_first_quorums(services.network, services.followed, ports.status.uptime_s))
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
-                tasks.create_task(gateway_api.run(network_id))
+                tasks.create_task(ports.gateway_api.run(network_id))
                 tasks.create_task(node_api.watch_nodes(services, upstream))
                 tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
-
-                async def data_services() -> DataServices:
-                    prices = None
-                    if price_sources:
-                        prices = AvaxPrices(await upstream.view.staking_asset(network_id), price_sources)
-                    return DataServices(
-                        network_id=network_id,
-                        chains=await upstream.view.primary_chains(network_id),
-                        index=None,
-                        node=upstream.view,
-                        key_store=EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
-                        prices=prices,
-                        aliases=node_api.aliases,
-                        uptime_source=services.observed,
-                        metrics_database=metrics_database,
-                        usage=None if usage is None else usage.source,
-                        forecasts=forecasts,
-                    )
-
                 tasks.create_task(contract_infos.run())
                 tasks.create_task(
-                    _open_data_api(data, data_services, evm_services, config, index_location, index_status)
+                    _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
                 )
 
 

@@ -1,0 +1,95 @@
+"""The daemon's ports: its servers, and the gates and APIs behind them, where requests wait until the services start."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
+from warpseal.api.data.routes import DataApi
+from warpseal.api.data.services import DataServices
+from warpseal.api.data.usage_endpoint import UsageAccess
+from warpseal.api.node.access import AllowedHosts
+from warpseal.api.node.app import switch_paths
+from warpseal.api.probes import MetricsPage, ProbeEndpoints
+from warpseal.api.routes import api_app, metrics_api_app, metrics_app
+from warpseal.api.server import HttpServer
+from warpseal.api.startup_gate import StartupGate
+from warpseal.api.status.endpoints import StatusEndpoints
+from warpseal.config.keys import Config
+from warpseal.daemon.evm_api import EvmApi
+from warpseal.daemon.gateway_api import GatewayApi
+from warpseal.daemon.node_api import NodeApi
+from warpseal.daemon.status import DaemonStatus
+from warpseal.metrics.registry import Metrics
+from warpseal.ops.logs.loggers import DaemonLoggers
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPorts:
+    """The servers by port, and what `start_services` opens behind them. metrics_api_server: None without its port."""
+
+    api_server: HttpServer
+    metrics_server: HttpServer
+    metrics_api_server: HttpServer | None
+    signing: StartupGate[SigningServices]
+    data: StartupGate[DataServices]
+    node_api: NodeApi
+    evm_api: EvmApi
+    gateway_api: GatewayApi
+    status: DaemonStatus
+    metrics: Metrics
+
+    def bind(self) -> dict[str, str]:
+        """Take all ports and listen; return their addresses for people, by name. Raises StartupError."""
+        servers = {"api": self.api_server, "metrics": self.metrics_server}
+        if self.metrics_api_server is not None:
+            servers["metrics_api"] = self.metrics_api_server
+        for server in servers.values():
+            server.bind()
+        return {name: server.address for name, server in servers.items()}
+
+    @property
+    def other_servers(self) -> tuple[HttpServer, ...]:
+        """All servers but that of the API."""
+        return (self.metrics_server, *((self.metrics_api_server,) if self.metrics_api_server is not None else ()))
+
+
+def build_ports(config: Config, loggers: DaemonLoggers, stopping: asyncio.Event) -> DaemonPorts:
+    """Build the servers; nothing listens yet. stopping: set when the daemon stops. Raises StartupError."""
+    metrics, timeout_s = Metrics(), config.aggregation.default_timeout_s
+    signing, data = StartupGate[SigningServices](timeout_s), StartupGate[DataServices](timeout_s)
+    probes = ProbeEndpoints(signing, config.validators.ready_subnet_ids)
+    node_api = NodeApi(config, probes.readiness, loggers, metrics)
+    node_api.mount()
+    usage_access = UsageAccess(config.usage.readers, config.node_api.admin_token)
+    data_api = DataApi(data, config.api, config.data_api, usage_access=usage_access)
+    evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
+    evm_api.check_files()
+    gateway_api = GatewayApi(config, node_api, evm_api, data_api.access)
+    aggregator = AggregatorEndpoints(signing, config.api, metrics)
+    status = DaemonStatus(config, probes, node_api, evm_api)
+    hosts = AllowedHosts(config.node_api.allowed_hosts)
+
+    settings = config.api
+    metrics_page = metrics_app(MetricsPage(metrics), settings, metrics)
+    metrics_server = HttpServer(metrics_page, settings.metrics_host, settings.metrics_port, settings, name="metrics")
+    status_endpoints = StatusEndpoints(status, settings, hosts, lambda: metrics_server.port, stopping)
+    app = api_app(aggregator, probes, status_endpoints, data_api, settings, metrics)
+    metrics_api_server = None
+    if settings.metrics_api_port is not None:
+        metrics_api = metrics_api_app(data_api, probes, settings, metrics)
+        port = settings.metrics_api_port
+        metrics_api_server = HttpServer(metrics_api, settings.api_host, port, settings, name="metrics-api")
+    return DaemonPorts(
+        api_server=HttpServer(switch_paths(node_api.interfaces, app), settings.api_host, settings.api_port, settings),
+        metrics_server=metrics_server,
+        metrics_api_server=metrics_api_server,
+        signing=signing,
+        data=data,
+        node_api=node_api,
+        evm_api=evm_api,
+        gateway_api=gateway_api,
+        status=status,
+        metrics=metrics,
+    )
