@@ -31,6 +31,8 @@ AGGREGATE_PATH = "/aggregate-signatures"
 AGGREGATE_V1_PATH = "/v1/signatureAggregator/fuji/aggregateSignatures"
 LONG: Final = {"request-timeout-seconds": 1200, "max-request-timeout-seconds": 1200}
 """Keys with which a request that waits for its timeout waits longer than any test."""
+ASKED_ONCE: Final = {"reask_s": (30.0,), "next_wave_s": 30.0}
+"""Settings of aggregation with which a slow machine causes no second request to a validator."""
 # Imported with the tests, so that the first daemon of a process starts as fast as the others.
 _LOADED = start_services
 _PACKAGE = Path(warpseal.__file__).parent
@@ -201,7 +203,9 @@ def build_config(
 
 def write_config_file(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None) -> Path:
     """Write a config file for a network: the simulation's own with a data folder, on free loopback ports."""
-    own = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
+    own: dict[str, Any] = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
+    # A request that is to succeed has its time also on a busy machine.
+    own["request-timeout-seconds"] = 55
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "config.json"
     file.write_text(json.dumps({**aggregator_config(network, 0, 0), **own, **(keys or {})}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from tests.eventually import finish
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
@@ -25,8 +26,10 @@ def build_plan(rule: str) -> Plan:
 async def aggregate_with_buffer(
     daemon: Daemon, network: SimulatedNetwork, message: SimMessage, **fields: object
 ) -> VerifiedMessage:
-    """Aggregate for a quorum of 60 and a buffer of 30 percent, and verify the reply."""
-    reply = await finish(daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=30, **fields))
+    """Aggregate for 90 percent, of which the quorum is 60 unless it is named, and verify the reply."""
+    wanted: dict[str, Any] = {"quorum_percentage": 60, **fields}
+    buffer = 90 - wanted["quorum_percentage"]
+    reply = await finish(daemon.aggregate(message, quorum_percentage_buffer=buffer, **wanted))
     return verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
 
 
@@ -46,12 +49,13 @@ async def test_the_wait_for_a_buffer_is_limited_and_not_repeated(tmp_path: Path)
         run_daemon(build_config(network, tmp_path, SHORT)) as daemon,
     ):
         await daemon.until_connected(10)
-        message = network.messages_of(PRIMARY_NETWORK)[0]
-        verified = await aggregate_with_buffer(daemon, network, message)
+        message, other = network.messages_of(PRIMARY_NETWORK)[:2]
+        # The quorum needs all that sign, so that the wait for the others begins when all of these have signed.
+        verified = await aggregate_with_buffer(daemon, network, message, quorum_percentage=70)
         assert len(verified.signers) == 7
         # The cached result serves equal requests at once: before another message's request, which waits for its buffer.
-        waiting = asyncio.create_task(aggregate_with_buffer(daemon, network, network.messages_of(PRIMARY_NETWORK)[1]))
-        repeated = asyncio.create_task(aggregate_with_buffer(daemon, network, message))
+        waiting = asyncio.create_task(aggregate_with_buffer(daemon, network, other, quorum_percentage=70))
+        repeated = asyncio.create_task(aggregate_with_buffer(daemon, network, message, quorum_percentage=70))
         finished, _ = await asyncio.wait((waiting, repeated), return_when=asyncio.FIRST_COMPLETED)
         assert finished == {repeated}
         assert len((await repeated).signers) == len((await waiting).signers) == 7

@@ -58,10 +58,13 @@ async def test_a_chain_is_indexed_and_served_and_its_metadata_reindexed(tmp_path
         file = write_config_file(tmp_path, primary, index_chains=[], evm_chains=chains)
         async with start_command("serve", "--config", file) as command, daemon_of(command) as daemon:
             await until_indexed(daemon, 2)
-            minted = await daemon.get(TOKENS)
-            assert [(token["name"], token["metadata"]["name"]) for token in minted.body["tokens"]] == [
-                ("Cats", f"Cat {number}") for number in (1, 2, 3)
-            ]
+
+            async def are_described() -> bool:
+                minted = (await daemon.get(TOKENS)).body["tokens"]
+                names = [(token.get("name"), (token.get("metadata") or {}).get("name")) for token in minted]
+                return names == [("Cats", f"Cat {number}") for number in (1, 2, 3)]
+
+            await until(are_described)
             node.tip = None
             await until_indexed(daemon, h.CHAIN.tip)
             held = {

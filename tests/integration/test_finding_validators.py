@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.eventually import finish
+from tests.eventually import finish, until
 from tests.integration.daemon import LONG, Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
@@ -45,6 +45,7 @@ async def test_a_restart_needs_nobody_to_tell_addresses(tmp_path: Path) -> None:
     async with run_network(SHARED) as network:
         async with run_daemon(build_config(network, tmp_path)) as daemon:
             await daemon.until_connected(10)
+            await until(lambda: all(validator.counts.finished_handshakes for validator in network.validators))
         identity = (tmp_path / "data" / "88888" / "identity.pem").read_bytes()
         network.nodes[0].rpc.outages = {"info.peers": Outage(OutageKind.HTTP_500)}
         # Without gossip either: everybody is dialled where he was when the first daemon stopped.

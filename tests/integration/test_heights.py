@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import finish, until
-from tests.integration.daemon import AGGREGATE_PATH, LONG, Reply, build_config, run_daemon, run_network
+from tests.integration.daemon import AGGREGATE_PATH, ASKED_ONCE, LONG, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -67,7 +67,10 @@ async def test_while_sets_change_with_every_block_all_answers_fit_the_height_the
 
 async def test_a_validator_that_joins_is_connected_and_asked(tmp_path: Path) -> None:
     plan = Plan(validators=5, l1s=(L1Plan(validators=4),), height=20, rules=(parse_rule("l1-0/3:joins=21"),))
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK, aggregation=ASKED_ONCE)) as daemon,
+    ):
         await daemon.until_connected(8)
         newcomer = network.validators[8]
         assert newcomer.counts.connections == 0
@@ -84,7 +87,7 @@ async def test_a_validator_that_left_every_set_is_let_go(tmp_path: Path) -> None
         await daemon.until_connected(9)
         network.advance()
         await daemon.until_connected(8)
-        assert network.validators[8].counts.open_connections == 0
+        await until(lambda: network.validators[8].counts.open_connections == 0)
 
 
 async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import finish
-from tests.integration.daemon import LONG, Daemon, Reply, build_config, run_daemon, run_network
+from tests.eventually import finish, until
+from tests.integration.daemon import ASKED_ONCE, LONG, Daemon, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -21,7 +21,7 @@ from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
 
 CLIENTS_RETRY_ON = re.compile(r"threshold|no signatures|signature weight is insufficient")
-# Far beyond what a test may take: a request that waits for its deadline fails the test.
+LESS_UPTIME = "0-3:refuse=2/current uptime is less"
 
 
 @asynccontextmanager
@@ -108,35 +108,42 @@ async def test_temporary_failures_have_the_verdict_wait_at_both_endpoints(
 async def test_silent_validators_are_awaited_until_the_deadline_with_the_verdict_wait(tmp_path: Path) -> None:
     async with warm("0-3:silent", tmp_path) as (network, daemon):
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        started = time.monotonic()
-        kebab, v1 = await asyncio.gather(
-            daemon.aggregate(message, timeout_seconds=1.5), daemon.aggregate_v1(message, timeoutSeconds=1.5)
-        )
-        assert time.monotonic() - started >= 1.5
-        assert_wait(kebab, 504)
-        assert_wait(v1, 503)
-        assert kebab.detail["counts"] == {"no_answer": 4}
-        assert kebab.detail["signedWeight"] == "6000"
+
+        async def have_others_signed() -> bool:
+            """Return whether all others signed in time, which a busy machine may prevent."""
+            started = time.monotonic()
+            kebab, v1 = await asyncio.gather(
+                daemon.aggregate(message, timeout_seconds=1.5), daemon.aggregate_v1(message, timeoutSeconds=1.5)
+            )
+            assert time.monotonic() - started >= 1.5
+            assert_wait(kebab, 504)
+            assert_wait(v1, 503)
+            counts: dict[str, int] = kebab.detail["counts"]
+            return (counts, kebab.detail["signedWeight"]) == ({"no_answer": 4}, "6000")
+
+        await until(have_others_signed)
 
 
 async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_asked_once(tmp_path: Path) -> None:
-    async with warm("0-3:refuse=2/current uptime is less", tmp_path) as (network, daemon):
-        l1 = network.subnets[1].subnet_id
+    async with warm(LESS_UPTIME, tmp_path, aggregation=ASKED_ONCE) as (network, daemon):
         # The ninth message of an EVM chain claims an uptime.
-        uptime, other = network.messages_of(l1)[8], network.messages_of(l1)[0]
-        reply = await daemon.aggregate(uptime)
+        reply = await daemon.aggregate(network.messages_of(network.subnets[1].subnet_id)[8])
         assert_wait(reply, 503)
         assert reply.detail["counts"]["uptime_not_reached"] == 4
         asked = [validator.counts.app_requests for validator in network.validators[:4]]
         assert asked == [1, 1, 1, 1]
-        # The same code about another message may change: it is asked again until the deadline.
+
+
+async def test_the_code_of_a_missing_uptime_about_another_message_may_change_and_is_asked_again(tmp_path: Path) -> None:
+    async with warm(LESS_UPTIME, tmp_path, aggregation={"reask_s": (0.1,)}) as (network, daemon):
+        other = network.messages_of(network.subnets[1].subnet_id)[0]
         assert_wait(await daemon.aggregate(other, timeout_seconds=2), 504)
-        assert all(validator.counts.app_requests >= 3 for validator in network.validators[:4])
+        assert all(validator.counts.app_requests >= 2 for validator in network.validators[:4])
 
 
 @pytest.mark.parametrize(("rule", "chain"), [("0-3:refuse=7", "p"), ("0-3:refuse=-2", "evm"), ("0-3:wrong", "evm")])
 async def test_a_request_fails_after_one_round_of_refusals(rule: str, chain: str, tmp_path: Path) -> None:
-    async with warm(rule, tmp_path, LONG) as (network, daemon):
+    async with warm(rule, tmp_path, LONG, aggregation=ASKED_ONCE) as (network, daemon):
         messages = p_chain_messages(network) if chain == "p" else network.messages_of(PRIMARY_NETWORK)
         for count, message in enumerate(messages[:8], 1):
             assert (await finish(daemon.aggregate(message))).status in (400, 503)

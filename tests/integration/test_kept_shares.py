@@ -5,26 +5,23 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
-from sqlalchemy import func, select
 
 from tests.eventually import finish, until
 from tests.integration.daemon import AGGREGATE_PATH, build_config, run_daemon, run_network, write_config_file
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import start_command
+from tests.store.fixtures import shares_in
 from tests.store.signed import create_store
 from warpseal.bls import sign
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.store.access import open_exclusive, open_read_only
-from warpseal.store.errors import StoreUnusable
+from warpseal.store.access import open_exclusive
 from warpseal.store.export_import import Importer
 from warpseal.store.jsonl import open_lines
-from warpseal.store.schema import SHARES
 from warpseal.store.url import StoreUrl
 from warpseal.warp.message import UnsignedMessage
 
@@ -75,13 +72,6 @@ async def post(session: aiohttp.ClientSession, api_url: str, body: dict[str, str
     async with session.post(api_url + AGGREGATE_PATH, json=body) as response:
         answer: dict[str, str] = await response.json()
         return answer
-
-
-def shares_in(store_url: str) -> int:
-    """Return how many shares a store holds; none while there is no store."""
-    with suppress(StoreUnusable), open_read_only(StoreUrl.parse(store_url)) as connection:
-        return connection.execute(select(func.count()).select_from(SHARES)).scalar_one()
-    return 0
 
 
 async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_reached(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
-from tests.integration.daemon import AGGREGATE_V1_PATH, Reply
+from tests.integration.daemon import AGGREGATE_V1_PATH, ASKED_ONCE, Reply
 from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_network, until_status, validation_id_of
 from warpseal.aggregation.refusals import P_CHAIN_REFUSALS
 from warpseal.simnet.ledger import Transaction
@@ -106,7 +106,7 @@ async def test_every_p_chain_refusal_code_is_reported_with_its_reason_and_advice
 
 
 async def test_a_missed_quorum_is_reported_with_its_weights_until_validators_return(tmp_path: Path) -> None:
-    async with run_l1_network(tmp_path) as running:
+    async with run_l1_network(tmp_path, aggregation=ASKED_ONCE) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         seats = running.nodes_of_l1()[:4]
         running.network.set_behaviour(seats[:2], "silent")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.daemon import ASKED_ONCE, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import ChainKind
@@ -20,7 +20,12 @@ LATE_S = 1.2
 @pytest.mark.parametrize("kind", [ChainKind.EVM, ChainKind.P])
 async def test_a_request_waits_for_stake_that_signs_late(kind: ChainKind, tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(L1Plan(shared=True),), rules=(parse_rule(f"0-4:after={LATE_S}s"),))
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+    # Validators that have not answered are asked again when the late ones can sign.
+    patient = {"reask_s": (LATE_S * 1.2,)}
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, aggregation=patient)) as daemon,
+    ):
         await daemon.until_connected(10)
         is_p = kind is ChainKind.P
         message = next(
@@ -53,7 +58,7 @@ async def test_a_request_waits_for_stake_that_connects_late(tmp_path: Path) -> N
     async with run_network(Plan(validators=10, l1s=())) as network:
         for index in range(5):
             network.stop_validator(index)
-        async with run_daemon(build_config(network, tmp_path)) as daemon:
+        async with run_daemon(build_config(network, tmp_path, aggregation=ASKED_ONCE)) as daemon:
             await daemon.until_connected(5)
             message = network.messages_of(PRIMARY_NETWORK)[0]
             asking = asyncio.create_task(daemon.aggregate_v1(message))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import until
 from tests.integration.daemon import build_config, run_network
 from warpseal.config.keys import Config
 from warpseal.daemon.finding import Finding, Grade
@@ -122,8 +123,15 @@ async def test_a_node_that_hangs_does_not_keep_the_others_from_being_compared(tm
     async with run_network(PLAN) as network:
         network.nodes[1].rpc.outages = {"*": Outage(OutageKind.HANG)}
         config = build(network, tmp_path)
-        findings = await compare(replace(config, node=replace(config.node, call_timeout_s=0.2)))
-    assert "2 nodes of p-chain-api agree about the validators of 2 subnets" in texts(findings, Grade.GOOD)
+        findings: list[Finding] = []
+
+        async def are_compared() -> bool:
+            """Return whether the other nodes answered in time, which a busy machine may prevent."""
+            findings[:] = await compare(replace(config, node=replace(config.node, call_timeout_s=0.2)))
+            agreed = "2 nodes of p-chain-api agree about the validators of 2 subnets"
+            return agreed in texts(findings, Grade.GOOD)
+
+        await until(are_compared)
     assert "only so many nodes of p-chain-api answer" in texts(findings, Grade.WARNING)
 
 

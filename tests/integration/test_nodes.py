@@ -129,7 +129,7 @@ async def test_a_node_that_comes_back_is_used_again(tmp_path: Path) -> None:
         network.nodes[0].rpc.outages = {}
         before = network.nodes[0].rpc.calls["platform.getProposedHeight"]
         await until(lambda: network.nodes[0].rpc.calls["platform.getProposedHeight"] > before + 3)
-        assert (await daemon.get("/ready")).status == 200
+        await daemon.until_ready()
 
 
 async def test_a_lagging_second_node_never_moves_the_height_back(tmp_path: Path) -> None:

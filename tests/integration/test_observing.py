@@ -139,7 +139,9 @@ async def test_a_metrics_scrape_does_not_disturb_requests(tmp_path: Path) -> Non
 
 
 async def test_every_line_of_a_request_carries_its_id(tmp_path: Path, lines: Lines) -> None:
-    plan = Plan(validators=10, weights="5000/1000", l1s=(L1Plan(validators=3),), rules=(parse_rule("0:wrong"),))
+    # The share of the heaviest validator comes first, so that it is in the first sum.
+    rules = tuple(map(parse_rule, ("0:wrong", "1-9:slow=100ms")))
+    plan = Plan(validators=10, weights="5000" + "/1000" * 9, l1s=(L1Plan(validators=3),), rules=rules)
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(13)
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]

@@ -51,8 +51,11 @@ def rows_of(document: dict[str, Any], subnet_id: bytes) -> list[dict[str, Any]]:
 async def test_the_status_agrees_with_ready_and_metrics(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(8)
+        await daemon.until_ready()
         l1 = network.subnets[1].subnet_id
-        document = await status_when(daemon, lambda found: any(row.get("balance") for row in rows_of(found, l1)))
+        document = await status_when(
+            daemon, lambda found: found["ready"] and any(row.get("balance") for row in rows_of(found, l1))
+        )
         ready, metrics = (await daemon.ready()).body, await daemon.metrics()
         assert (document["version"], document["blsBackend"]) == (__version__, bls.BACKEND)
         assert document["networkId"] == network.network_id

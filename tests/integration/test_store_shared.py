@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.daemon import ASKED_ONCE, Daemon, build_config, run_daemon, run_network
 from tests.integration.l1_daemon import L1Daemon, count_signature_requests, run_l1_daemon, validation_id_of
 from tests.integration.message_verifier import verify_signed_message
+from tests.store.fixtures import shares_in
 from warpseal.errors import StartupError
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
@@ -30,7 +30,9 @@ async def two_daemons(network: SimulatedNetwork, folder: Path, url: str, **keys:
     """Run two daemons on one database, each with a data folder of its own."""
     async with AsyncExitStack() as stack:
         both = [
-            await stack.enter_async_context(run_l1_daemon(network, folder / name, {"store-url": url, **keys}))
+            await stack.enter_async_context(
+                run_l1_daemon(network, folder / name, {"store-url": url, **keys}, aggregation=ASKED_ONCE)
+            )
             for name in ("first", "second")
         ]
         for item in both:
@@ -97,10 +99,10 @@ async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str)
         assert (await first.daemon.aggregate_v1(message, timeoutSeconds=1.5)).status == 503
         network.set_behaviour(seats, "")
         network.set_behaviour(seats[:2], "silent")
-        # Shares are written within a second.
-        await asyncio.sleep(1)
+        await until(lambda: shares_in(postgres_url) == 2)
         before = requests(network)
         await signed(second, message)
+        await until(lambda: all(requests(network)[seat] > before[seat] for seat in seats[2:]))
         assert {request for request, count in requests(network).items() if count > before[request]} == set(seats[2:])
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.eventually import until
+from sqlalchemy import func, select
+
+from tests.eventually import TIMEOUT_S, until
 from warpseal.store.access import open_read_only
 from warpseal.store.archive_rows import load_message
+from warpseal.store.errors import StoreUnusable
+from warpseal.store.schema import SHARES
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import StoreUrl
@@ -22,7 +27,7 @@ from warpseal.warp.message import UnsignedMessage
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0
+PATIENCE_S = TIMEOUT_S
 CHAIN = ChainID(b"\x07" * 32)
 # Waits that a slow machine may need are generous; what only delays a test is short.
 HASTY = StoreSettings(
@@ -102,3 +107,10 @@ async def exit_code_of(program: str, *words: str) -> int:
     """Run a Python program; return its exit code, or the negated number of the signal that ended it."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, *words)
     return await asyncio.wait_for(process.wait(), PATIENCE_S)
+
+
+def shares_in(store_url: str) -> int:
+    """Return how many shares a store holds; none while there is no store."""
+    with suppress(StoreUnusable), open_read_only(StoreUrl.parse(store_url)) as connection:
+        return connection.execute(select(func.count()).select_from(SHARES)).scalar_one()
+    return 0
