@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 class WarpsealError(Exception):
     """Base of every error that reaches a caller. `code` is stable; the text is for people.
 
-    detail: what a program may want to know beyond the code, JSON-ready.
+    detail: facts for programs beyond the code, JSON-ready.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -23,7 +23,7 @@ class WarpsealError(Exception):
         self._detail = detail
 
     def detail(self) -> Mapping[str, Any]:
-        """Return what a program may want to know beyond the code."""
+        """Return the facts for programs beyond the code."""
         return self._detail
 
     def add_detail(self, **detail: Any) -> None:
@@ -445,10 +445,10 @@ class NodeUnavailable(WarpsealError):
 
     code = "node_unavailable"
 
-    def __init__(self, what: str, attempts: Sequence[NodeAttempt] = ()) -> None:
+    def __init__(self, subject: str, attempts: Sequence[NodeAttempt] = ()) -> None:
         tried = "; ".join(f"node {a.position}: {a.failure}" for a in attempts)
         nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
-        super().__init__(f"no usable answer for {what}" + (f" ({tried})" if tried else ""), nodes=nodes)
+        super().__init__(f"no usable answer for {subject}" + (f" ({tried})" if tried else ""), nodes=nodes)
         self.attempts = tuple(attempts)
 
 
@@ -476,10 +476,10 @@ class NodesDisagree(NodeUnavailable):
     code = "nodes_disagree"
 
     def __init__(
-        self, what: str, quorum: int, classes: Sequence[AnswerClass], attempts: Sequence[NodeAttempt] = ()
+        self, subject: str, quorum: int, classes: Sequence[AnswerClass], attempts: Sequence[NodeAttempt] = ()
     ) -> None:
         said = "; ".join(f"{found.digest}: node {', '.join(map(str, found.positions))}" for found in classes)
-        text = f"the nodes disagree about {what}, and {quorum} must agree ({said})"
+        text = f"the nodes disagree about {subject}, and {quorum} must agree ({said})"
         shown = [{"positions": list(found.positions), "digest": found.digest} for found in classes]
         nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
         WarpsealError.__init__(self, text, quorum=quorum, classes=shown, nodes=nodes)

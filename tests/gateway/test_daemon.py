@@ -181,7 +181,7 @@ async def test_doctor_names_what_the_nodes_of_the_gateway_lack(tmp_path: Path) -
         own = {**PORTS, "index-chains": [], "gateway-nodes": [whole.url, behind.url, other.url]}
         config = load(config_file(tmp_path, node, **own), {}, {}).config
         findings = await check_gateway(config, NETWORK_ID)
-    assert {finding.what: finding.grade for finding in findings} == {
+    assert {finding.text: finding.grade for finding in findings} == {
         f"gateway-nodes[0] {whole.url} answers: heights P 19, X 13, C 10": Grade.GOOD,
         f"gateway-nodes[1] {behind.url} answers: heights P 3, C 10": Grade.GOOD,
         f"gateway-nodes[1] {behind.url} is 16 blocks behind the others on the P-Chain": Grade.WARNING,

@@ -45,7 +45,7 @@ async def compare(config: Config, answers: Mapping[int, EndpointAnswer] | None =
 
 
 def texts(findings: list[Finding], grade: Grade) -> str:
-    return "\n".join(finding.what for finding in findings if finding.grade is grade)
+    return "\n".join(finding.text for finding in findings if finding.grade is grade)
 
 
 async def test_nodes_that_agree_are_good(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_two_nodes_that_lie_are_named_together(tmp_path: Path) -> None:
         network.nodes[2].behaviour = parse_node_behaviour("foreign-sets")
         findings = await compare(build(network, tmp_path))
     assert "p-chain-api[0], p-chain-api[2] contradict the other nodes about" in texts(findings, Grade.WARNING)
-    assert {finding.advice for finding in findings if "contradict" in finding.what} == {
+    assert {finding.advice for finding in findings if "contradict" in finding.text} == {
         "if a node that you trust agrees with the others, remove them from p-chain-api"
     }
 
@@ -102,7 +102,7 @@ async def test_nodes_of_which_too_few_agree_cannot_be_used_for_signing(tmp_path:
         findings = await compare(build(network, tmp_path))
         bad = texts(findings, Grade.BAD)
         assert f"the nodes disagree about the validators of subnet {id_text(network.subnets[1].subnet_id)}" in bad
-        assert {finding.advice for finding in findings if "disagree" in finding.what} == {
+        assert {finding.advice for finding in findings if "disagree" in finding.text} == {
             "compare them with a node that you trust, and remove those that are wrong"
         }
         # With a quorum of 1 the daemon would use the first node.
@@ -173,7 +173,7 @@ async def test_chains_that_nodes_lack_are_named(tmp_path: Path) -> None:
 def test_heights_are_compared_with_the_middle_one_of_three_nodes() -> None:
     def found(*heights: int | None) -> list[str]:
         results = [NodeResult(place, "http://n", height, None) for place, height in enumerate(heights)]
-        return [finding.what for finding in check_heights(results)]
+        return [finding.text for finding in check_heights(results)]
 
     assert found(100, 100, 50) == ["p-chain-api[2] is 50 blocks behind the others"]
     assert found(1000, 100, 98) == ["p-chain-api[0] is 900 blocks ahead of the others"]

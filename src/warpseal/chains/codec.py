@@ -34,8 +34,8 @@ class MalformedChainBytes(MalformedMessage):
 class UnknownType(MalformedChainBytes):
     """A type id is not known, so the end of the value is not known either."""
 
-    def __init__(self, offset: int, type_id: int, what: str) -> None:
-        super().__init__(offset, f"{what} has the unknown type id {type_id}")
+    def __init__(self, offset: int, type_id: int, place: str) -> None:
+        super().__init__(offset, f"{place} has the unknown type id {type_id}")
         self.type_id = type_id
 
 
@@ -145,15 +145,15 @@ class ListOf(Codec[tuple[T, ...]]):
 
     least_bytes = _COUNT_BYTES
 
-    def __init__(self, element: Codec[T], what: str) -> None:
+    def __init__(self, element: Codec[T], place: str) -> None:
         # An element of no bytes would make the count boundless.
         self._least_element_bytes = max(1, element.least_bytes)
         self.element = element
         self._read_element = element.read
-        self._what = what
+        self._place = place
 
     def read(self, reader: ChainReader) -> tuple[T, ...]:
-        count = reader.count(self._least_element_bytes, self._what)
+        count = reader.count(self._least_element_bytes, self._place)
         read = self._read_element
         if count == 1:
             return (read(reader),)
@@ -168,13 +168,13 @@ class ListOf(Codec[tuple[T, ...]]):
 class ListOfFixed(ListOf[T]):
     """A list of elements of fixed size, which are read at once."""
 
-    def __init__(self, element: Fixed[T], what: str) -> None:
-        super().__init__(element, what)
+    def __init__(self, element: Fixed[T], place: str) -> None:
+        super().__init__(element, place)
         self._layout = struct.Struct(f">{element.format}")
 
     def read(self, reader: ChainReader) -> tuple[T, ...]:
         layout = self._layout
-        count = reader.count(layout.size, self._what)
+        count = reader.count(layout.size, self._place)
         start = reader.offset
         reader.offset = end = start + count * layout.size
         if count == 1:
@@ -214,13 +214,13 @@ class Struct(Codec[T]):
 class Interface(Codec[T]):
     """A uint32 type id, then the struct that it names.
 
-    what: the place, for errors. members: the structs allowed there. registry: knows the other types, since the error
+    place: for errors. members: the structs allowed there. registry: knows the other types, since the error
     for a type that is known but not allowed there is another one than for an unknown type.
     """
 
-    def __init__(self, what: str, members: Mapping[int, Struct[Any]], registry: TypeRegistry) -> None:
+    def __init__(self, place: str, members: Mapping[int, Struct[Any]], registry: TypeRegistry) -> None:
         self.members = members
-        self._what = what
+        self._place = place
         self._registry = registry
         self._readers = {type_id: member.read for type_id, member in members.items()}
         self._by_type = {member.type: (type_id, member) for type_id, member in members.items()}
@@ -234,11 +234,11 @@ class Interface(Codec[T]):
         start = reader.offset
         end = start + 4
         if end > reader.size:
-            raise reader.truncated(4, f"type id of {self._what}")
+            raise reader.truncated(4, f"type id of {self._place}")
         type_id = int.from_bytes(reader.raw[start:end], "big")
         read = self._readers.get(type_id)
         if read is None:
-            raise self._registry.wrong_type(start, type_id, self._what)
+            raise self._registry.wrong_type(start, type_id, self._place)
         reader.offset = end
         value: T = read(reader)
         return value
@@ -252,14 +252,14 @@ class Interface(Codec[T]):
         try:
             return self._by_type[type(value)]
         except KeyError:
-            raise ValueError(f"{type(value).__name__} cannot be {self._what}") from None
+            raise ValueError(f"{type(value).__name__} cannot be {self._place}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class AsInterface:
-    """Annotates a type whose bytes begin with a type id. what: the place, for errors."""
+    """Annotates a type whose bytes begin with a type id. place: for errors."""
 
-    what: str
+    place: str
 
 
 class TypeRegistry:
@@ -284,28 +284,28 @@ class TypeRegistry:
             self._structs[make] = Struct(origin, fields)
         return self._structs[make]
 
-    def interface(self, what: str, union: Any) -> Interface[Any]:
-        """Return the codec of the registered types of a union. what: the place, for errors."""
+    def interface(self, place: str, union: Any) -> Interface[Any]:
+        """Return the codec of the registered types of a union. place: for errors."""
         allowed = get_args(union) or (union,)
         members = {type_id: self.struct(make) for type_id, make in self._types.items() if make in allowed}
-        return Interface(what, members, self)
+        return Interface(place, members, self)
 
-    def wrong_type(self, offset: int, type_id: int, what: str) -> MalformedChainBytes:
+    def wrong_type(self, offset: int, type_id: int, place: str) -> MalformedChainBytes:
         """Return the error for a type id that cannot stand at `offset`."""
         known = self._types.get(type_id)
         if known is None:
-            return UnknownType(offset, type_id, what)
+            return UnknownType(offset, type_id, place)
         name = known if isinstance(known, str) else known.__name__
-        return MalformedChainBytes(offset, f"{what} cannot be of type {type_id} ({name})")
+        return MalformedChainBytes(offset, f"{place} cannot be of type {type_id} ({name})")
 
-    def _codec(self, hint: Any, what: str) -> Codec[Any]:
+    def _codec(self, hint: Any, place: str) -> Codec[Any]:
         arguments = get_args(hint)
         if get_origin(hint) is Annotated:
             mark = arguments[1]
-            return mark if isinstance(mark, Codec) else self.interface(mark.what, arguments[0])
+            return mark if isinstance(mark, Codec) else self.interface(mark.place, arguments[0])
         if get_origin(hint) is tuple:
-            element = self._codec(arguments[0], what)
-            return ListOfFixed(element, what) if isinstance(element, Fixed) else ListOf(element, what)
+            element = self._codec(arguments[0], place)
+            return ListOfFixed(element, place) if isinstance(element, Fixed) else ListOf(element, place)
         return _CODECS.get(hint) or self.struct(hint)
 
 

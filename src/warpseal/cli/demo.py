@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_demo(folder: Path, count: int) -> None:
-    what = f"Start a simulated Avalanche network of {count} validators"
-    _print_step(1, f"{what} (real TLS, real frames, real BLS, loopback only)")
+    step = f"Start a simulated Avalanche network of {count} validators"
+    _print_step(1, f"{step} (real TLS, real frames, real BLS, loopback only)")
     network_file = folder / "network.json"
     simnet = ["simnet", "--validators", str(count), "--messages", "4", "--write", str(network_file)]
     with _process(simnet) as ready:
@@ -81,8 +81,8 @@ def _run_demo(folder: Path, count: int) -> None:
         network = json.loads(network_file.read_text())
         config_file = folder / "config.json"
         config_file.write_text(json.dumps(network["config"], indent=2))
-        what = "Start the daemon with the config file that the network wrote"
-        _print_step(2, f"{what} (keys of the reference aggregator only)")
+        step = "Start the daemon with the config file that the network wrote"
+        _print_step(2, f"{step} (keys of the reference aggregator only)")
         serve = ["serve", f"--config={config_file}", f"--data-dir={folder / 'data'}", "--log-level=error"]
         serve += ["--api-host=127.0.0.1", "--metrics-host=127.0.0.1", "--api-port=0", "--metrics-port=0"]
         with _process(serve) as listening:

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"canSign": can_sign, "findings": [finding.as_json() for finding in findings]}, indent=2))
         return 0 if can_sign else 1
     for finding in findings:
-        print(f"  {MARKS[finding.grade]}  {finding.what}")
+        print(f"  {MARKS[finding.grade]}  {finding.text}")
         if finding.advice:
             print(f"        -> {finding.advice}")
     grades = [finding.grade for finding in findings]

@@ -103,7 +103,7 @@ class DataLocation:
         name = store.path.parent.name
         return int(name) if name.isdigit() else None
 
-    def _find_file(self, name: str, what: str, many: str) -> Path:
+    def _find_file(self, name: str, kind: str, many: str) -> Path:
         """Return the only file of this name in a network's folder."""
         network = self.network_id
         found = sorted(self.data_dir.glob(f"{'*' if network is None else network}/{name}"))
@@ -116,10 +116,10 @@ class DataLocation:
             )
         if network is None:
             raise StartupError(
-                f"there is no {what} below {self.data_dir}: name another --data-dir, a --store-url, or the --network"
+                f"there is no {kind} below {self.data_dir}: name another --data-dir, a --store-url, or the --network"
             )
         raise StartupError(
-            f"there is no {what} of network {network} below {self.data_dir}: name another --data-dir, or a --store-url"
+            f"there is no {kind} of network {network} below {self.data_dir}: name another --data-dir, or a --store-url"
         )
 
 

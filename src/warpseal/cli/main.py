@@ -100,12 +100,12 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"warpseal {__version__}")
     top = parser.add_subparsers(prog="warpseal", metavar="COMMAND", required=True)
     groups = {
-        word: top.add_parser(word, help=what).add_subparsers(metavar="ACTION", required=True)
-        for word, what in GROUPS.items()
+        word: top.add_parser(word, help=summary).add_subparsers(metavar="ACTION", required=True)
+        for word, summary in GROUPS.items()
     }
-    for words, (module_name, what) in COMMANDS.items():
+    for words, (module_name, summary) in COMMANDS.items():
         place = groups[words[0]] if len(words) > 1 else top
-        command = place.add_parser(words[-1], help=what, description=f"{what}.")
+        command = place.add_parser(words[-1], help=summary, description=f"{summary}.")
         if tuple(arguments[: len(words)]) == words:
             name, _, part = module_name.partition(".")
             module = import_module(f"warpseal.cli.{name}")

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "what",
+        "input",
         metavar="HEX|TXHASH",
         help="bytes in hex, with or without 0x; or the hash of a transaction; -: standard input",
     )
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the decoded message; return 0 if its signature is valid or it has none, 3 if that could not be checked."""
-    text = read_input(args.what)
+    text = read_input(args.input)
     try:
         decoded = run_on_loop(_decode(text, args))
     except (WarpsealError, RpcRefusal) as error:
@@ -203,7 +203,7 @@ def read_input(text: str) -> str:
 
 
 def parse_hex(text: str, expected: str = "the hex of a message or the hash of a transaction") -> bytes:
-    """Return the bytes of hex, with or without 0x. Raises StartupError, which says what was expected."""
+    """Return the bytes of hex, with or without 0x. Raises StartupError, with `expected` in its text."""
     digits = text[2:] if text[:2].lower() == "0x" else text
     with suppress(ValueError):
         raw = bytes.fromhex(digits)

@@ -62,8 +62,8 @@ def add_setting_arguments(parser: argparse.ArgumentParser, reads: Collection[str
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flag of the config file."""
-    what = f"JSON config file (or {', or '.join(CONFIG_FILE_NAMES)})"
-    parser.add_argument("--config", "--config-file", dest="config", type=Path, metavar="FILE", help=what)
+    help_text = f"JSON config file (or {', or '.join(CONFIG_FILE_NAMES)})"
+    parser.add_argument("--config", "--config-file", dest="config", type=Path, metavar="FILE", help=help_text)
 
 
 def config_file(args: argparse.Namespace) -> Path | None:

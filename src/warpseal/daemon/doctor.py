@@ -173,8 +173,8 @@ def _check_subnets(services: Services) -> Iterator[Finding]:
             "requiredWeight": str(subnet.needed),
             "totalWeight": str(subnet.total),
         }
-        what = f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed ({weights})"
-        yield Finding(grade, what, detail=detail)
+        text = f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed ({weights})"
+        yield Finding(grade, text, detail=detail)
         yield from _check_missing(services, subnet)
         yield from _check_keyless(name, subnet)
 
@@ -190,13 +190,13 @@ def _check_missing(services: Services, subnet: SubnetReadiness) -> Iterator[Find
         missing = [(*found, services.network.missing_connection(found[0])) for found in nodes]
         named = ", ".join(_describe_missing(*found) for found in missing[:MAX_NAMED])
         more = f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else ""
-        what = f"{_counted(len(nodes))} missing ({reason}): {named}{more}"
+        text = f"{_counted(len(nodes))} missing ({reason}): {named}{more}"
         validators = [
             {"nodeId": node_id_text(node_id), "weight": str(weight), **(connection.as_json() if connection else {})}
             for node_id, weight, connection in missing
         ]
         detail = {"subnetId": id_text(subnet.subnet_id), "reason": reason, "validators": validators}
-        yield Finding(Grade.WARNING, what, ADVICE.get(reason, OPEN_PORT), detail)
+        yield Finding(Grade.WARNING, text, ADVICE.get(reason, OPEN_PORT), detail)
 
 
 def _describe_missing(node_id: NodeID, weight: int, connection: MissingConnection | None) -> str:
@@ -218,12 +218,12 @@ async def _check_balances(services: Services) -> list[Finding]:
                 f"{found.node_ids[0]} (weight {found.weight}, {found.state})" for found in underfunded[:MAX_NAMED]
             )
             more = f" and {len(underfunded) - MAX_NAMED} more" if len(underfunded) > MAX_NAMED else ""
-            what = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {named}{more}"
+            text = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {named}{more}"
             detail = {
                 "subnetId": id_text(subnet.subnet_id),
                 "underfunded": [validator.as_json() for validator in underfunded],
             }
-            findings.append(Finding(Grade.WARNING, what, UNDERFUNDED_ADVICE, detail))
+            findings.append(Finding(Grade.WARNING, text, UNDERFUNDED_ADVICE, detail))
     return findings
 
 
@@ -231,9 +231,9 @@ def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
     if subnet.keyless:
         share = 100 * subnet.keyless / subnet.total
         grade = Grade.BAD if share > 100 - DEFAULT_QUORUM else Grade.WARNING
-        what = f"{name}: {share:.1f} % of the weight is inactive or has no BLS key, and cannot sign"
+        text = f"{name}: {share:.1f} % of the weight is inactive or has no BLS key, and cannot sign"
         advice = "remove legacy validators, and top up or remove L1 validators without balance, which are named below"
-        yield Finding(grade, what, advice)
+        yield Finding(grade, text, advice)
 
 
 def _check_clock(services: Services) -> Iterator[Finding]:
@@ -241,8 +241,8 @@ def _check_clock(services: Services) -> Iterator[Finding]:
     if offset_s is None:
         return
     if abs(offset_s) > CLOCK_TOLERANCE_S:
-        what = f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they drop it"
-        yield Finding(Grade.BAD, what, "set it right (NTP)")
+        text = f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they drop it"
+        yield Finding(Grade.BAD, text, "set it right (NTP)")
     else:
         # A sum with 0.0 is never -0.0.
         shown_s = round(offset_s, 1) + 0.0
@@ -254,8 +254,8 @@ def _check_versions(config: Config, services: Services) -> Iterator[Finding]:
     newer = [version for version in services.network.versions() if version > advertised]
     if newer:
         newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
-        what = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
-        yield Finding(Grade.WARNING, what, "raise advertised-version before the network asks for it")
+        text = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
+        yield Finding(Grade.WARNING, text, "raise advertised-version before the network asks for it")
 
 
 def _check_files(services: Services) -> Iterator[Finding]:

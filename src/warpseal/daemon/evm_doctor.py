@@ -81,9 +81,9 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
 
 
 def _no_l1s(node: NodeEndpoint) -> Finding:
-    what = f"index-l1s-at {node.display} serves no EVM chain of tracked-subnet-ids"
+    text = f"index-l1s-at {node.display} serves no EVM chain of tracked-subnet-ids"
     advice = "does the node track these subnets (track-subnets), and is it bootstrapped? Later chains are found as well"
-    return Finding(Grade.WARNING, what, advice, {"setting": "index-l1s-at"})
+    return Finding(Grade.WARNING, text, advice, {"setting": "index-l1s-at"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class _ChainCheck:
                 findings += await self._check_traces(node, head, where, detail)
         except EvmNodeError as error:
             return [Finding(Grade.WARNING, f"{where}: {error.kind}", "is the node overloaded?", detail)]
-        what = f"{where} answers: EVM chain id {identity.chain_id}, block {head}"
-        return [Finding(Grade.GOOD, what, detail={**detail, "evmChainId": identity.chain_id}), *findings]
+        text = f"{where} answers: EVM chain id {identity.chain_id}, block {head}"
+        return [Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id}), *findings]
 
     async def _describe_fault(self, node: ChainNode, where: str, fault: str, detail: dict[str, Any]) -> Finding:
         """Return why a node cannot be used, and what its URL answers."""
@@ -158,16 +158,16 @@ class _ChainCheck:
             advice = "receipts are read one by one, with eth_getTransactionReceipt, which is slower: upgrade the node"
             return [Finding(Grade.WARNING, f"{where} does not have {BLOCK_RECEIPTS}", advice, detail)]
         if not _has_receipts(latest):
-            what = f"{where} returns no receipts of its block {head}{self._reason(node, latest)}"
-            return [Finding(Grade.WARNING, what, "is it still syncing? The indexer asks other nodes, or waits", detail)]
+            text = f"{where} returns no receipts of its block {head}{self._reason(node, latest)}"
+            return [Finding(Grade.WARNING, text, "is it still syncing? The indexer asks other nodes, or waits", detail)]
         first = max(1, self._indexing.first_height)
         if first < head:
             block = await self._call(node, BLOCK, hex(first), False)
             receipts = await self._call(node, BLOCK_RECEIPTS, hex(first))
             lacking = "" if _has_receipts(receipts) else "the receipts of "
             if lacking or _number_of(block) != first:
-                what = f"{where} does not have {lacking}block {first}, the first that is indexed"
-                return [Finding(Grade.WARNING, what, _NO_BEGINNING, detail)]
+                text = f"{where} does not have {lacking}block {first}, the first that is indexed"
+                return [Finding(Grade.WARNING, text, _NO_BEGINNING, detail)]
         return []
 
     async def _check_traces(self, node: ChainNode, head: int, where: str, detail: dict[str, Any]) -> list[Finding]:
@@ -176,13 +176,13 @@ class _ChainCheck:
             return []
         latest = await self._call(node, TRACE_METHOD, hex(head), TRACE_OPTIONS)
         if latest.result is None:
-            what = f"{where} has no {TRACE_METHOD}{self._reason(node, latest)}"
-            return [Finding(Grade.WARNING, what, _NO_TRACES, detail)]
+            text = f"{where} has no {TRACE_METHOD}{self._reason(node, latest)}"
+            return [Finding(Grade.WARNING, text, _NO_TRACES, detail)]
         first = max(1, self._indexing.first_height)
         oldest = await self._call(node, TRACE_METHOD, hex(first), TRACE_OPTIONS)
         if first < head and oldest.result is None:
-            what = f"{where} traces no old blocks{self._reason(node, oldest)}"
-            return [Finding(Grade.WARNING, what, _NO_OLD_TRACES, detail)]
+            text = f"{where} traces no old blocks{self._reason(node, oldest)}"
+            return [Finding(Grade.WARNING, text, _NO_OLD_TRACES, detail)]
         return []
 
     async def _call(self, node: ChainNode, method: str, *params: Any) -> RpcResponse:
@@ -201,13 +201,13 @@ def _check_disk(folder: Path, blocks: int) -> Finding:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free, stored = shutil.disk_usage(existing).free, sum(path.stat().st_size for path in folder.glob("*.db"))
     needed = max(0, blocks * BYTES_PER_BLOCK - stored)
-    what = f"{folder} has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about {_size(needed)}"
-    what += " more, beside NFT transfers and metadata"
+    text = f"{folder} has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about {_size(needed)}"
+    text += " more, beside NFT transfers and metadata"
     detail = {"freeBytes": free, "neededBytes": needed}
     if free < needed:
         advice = "make room, set index-url to a PostgreSQL database, or begin later with from"
-        return Finding(Grade.WARNING, what, advice, detail)
-    return Finding(Grade.GOOD, what, detail=detail)
+        return Finding(Grade.WARNING, text, advice, detail)
+    return Finding(Grade.GOOD, text, detail=detail)
 
 
 def _size(count: int) -> str:

@@ -18,14 +18,14 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check and the advice to the operator. detail: for programs, JSON-ready."""
+    """The result of one check in a sentence, and the advice to the operator. detail: for programs, JSON-ready."""
 
     grade: Grade
-    what: str
+    text: str
     advice: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding with its detail."""
-        content: dict[str, Any] = {"grade": self.grade.value, "finding": self.what}
+        content: dict[str, Any] = {"grade": self.grade.value, "finding": self.text}
         return {**content, **({"advice": self.advice} if self.advice else {}), **self.detail}

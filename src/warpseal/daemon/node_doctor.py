@@ -67,8 +67,8 @@ async def compare_nodes(
                 _find_missing_chains(config, upstream),
             )
     except TimeoutError:
-        what = f"the nodes were not compared within {_TIMEOUT_S:g} s"
-        return [*findings, Finding(Grade.WARNING, what, "a node is slow: see above, and try again")]
+        text = f"the nodes were not compared within {_TIMEOUT_S:g} s"
+        return [*findings, Finding(Grade.WARNING, text, "a node is slow: see above, and try again")]
     return findings + [finding for found in results for finding in found]
 
 
@@ -92,26 +92,26 @@ def check_heights(results: Sequence[NodeResult[int]]) -> Iterator[Finding]:
 def _check_quorum(settings: NodeSettings, heights: Sequence[NodeResult[int]]) -> Iterator[Finding]:
     quorum, up = settings.p_chain_quorum, sum(result.value is not None for result in heights)
     if quorum > up:
-        what = f"p-chain-quorum is {quorum}, and {up} of {len(heights)} nodes of {_P_CHAIN_API} answer"
-        yield Finding(Grade.BAD, what, "start the others, or add nodes: new validator sets cannot be used")
+        text = f"p-chain-quorum is {quorum}, and {up} of {len(heights)} nodes of {_P_CHAIN_API} answer"
+        yield Finding(Grade.BAD, text, "start the others, or add nodes: new validator sets cannot be used")
     elif quorum == up > 1:
-        what = f"p-chain-quorum is {quorum}, and only so many nodes of {_P_CHAIN_API} answer"
-        yield Finding(Grade.WARNING, what, "if one of them fails, new validator sets cannot be used: add a node")
+        text = f"p-chain-quorum is {quorum}, and only so many nodes of {_P_CHAIN_API} answer"
+        yield Finding(Grade.WARNING, text, "if one of them fails, new validator sets cannot be used: add a node")
 
 
 def _check_clocks(answers: Mapping[str, EndpointAnswer]) -> Iterator[Finding]:
     offsets = {name: answer.clock_offset_s for name, answer in answers.items() if answer.clock_offset_s is not None}
     wrong = {name: offset_s for name, offset_s in offsets.items() if abs(offset_s) > _MAX_NODE_SKEW_S}
     for name, offset_s in wrong.items():
-        what = f"the clock of {name} is {offset_s:+.0f} s from this machine's, as its HTTP Date says"
+        text = f"the clock of {name} is {offset_s:+.0f} s from this machine's, as its HTTP Date says"
         advice = (
             f"set it, or this machine's, right (NTP): nodes refuse blocks {_MAX_NODE_SKEW_S:g} s ahead of their clock"
         )
-        yield Finding(Grade.WARNING, what, advice, {"node": name, "clockOffsetSeconds": round(offset_s)})
+        yield Finding(Grade.WARNING, text, advice, {"node": name, "clockOffsetSeconds": round(offset_s)})
     if len(offsets) > 1 and not wrong:
         farthest_s = max(offsets.values(), key=abs)
-        what = f"the clocks of the nodes are at most {abs(farthest_s):.0f} s from this machine's"
-        yield Finding(Grade.GOOD, what, detail={"clockOffsetSeconds": round(farthest_s)})
+        text = f"the clocks of the nodes are at most {abs(farthest_s):.0f} s from this machine's"
+        yield Finding(Grade.GOOD, text, detail={"clockOffsetSeconds": round(farthest_s)})
 
 
 async def _compare_sets(config: Config, upstream: Upstream, heights: Sequence[NodeResult[int]]) -> list[Finding]:
@@ -127,21 +127,21 @@ async def _compare_sets(config: Config, upstream: Upstream, heights: Sequence[No
     records = await asyncio.gather(*(platform.subnet_each(subnet_id) for subnet_id in tracked))
     findings: list[Finding] = []
     for subnet_id, results in zip(subnet_ids, sets, strict=True):
-        what = f"the validators of {_subnet_name(subnet_id)} at height {height}"
-        findings += _compare(config.node, what, results, compare_fixed, subnet_id)
+        subject = f"the validators of {_subnet_name(subnet_id)} at height {height}"
+        findings += _compare(config.node, subject, results, compare_fixed, subnet_id)
     for subnet_id, records_of_nodes in zip(tracked, records, strict=True):
-        what = f"the conversion of {_subnet_name(subnet_id)}"
-        findings += _compare(config.node, what, records_of_nodes, compare_subnets, subnet_id)
+        subject = f"the conversion of {_subnet_name(subnet_id)}"
+        findings += _compare(config.node, subject, records_of_nodes, compare_subnets, subnet_id)
     compared = min(sum(result.value is not None for result in results) for results in sets)
     if not findings and compared > 1:
         counted = f"{len(subnet_ids)} subnet{'s' if len(subnet_ids) > 1 else ''}"
-        what = f"{compared} nodes of {_P_CHAIN_API} agree about the validators of {counted} at height {height}"
-        findings.append(Finding(Grade.GOOD, what, detail={"height": str(height)}))
+        text = f"{compared} nodes of {_P_CHAIN_API} agree about the validators of {counted} at height {height}"
+        findings.append(Finding(Grade.GOOD, text, detail={"height": str(height)}))
     return findings
 
 
 def _compare(
-    settings: NodeSettings, what: str, results: Sequence[NodeResult[T]], compare: Compare[T], subnet_id: SubnetID
+    settings: NodeSettings, subject: str, results: Sequence[NodeResult[T]], compare: Compare[T], subnet_id: SubnetID
 ) -> Iterator[Finding]:
     """Yield a finding if nodes contradict each other; those that most of them contradict are named."""
     answers = [Answer(result.position, result.value) for result in results if result.value is not None]
@@ -163,14 +163,14 @@ def _compare(
         advice = "compare them with a node that you trust, and remove those that are wrong"
         if len(answers) == 2:
             advice += "; a third node shows which one it is"
-        yield Finding(grade, f"the nodes disagree about {what} ({said})", advice, detail)
+        yield Finding(grade, f"the nodes disagree about {subject} ({said})", advice, detail)
         return
     others = [position for members in positions[1:] for position in members]
     verb, pronoun = ("contradicts", "it") if len(others) == 1 else ("contradict", "them")
     advice = f"if a node that you trust agrees with the others, remove {pronoun}" + (
         " from p-chain-api" if settings.p_chain_quorum > 1 else ", or set p-chain-quorum: 2"
     )
-    yield Finding(grade, f"{_names(others)} {verb} the other nodes about {what} ({said})", advice, detail)
+    yield Finding(grade, f"{_names(others)} {verb} the other nodes about {subject} ({said})", advice, detail)
 
 
 async def _compare_versions(upstream: Upstream) -> list[Finding]:
@@ -183,8 +183,8 @@ async def _compare_versions(upstream: Upstream) -> list[Finding]:
         return []
     detail = {"versions": versions}
     if len(set(versions.values())) == 1:
-        what = f"{len(versions)} nodes of {_INFO_API} run {next(iter(versions.values()))}"
-        return [Finding(Grade.GOOD, what, detail=detail)]
+        text = f"{len(versions)} nodes of {_INFO_API} run {next(iter(versions.values()))}"
+        return [Finding(Grade.GOOD, text, detail=detail)]
     said = ", ".join(f"{name} {version}" for name, version in versions.items())
     advice = "update the older ones: a node that is too old stops at a network upgrade"
     return [Finding(Grade.WARNING, f"the nodes run different versions: {said}", advice, detail)]
@@ -244,24 +244,24 @@ def _report_chains(runs: Mapping[ChainID, Mapping[str, bool]]) -> Iterator[Findi
     everywhere = [chain_id for chain_id, nodes in runs.items() if all(nodes.values())]
     if everywhere:
         counted = f"{len(everywhere)} chain{'s' if len(everywhere) > 1 else ''}"
-        what = f"every node has the proposervm API of {counted} (of tracked subnets and of evm-chains)"
-        yield Finding(Grade.GOOD, what, detail={"blockchainIds": list(map(id_text, everywhere))})
+        text = f"every node has the proposervm API of {counted} (of tracked subnets and of evm-chains)"
+        yield Finding(Grade.GOOD, text, detail={"blockchainIds": list(map(id_text, everywhere))})
     for chain_id, nodes in runs.items():
         has_it = [name for name, is_run in nodes.items() if is_run]
         lacks_it = [name for name, is_run in nodes.items() if not is_run]
         detail = {"blockchainId": id_text(chain_id), "nodes": has_it, "nodesWithout": lacks_it}
         if not has_it:
-            what = f"no configured node has the proposervm API of chain {id_text(chain_id)} ({_shorten(lacks_it)})"
+            text = f"no configured node has the proposervm API of chain {id_text(chain_id)} ({_shorten(lacks_it)})"
             advice = (
                 "its epochs are not known, so its messages are signed at the proposed height: name a node of the L1 in "
                 "info-api, or its RPC URL in evm-chains"
             )
-            yield Finding(Grade.WARNING, what, advice, detail)
+            yield Finding(Grade.WARNING, text, advice, detail)
         elif lacks_it:
             where = f"is on {_shorten(has_it)}, not on {_shorten(lacks_it)}"
-            what = f"the proposervm API of chain {id_text(chain_id)} {where}"
+            text = f"the proposervm API of chain {id_text(chain_id)} {where}"
             advice = f"its epochs are known as long as {'one of these' if len(has_it) > 1 else has_it[0]} answers"
-            yield Finding(Grade.GOOD, what, advice, detail)
+            yield Finding(Grade.GOOD, text, advice, detail)
 
 
 def _names(positions: Iterable[int]) -> str:

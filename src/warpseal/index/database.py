@@ -66,7 +66,7 @@ def writing_index(
         try:
             create_private(url.path)
         except OSError as error:
-            raise StoreUnusable(url.redacted, os_error_text(error), what="index") from error
+            raise StoreUnusable(url.redacted, os_error_text(error), kind="index") from error
     engine = writing_engine(url, page_bytes)
     if has_lock:
         lock_while_connected(engine, url.path)

@@ -131,7 +131,7 @@ def _postgresql(url: StoreUrl, connections: int) -> Engine:
         make_conninfo(**options)
     except psycopg.ProgrammingError as error:
         reason = f"{redacted_reason(url, error)}: correct its URL"
-        raise StoreUnusable(url.redacted, reason, what="database") from None
+        raise StoreUnusable(url.redacted, reason, kind="database") from None
     return create_engine(
         address,
         pool_size=connections,

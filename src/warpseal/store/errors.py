@@ -19,11 +19,11 @@ __all__ = [
 class StoreUnusable(StartupError):
     """A database cannot be opened, and waiting does not help.
 
-    where: its url without secrets, or its path. what: the store, the index, or a database that may be either.
+    where: its url without secrets, or its path. kind: the store, the index, or a database that may be either.
     """
 
-    def __init__(self, where: str, reason: str, *, what: str = "store") -> None:
-        super().__init__(f"the {what} {where} cannot be used: {reason}")
+    def __init__(self, where: str, reason: str, *, kind: str = "store") -> None:
+        super().__init__(f"the {kind} {where} cannot be used: {reason}")
 
 
 class StoreTooNew(StartupError):

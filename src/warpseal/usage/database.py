@@ -136,7 +136,7 @@ class MetricsDatabase:
         except StartupError as error:
             raise StoreDown(str(error)) from None
         except OSError as error:
-            raise StoreDown(str(StoreUnusable(self.url.redacted, os_error_text(error), what="database"))) from None
+            raise StoreDown(str(StoreUnusable(self.url.redacted, os_error_text(error), kind="database"))) from None
         self._file_number = self._number()
 
     def _number(self) -> int:

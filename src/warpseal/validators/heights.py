@@ -22,7 +22,7 @@ from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
 
-WHAT = "the proposed P-Chain height"
+_PROPOSED_HEIGHT = "the proposed P-Chain height"
 _EPOCH_TTL_S = 1.0
 _MAX_CHAINS = 4_096
 
@@ -57,7 +57,7 @@ class ProposedHeight:
     def current(self) -> int:
         """Return the height. Raises NodeUnavailable when no poll has succeeded for `stale_after_s`."""
         if self._height is None or self._now() - self._succeeded_at > self._stale_after_s:
-            raise NodeUnavailable(WHAT, self._attempts)
+            raise NodeUnavailable(_PROPOSED_HEIGHT, self._attempts)
         return self._height
 
     @property

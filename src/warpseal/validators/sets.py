@@ -30,7 +30,7 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorS
 
 log = logging.getLogger(__name__)
 
-WHAT: Final = "platform.getValidatorsAt"
+_METHOD: Final = "platform.getValidatorsAt"
 # Building more than this on the event loop could hold it up for a millisecond.
 _INLINE_ENTRIES: Final = 16
 _EMPTY_TTL_S: Final = 0.5
@@ -157,7 +157,7 @@ class ValidatorSets:
             if named:
                 raise
         # The caller did not choose the height: the node that knew it is gone, and the others lag.
-        raise NodeUnavailable(WHAT)
+        raise NodeUnavailable(_METHOD)
 
     async def _fetch(self, key: SetKey, origin: CallOrigin) -> ParsedValidatorSet:
         subnet_id, height = key
@@ -174,10 +174,10 @@ class ValidatorSets:
                 await asyncio.sleep(_TIP_POLL_S)
             except RpcRefusal as refusal:
                 log.warning("validator set refused", extra=_log_fields(key, refusal.text))
-                raise NodeUnavailable(WHAT) from None
+                raise NodeUnavailable(_METHOD) from None
             except (InvalidValidatorSet, MalformedKey) as reason:
                 log.error("validator set unusable", extra=_log_fields(key, str(reason)))
-                raise NodeUnavailable(WHAT) from None
+                raise NodeUnavailable(_METHOD) from None
 
     async def _parse(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
         latest = self._latest.get(subnet_id)

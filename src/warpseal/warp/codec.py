@@ -26,8 +26,8 @@ class MalformedMessage(ValueError):
 class CodecReader:
     """Reads one encoded value from its first byte to its last. Every method raises `error` for bytes that do not fit.
 
-    Codecs move `offset` and compare it with `size` themselves where speed matters. In every method `what` names the
-    value for the error text.
+    Codecs move `offset` and compare it with `size` themselves where speed matters. In every method `name` is
+    that of the value, for the error text.
     """
 
     __slots__ = ("offset", "raw", "size")
@@ -38,59 +38,59 @@ class CodecReader:
         self.offset = 0
         self.size = len(raw)
 
-    def truncated(self, length: int, what: str) -> MalformedMessage:
+    def truncated(self, length: int, name: str) -> MalformedMessage:
         """Return the error for `length` bytes that are not there."""
-        return self.error(self.offset, f"{what} needs {length} bytes, {self.size - self.offset} are left")
+        return self.error(self.offset, f"{name} needs {length} bytes, {self.size - self.offset} are left")
 
-    def take(self, length: int, what: str) -> bytes:
+    def take(self, length: int, name: str) -> bytes:
         """Return the next `length` bytes."""
         start = self.offset
         end = start + length
         if end > self.size:
-            raise self.truncated(length, what)
+            raise self.truncated(length, name)
         self.offset = end
         return self.raw[start:end]
 
-    def unpack(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
+    def unpack(self, layout: struct.Struct, name: str) -> tuple[Any, ...]:
         """Return the fields of the fixed-size `layout`."""
         start = self.offset
         end = start + layout.size
         if end > self.size:
-            raise self.truncated(layout.size, what)
+            raise self.truncated(layout.size, name)
         self.offset = end
         return layout.unpack_from(self.raw, start)
 
-    def unsigned(self, width: int, what: str) -> int:
+    def unsigned(self, width: int, name: str) -> int:
         """Return the next `width` bytes as a big-endian unsigned integer."""
-        return int.from_bytes(self.take(width, what), "big")
+        return int.from_bytes(self.take(width, name), "big")
 
-    def u32(self, what: str) -> int:
+    def u32(self, name: str) -> int:
         """Return the next four bytes as an unsigned integer."""
         start = self.offset
         end = start + 4
         if end > self.size:
-            raise self.truncated(4, what)
+            raise self.truncated(4, name)
         self.offset = end
         return int.from_bytes(self.raw[start:end], "big")
 
-    def sized(self, what: str) -> bytes:
+    def sized(self, name: str) -> bytes:
         """Return bytes that follow their own uint32 length."""
-        return self.take(self.u32(f"length of {what}"), what)
+        return self.take(self.u32(f"length of {name}"), name)
 
-    def flag(self, what: str) -> bool:
+    def flag(self, name: str) -> bool:
         """Return a one-byte bool; only 0 and 1 are allowed."""
-        value = self.unsigned(1, what)
+        value = self.unsigned(1, name)
         if value > 1:
-            raise self.error(self.offset - 1, f"{what} is {value}, neither 0 nor 1")
+            raise self.error(self.offset - 1, f"{name} is {value}, neither 0 nor 1")
         return value == 1
 
-    def count(self, least_bytes: int, what: str) -> int:
+    def count(self, least_bytes: int, name: str) -> int:
         """Return a uint32 number of elements of at least `least_bytes` each, which the bytes left can hold."""
         start = self.offset
-        number = self.u32(what)
+        number = self.u32(name)
         left = self.size - self.offset
         if number * least_bytes > left:
-            raise self.error(start, f"{number} {what} need at least {number * least_bytes} bytes, {left} left")
+            raise self.error(start, f"{number} {name} need at least {number * least_bytes} bytes, {left} left")
         return number
 
     def version(self) -> None:
@@ -100,12 +100,12 @@ class CodecReader:
         if value != _CODEC_VERSION:
             raise self.error(start, f"codec version is {value}, not {_CODEC_VERSION}")
 
-    def type_id(self, expected: int, what: str) -> None:
+    def type_id(self, expected: int, name: str) -> None:
         """Read a uint32 type id, which must be `expected`."""
         start = self.offset
         value = self.u32("type id")
         if value != expected:
-            raise self.error(start, f"type id is {value}, not {expected} ({what})")
+            raise self.error(start, f"type id is {value}, not {expected} ({name})")
 
     def finish(self) -> None:
         """Refuse bytes that were not read."""
@@ -133,8 +133,8 @@ def pack_sized(value: bytes) -> bytes:
     return pack_u32(len(value)) + value
 
 
-def require_length(value: bytes, length: int, what: str) -> bytes:
+def require_length(value: bytes, length: int, name: str) -> bytes:
     """Return `value`, which must have `length` bytes; ValueError otherwise."""
     if len(value) != length:
-        raise ValueError(f"{what} has {len(value)} bytes, not {length}")
+        raise ValueError(f"{name} has {len(value)} bytes, not {length}")
     return value

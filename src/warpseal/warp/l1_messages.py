@@ -230,10 +230,10 @@ def parse_uptime_message(message: UnsignedMessage) -> ValidatorUptime | None:
         return None
 
 
-def _reader(raw: bytes, type_id: int, what: str) -> CodecReader:
+def _reader(raw: bytes, type_id: int, name: str) -> CodecReader:
     reader = CodecReader(raw)
     reader.version()
-    reader.type_id(type_id, what)
+    reader.type_id(type_id, name)
     return reader
 
 
@@ -245,10 +245,10 @@ def _encode_validation_id(validation_id: ValidationID) -> bytes:
     return require_length(validation_id, ID_BYTES, "validation id")
 
 
-def _read_owner(reader: CodecReader, what: str) -> PChainOwner:
-    threshold = reader.u32(f"threshold of {what}")
-    count = reader.u32(f"address count of {what}")
-    raw = reader.take(count * _ADDRESS_BYTES, f"addresses of {what}")
+def _read_owner(reader: CodecReader, name: str) -> PChainOwner:
+    threshold = reader.u32(f"threshold of {name}")
+    count = reader.u32(f"address count of {name}")
+    raw = reader.take(count * _ADDRESS_BYTES, f"addresses of {name}")
     starts = range(0, len(raw), _ADDRESS_BYTES)
     return PChainOwner(threshold, tuple(raw[start : start + _ADDRESS_BYTES] for start in starts))
 

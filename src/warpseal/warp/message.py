@@ -176,10 +176,10 @@ def _read_unsigned(reader: CodecReader, raw: bytes) -> UnsignedMessage:
     return UnsignedMessage(network_id, source_chain_id, payload, raw[: reader.offset])
 
 
-def _payload_reader(raw: bytes, type_id: int, what: str) -> CodecReader:
+def _payload_reader(raw: bytes, type_id: int, name: str) -> CodecReader:
     if len(raw) > PAYLOAD_LIMIT_BYTES:
         raise MalformedMessage(PAYLOAD_LIMIT_BYTES, f"a payload has at most {PAYLOAD_LIMIT_BYTES} bytes")
     reader = CodecReader(raw)
     reader.version()
-    reader.type_id(type_id, what)
+    reader.type_id(type_id, name)
     return reader

@@ -197,16 +197,16 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
     yield "</p>"
     if subnet.inactive_validators:
         count = subnet.inactive_validators
-        what = "L1 validator is" if count == 1 else "L1 validators are"
-        yield f'<details data-of="inactive-{subnet_id}"{_open(count)}><summary>{count} {what} inactive</summary><ul>'
+        subject = "L1 validator is" if count == 1 else "L1 validators are"
+        yield f'<details data-of="inactive-{subnet_id}"{_open(count)}><summary>{count} {subject} inactive</summary><ul>'
         for inactive in subnet.inactive:
             names = ", ".join(f"<code>{escape(node_id)}</code>" for node_id in inactive.node_ids)
             yield f"<li>{names} {_percent(int(inactive.weight), total)}</li>"
         yield f'</ul><p class="soft">{escape(UNDERFUNDED_ADVICE)}</p></details>'
     if subnet.missing_validators:
         count = subnet.missing_validators
-        what = "validator is" if count == 1 else "validators are"
-        yield f'<details data-of="{subnet_id}"{_open(count)}><summary>{count} {what} missing</summary><ul>'
+        subject = "validator is" if count == 1 else "validators are"
+        yield f'<details data-of="{subnet_id}"{_open(count)}><summary>{count} {subject} missing</summary><ul>'
         for missing in subnet.missing:
             names = ", ".join(f"<code>{escape(node_id)}</code>" for node_id in missing.node_ids)
             reason = _with_reason(missing.state, missing.reason)
