@@ -321,6 +321,18 @@ async def test_a_balance_that_differs_at_the_same_height_is_a_contradiction() ->
     assert observer.counts == {(0, CURRENT): 1}
 
 
+async def test_a_node_that_lists_a_validation_twice_is_not_used() -> None:
+    listed = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
+    for repeated in ([*listed, listed[0]], [listed[0], {**listed[0], "weight": "1"}, *listed[1:]]):
+        liar = RecordedNode({CURRENT: {"validators": repeated}})
+        async with open_agreeing(liar, RecordedNode(), RecordedNode()) as upstream:
+            current = await upstream.platform.current_validations(L1)
+        assert [validation.weight for validation in current] == TRUE_WEIGHTS
+        async with open_upstream(liar) as upstream:
+            with pytest.raises(NodeUnavailable):
+                await upstream.platform.current_validations(L1)
+
+
 async def test_members_that_change_while_nodes_are_read_are_compared_again() -> None:
     """The second node accepts a block a moment later than the first one."""
     listed = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]

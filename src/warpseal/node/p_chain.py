@@ -261,6 +261,13 @@ def _current_validation(entry: _Current) -> CurrentValidation:
     )
 
 
+def _parse_current(listed: list[_Current] | None) -> tuple[CurrentValidation, ...]:
+    validations = tuple(map(_current_validation, listed or ()))
+    if len({validation.validation_id for validation in validations}) < len(validations):
+        raise ValueError("a validation is listed twice, so that its weight would count twice")
+    return validations
+
+
 def decode_fee_config(result: bytes) -> L1FeeConfig:
     fields = msgspec.json.decode(result, type=_FeeConfig)
     config = L1FeeConfig(
@@ -311,7 +318,7 @@ decode_timestamp: Final = field_decoder("timestamp", datetime, _unix_s)
 decode_all_sets: Final = field_decoder("validatorSets", dict[str, _WarpSet], _parse_sets)
 decode_validated_by: Final = field_decoder("subnetID", str, lambda text: SubnetID(parse_id(text)))
 decode_validates: Final = list_decoder("blockchainIDs", str, lambda text: ChainID(parse_id(text)))
-decode_current_validations: Final = list_decoder("validators", _Current, _current_validation)
+decode_current_validations: Final = field_decoder("validators", list[_Current] | None, _parse_current, default=None)
 decode_tx_status: Final = field_decoder("status", str, TxStatus)
 decode_subnets: Final = field_decoder("subnets", list[_SubnetListed] | None, _parse_subnet_ids, default=None)
 _decode_tx: Final = field_decoder("tx", str, decode_checked_hex)
