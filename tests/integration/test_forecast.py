@@ -72,10 +72,10 @@ async def forecast_when(
 
 async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead_of_time(tmp_path: Path) -> None:
     async with run_network(HALF) as network, run_daemon(build_config(network, tmp_path, **QUICK)) as daemon:
-        await daemon.until_connected(6)
         l1 = network.subnets[1].subnet_id
         short = network.validators[4].name
-        found = await forecast_when(daemon, l1, lambda body: body["quorum"].get("answeringWeight") == "2000")
+        # The first number that is known counts both validators, though they connect one after the other.
+        found = await forecast_when(daemon, l1, lambda body: "answeringWeight" in body["quorum"])
         left_s = 100_000_000 // 512
         assert found["today"]["quorumImpossibleAt"] == found["asOf"] + left_s
         assert found["quorum"] | {"margin": 0, "answeringMargin": 0} == {

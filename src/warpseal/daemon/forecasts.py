@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from warpseal.api.status.document import MAX_TOP_UPS, ForecastStatus, TopUpStatus, utc_text
 from warpseal.metrics.samples import L1QuorumSample, L1ValidatorSample
-from warpseal.warp.ids import id_text, node_id_text
+from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
 
 if TYPE_CHECKING:
     from warpseal.config.keys import Config
@@ -35,13 +35,24 @@ def build_forecasts(
     from warpseal.validators.forecast.readings import ForecastReader
     from warpseal.validators.forecast.service import ForecastService
 
+    network = services.network
+
+    def is_unreachable(node_id: NodeID, subnet_id: SubnetID) -> bool:
+        if services.followed.validators_of(subnet_id) is None:
+            return False
+        missing = network.missing_connection(node_id)
+        if missing is None:
+            # Connected after its observation was read, or not wanted at the proposed height.
+            return network.heard_at(node_id) is None
+        return bool(missing.last_error) or network.unreachable(node_id, subnet_id) is not None
+
     return ForecastService(
         ForecastReader(platform, index),
         services.chains,
         services.heights,
         services.sets,
         services.observed.connected_since,
-        lambda subnet_id: services.followed.validators_of(subnet_id) is not None,
+        is_unreachable,
         config.validators,
         executor=executor,
     )

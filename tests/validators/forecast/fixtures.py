@@ -28,10 +28,14 @@ RECORDED = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
 
 @dataclass
 class Observed:
-    """The nodes that a test lets the daemon observe, and whether it tracks their subnet."""
+    """The nodes that a test lets the daemon observe, and whether it tracks their subnet.
+
+    connecting: the nodes that may connect in a moment.
+    """
 
     connected: dict[NodeID, bool] = field(default_factory=dict)
     is_tracked: bool = True
+    connecting: frozenset[NodeID] = frozenset()
     since: list[float] = field(default_factory=list)
 
     async def connected_since(self, node_ids: Iterable[NodeID], since_unix_s: float) -> Mapping[NodeID, bool]:
@@ -62,7 +66,7 @@ def build_service(
         services.heights,
         services.sets,
         observed.connected_since,
-        lambda subnet_id: observed.is_tracked,
+        lambda node_id, _: observed.is_tracked and node_id not in observed.connecting,
         services.settings,
         executor=executor,
         unix_clock=lambda: AT + 0.5,

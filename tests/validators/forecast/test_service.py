@@ -39,7 +39,7 @@ from warpseal.runtime.process import running
 from warpseal.validators.forecast import service as forecast_service
 from warpseal.validators.forecast.readings import ActiveSource, ForecastReader
 from warpseal.validators.forecast.service import ForecastService, SubnetKind
-from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, parse_node_id
 
 TTL_S = 5.0
 HEAVY, OTHER_HEAVY = node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV"), node_id("CvXTKynipgz4Z4JubmHGBWqYimuJs8T9H")
@@ -124,11 +124,20 @@ async def test_a_price_that_cannot_be_foreseen_stays_as_it_is() -> None:
     assert found.outlook.validators[0].seconds_left == 1_000
 
 
-async def test_answers_are_not_known_of_a_subnet_that_the_daemon_does_not_track() -> None:
-    async def is_known(observed: Observed) -> bool:
-        async with forecasting(RecordedNode(), observed) as service:
-            return (await service.forecast(L1)).is_answering_known
+async def is_known(observed: Observed) -> bool:
+    """Return whether the forecast of the recorded L1 tells which validators answered."""
+    async with forecasting(RecordedNode(), observed) as service:
+        return (await service.forecast(L1)).is_answering_known
 
+
+async def test_answers_are_not_known_while_a_validator_of_a_tracked_subnet_may_connect_in_a_moment() -> None:
+    assert not await is_known(Observed({HEAVY: True}, connecting=frozenset({OTHER_HEAVY})))
+    assert await is_known(Observed({HEAVY: True, OTHER_HEAVY: False}, connecting=frozenset({OTHER_HEAVY})))
+    inactive = next(parse_node_id(row["nodeID"]) for row in RECORDED if row["balance"] == "0")
+    assert await is_known(Observed({HEAVY: True}, connecting=frozenset({inactive})))
+
+
+async def test_answers_are_not_known_of_a_subnet_that_the_daemon_does_not_track() -> None:
     third = node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK")
     some, everyone = {HEAVY: True}, {HEAVY: True, OTHER_HEAVY: False, third: True}
     assert await is_known(Observed(some))
@@ -217,7 +226,7 @@ async def test_tracked_subnets_are_refreshed_in_the_background() -> None:
             services.heights,
             services.sets,
             observed.connected_since,
-            lambda subnet_id: True,
+            lambda node_id, subnet_id: True,
             replace(services.settings, forecast_stale_after_s=1_000.0),
             now=services.clock,
         )

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _MAX_FORECASTS: Final = 256
 # The first forecast computes for a second; connections to validators come first.
 _FIRST_S: Final = 10.0
-# After a failure, and while no validator was observed.
+# After a failure, and while validators were not observed yet.
 _RETRY_S: Final = 5.0
 # While the excess changes with each block, every forecast computes for so long: it may take 5 % of a core.
 _REST_FACTOR: Final = 20
@@ -71,9 +71,10 @@ class SubnetForecast:
 class ForecastService:
     """Forecasts of any subnet. Used from one event loop.
 
-    connected_since: whether each observed node was connected since a Unix time. is_tracked: whether the daemon wants to
-    be connected to all validators of a subnet. executor: computes the forecasts. unix_clock: Unix seconds; now: seconds
-    of a clock that never goes back; cpu_clock: CPU seconds of the thread that calls it. sleep: rests in the background.
+    connected_since: whether each observed node was connected since a Unix time. is_unreachable: whether the daemon
+    tracks a subnet and has failed to connect to its validator, or has no address. executor: computes the forecasts.
+    unix_clock: Unix seconds; now: seconds of a clock that never goes back; cpu_clock: CPU seconds of the thread that
+    calls it. sleep: rests in the background.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class ForecastService:
         heights: ProposedHeight,
         sets: ValidatorSets,
         connected_since: ConnectedSince,
-        is_tracked: Callable[[SubnetID], bool],
+        is_unreachable: Callable[[NodeID, SubnetID], bool],
         settings: ValidatorSettings,
         *,
         executor: Executor | None = None,
@@ -97,7 +98,7 @@ class ForecastService:
         self._heights = heights
         self._sets = sets
         self._connected_since = connected_since
-        self._is_tracked = is_tracked
+        self._is_unreachable = is_unreachable
         self._ttl_s = settings.forecast_ttl_s
         self._refresh_s = settings.forecast_refresh_s
         self._stale_s = settings.forecast_stale_after_s
@@ -174,11 +175,11 @@ class ForecastService:
         return made
 
     def _is_observed(self, subnet_id: SubnetID, outlook: QuorumOutlook, connected: Mapping[NodeID, bool]) -> bool:
-        """Return whether the weight that answered is known: of all validators, or of a subnet that is tracked."""
-        if self._is_tracked(subnet_id):
-            return bool(connected)
-        signers = [row.validator.node_id for row in outlook.validators if row.validator.can_sign]
-        return bool(signers) and all(node_id in connected for node_id in signers)
+        """Return whether the weight that answered is known: each validator that can sign was observed, or sought."""
+        signers = (row.validator.node_id for row in outlook.validators if row.validator.can_sign)
+        return bool(connected) and all(
+            node_id in connected or self._is_unreachable(node_id, subnet_id) for node_id in signers
+        )
 
     async def _kind_of(self, subnet_id: SubnetID) -> SubnetKind:
         if subnet_id == PRIMARY_NETWORK:
