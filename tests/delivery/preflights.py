@@ -38,7 +38,7 @@ class PreflightSetup:
             now=services.clock,
             unix_now=now,
         )
-        statements = StatementChecker(upstream.platform, services.chains.subnet, eth_call, now=now)
+        statements = StatementChecker(upstream.platform, services.chains, eth_call, now=now)
         self.deps = PreflightDeps(
             self.destinations, services.sets, services.chains, services.heights, statements, eth_call
         )

@@ -26,6 +26,7 @@ from tests.node.recorded_node import (
     RecordedNode,
     RpcFault,
     open_upstream,
+    recorded_result,
 )
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.delivery import statement
@@ -38,6 +39,7 @@ from warpseal.warp.l1_messages import (
     L1ValidatorWeight,
     RegisterL1Validator,
     SubnetToL1Conversion,
+    bootstrap_validation_id,
     build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
@@ -93,8 +95,8 @@ async def checker_over(
     *nodes: RecordedNode, now: float = RECORDED_AT, records: Records | None = None
 ) -> AsyncIterator[StatementChecker]:
     async with open_upstream(*nodes, call_timeout_s=2.0) as upstream:
-        find_subnet = ChainLookup(upstream.platform).subnet
-        yield StatementChecker(upstream.platform, find_subnet, upstream.chain_rpc.eth_call, records, now=lambda: now)
+        chains = ChainLookup(upstream.platform)
+        yield StatementChecker(upstream.platform, chains, upstream.chain_rpc.eth_call, records, now=lambda: now)
 
 
 async def check(
@@ -137,6 +139,22 @@ async def test_a_registration_is_accepted_in_the_day_before_it_expires(now: int,
     found = await check(REGISTRATION, answers=answers, now=now)
     assert found.refusal == refusal
     assert found.accepted is (refusal is None)
+
+
+async def test_an_expired_registration_is_refused_if_no_node_tells_whether_it_was_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statement, "ADDITION_TIMEOUT_S", 0.1)
+
+    async def hang(_: Any) -> Any:
+        await asyncio.sleep(60)
+
+    for answer in (hang, lambda _: web.Response(status=500), {"weight": "?"}):
+        found = await check(REGISTRATION, answers={VALIDATOR: answer}, now=REGISTERED.expiry)
+        assert (found.accepted, found.refusal) == (False, "expired_registration")
+        assert "delivered" not in found.text
+    found = await check(REGISTRATION, now=REGISTERED.expiry)
+    assert found.text.endswith("; it was delivered before")
 
 
 @pytest.mark.parametrize(
@@ -359,6 +377,46 @@ async def test_the_managers_record_tells_whether_it_has_a_message_of_the_p_chain
         "0x" + MANAGER.hex(),
         "0x" + GET_VALIDATOR.hex() + REGISTERED.validation_id.hex(),
     )
+
+
+L1_RECORD: Final = recorded_result("platform.getSubnet", subnetID=id_text(L1))
+CONVERSION: Final = attested(SubnetToL1Conversion(parse_id(L1_RECORD["conversionID"])))
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted"),
+    [
+        (record(0), True),
+        (record(0, is_old=True), True),
+        (record(2), False),
+        (record(2, is_old=True), False),
+        (record(4), False),
+        (record(6), None),
+        ("0x", None),
+        (word(1), None),
+        (lambda _: (_ for _ in ()).throw(RpcFault("execution reverted")), None),
+    ],
+)
+async def test_a_manager_that_has_the_first_initial_validator_has_taken_the_conversion(
+    answer: Any, accepted: bool | None
+) -> None:
+    node = ChainNode({"eth_call": answer})
+    async with checker_over(node) as checker:
+        found = await checker.check(CONVERSION, L1_CHAIN)
+    assert (found.kind, found.accepted) == ("SubnetToL1Conversion", accepted)
+    assert found.refusal == ("already_delivered" if accepted is False else None)
+    ((_, call, _),) = eth_calls(node)
+    first = bootstrap_validation_id(L1, 0)
+    assert (call["to"], call["data"]) == ("0x" + MANAGER.hex(), "0x" + (GET_VALIDATOR + first).hex())
+
+
+async def test_a_conversion_is_for_the_chain_of_the_manager_and_of_another_l1_no_node_can_tell() -> None:
+    elsewhere = {"platform.getSubnet": {**L1_RECORD, "managerChainID": id_text(C_CHAIN)}}
+    assert (await check(CONVERSION, L1_CHAIN, elsewhere)).refusal == "other_destination"
+    other = {"platform.getSubnet": {**L1_RECORD, "conversionID": id_text(b"\x01" * 32)}}
+    for destination_id, answers in ((L1_CHAIN, other), (C_CHAIN, {})):
+        found = await check(CONVERSION, destination_id, {**answers, "eth_call": record(2)})
+        assert (found.accepted, found.refusal) == (None, None)
 
 
 async def test_a_message_about_a_validation_is_for_the_chain_of_the_manager() -> None:

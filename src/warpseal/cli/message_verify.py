@@ -195,7 +195,7 @@ async def _connect_preflight(upstream: Upstream) -> Preflight:
         sets=ValidatorSets(upstream.platform, heights, PublicKeyCache(settings.key_cache_keys), settings),
         chains=chains,
         heights=heights,
-        statements=StatementChecker(upstream.platform, chains.subnet, eth_call),
+        statements=StatementChecker(upstream.platform, chains, eth_call),
         eth_call=eth_call,
     )
     return Preflight(deps, network_id)

@@ -256,13 +256,13 @@ def _build_lookups(config: Config, upstreams: Upstreams, network_id: int) -> _Lo
 def _build_preflight(
     config: Config, upstream: Upstream, network_id: int, lookups: _Lookups, store: Store, executor: Executor
 ) -> Preflight:
-    eth_call, find_subnet = upstream.chain_rpc.eth_call, lookups.chains.subnet
+    eth_call, chains = upstream.chain_rpc.eth_call, lookups.chains
     deps = PreflightDeps(
         destinations=lookups.destinations,
         sets=lookups.sets,
-        chains=lookups.chains,
+        chains=chains,
         heights=lookups.heights,
-        statements=StatementChecker(upstream.platform, find_subnet, eth_call, store.l1, executor=executor),
+        statements=StatementChecker(upstream.platform, chains, eth_call, store.l1, executor=executor),
         eth_call=eth_call,
         denies_calls=partial(_denies_calls, config),
     )

@@ -16,11 +16,12 @@ from enum import IntEnum, StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
 from warpseal.delivery.advice import time_text
-from warpseal.errors import CallRefused, NodeUnavailable, StoreDown, UnknownSubnet
+from warpseal.errors import CallRefused, NodeUnavailable, StoreDown, UnknownChain, UnknownSubnet
 from warpseal.l1.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.node.errors import RpcRefusal
-from warpseal.node.p_chain import CurrentValidation, Subnet, ValidationAt
+from warpseal.node.p_chain import CurrentValidation, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
+from warpseal.validators.chains import ChainLookup
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (
@@ -28,11 +29,14 @@ from warpseal.warp.l1_messages import (
     L1ValidatorWeight,
     RegisterL1Validator,
     SubnetToL1Conversion,
+    bootstrap_validation_id,
 )
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 REGISTRATION_WINDOW_S: Final = 24 * 3600
 LOOKUP_TIMEOUT_S: Final = 3.0
+ADDITION_TIMEOUT_S: Final = 1.0
+"""Of a lookup that only adds to a reason."""
 MESSAGE_RECEIVED: Final = bytes.fromhex("ebc3b1ba")
 """Selector of `messageReceived(bytes32)` of a Teleporter messenger."""
 GET_VALIDATOR: Final = bytes.fromhex("d5f20ff6")
@@ -49,6 +53,7 @@ _MAX_RECORD_BYTES: Final = 4_096
 _NO_ANSWER: Final = "no node that could tell has answered"
 _NOTHING_KNOWN: Final = "the nodes know nothing against it"
 _DELIVERY_UNKNOWN: Final = "whether it was delivered is not known"
+_MANAGER_SILENT: Final = f"{_DELIVERY_UNKNOWN}: the manager gave no usable answer"
 
 
 class StatementRefusal(StrEnum):
@@ -108,8 +113,6 @@ class ValidationRecords(Protocol):
         ...
 
 
-FindSubnetRecord: TypeAlias = Callable[[SubnetID], Awaitable[Subnet]]
-"""Returns the P-Chain's record of a subnet. Raises UnknownSubnet, NodeUnavailable."""
 EthCall: TypeAlias = Callable[[ChainID, Mapping[str, Any]], Awaitable[bytes | None]]
 """Returns the result of a call of a contract; None: no node runs the chain. Raises CallRefused, NodeUnavailable."""
 _Content: TypeAlias = (
@@ -132,7 +135,7 @@ class StatementChecker:
     def __init__(
         self,
         platform: StatementPlatform,
-        find_subnet: FindSubnetRecord,
+        chains: ChainLookup,
         eth_call: EthCall,
         records: ValidationRecords | None = None,
         *,
@@ -140,7 +143,7 @@ class StatementChecker:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._platform = platform
-        self._find_subnet = find_subnet
+        self._chains = chains
         self._eth_call = eth_call
         self._records = records
         self._executor = executor
@@ -157,7 +160,7 @@ class StatementChecker:
                 if destination_id == P_CHAIN:
                     return await self._at_p_chain(kind, message, sender, content)
                 return await self._at_evm_chain(kind, message, content, destination_id)
-        except (NodeUnavailable, RpcRefusal, TimeoutError):
+        except (NodeUnavailable, RpcRefusal, TimeoutError, UnknownChain, UnknownSubnet):
             return StatementCheck(kind, None, _NO_ANSWER)
 
     async def _at_p_chain(
@@ -180,19 +183,21 @@ class StatementChecker:
             return StatementRefusal.WRONG_MANAGER, wrong_manager
         # The next block has the time of its proposer's clock, and never one before that of the last block.
         next_time_s = max(await self._platform.chain_time_s(), int(self._now()))
-        was_delivered = await self._was_registered(message.validation_id)
         if message.expiry <= next_time_s:
             expiry, block_time = time_text(message.expiry, next_time_s), time_text(next_time_s, message.expiry)
             reason = f"the registration expired at {expiry}, and the P-Chain is at {block_time}"
-            if was_delivered:
-                reason += "; it was delivered before"
+            # It has expired whether or not a node tells that.
+            with suppress(NodeUnavailable, RpcRefusal, TimeoutError):
+                async with asyncio.timeout(ADDITION_TIMEOUT_S):
+                    if await self._was_registered(message.validation_id):
+                        reason += "; it was delivered before"
             return StatementRefusal.EXPIRED_REGISTRATION, reason
         if message.expiry > next_time_s + REGISTRATION_WINDOW_S:
             expiry = time_text(message.expiry, next_time_s)
             earliest = time_text(message.expiry - REGISTRATION_WINDOW_S, next_time_s)
             reason = f"the registration expires at {expiry}; the P-Chain takes it in the day before, from {earliest} on"
             return StatementRefusal.EARLY_REGISTRATION, reason
-        if was_delivered:
+        if await self._was_registered(message.validation_id):
             return StatementRefusal.ALREADY_DELIVERED, "the P-Chain has registered this validator"
         return None
 
@@ -242,7 +247,7 @@ class StatementChecker:
     async def _wrong_manager(self, subnet_id: SubnetID, source_id: ChainID, sender: bytes) -> str | None:
         """Return why a message does not come from the manager of the L1; None if it does."""
         try:
-            subnet = await self._find_subnet(subnet_id)
+            subnet = await self._chains.subnet(subnet_id)
         except UnknownSubnet:
             return f"the P-Chain has no subnet {id_text(subnet_id)}"
         if subnet.manager_chain_id is None:
@@ -264,6 +269,8 @@ class StatementChecker:
             return await self._teleporter(kind, message, content, destination_id)
         if isinstance(content, L1ValidatorRegistration | L1ValidatorWeight):
             return await self._attestation(kind, content, destination_id)
+        if isinstance(content, SubnetToL1Conversion):
+            return await self._conversion(kind, content, destination_id)
         return StatementCheck(kind, None, "no node can tell for a message of this kind")
 
     async def _teleporter(
@@ -292,14 +299,33 @@ class StatementChecker:
             return StatementCheck(kind, None, "the L1 of this validation is not known")
         chain_id, address = manager
         if chain_id != destination_id:
-            reason = f"the manager of the L1 is on chain {id_text(chain_id)}"
-            return _result(kind, (StatementRefusal.OTHER_DESTINATION, reason))
+            return _wrong_chain(kind, chain_id)
         output = await self._view(destination_id, address, GET_VALIDATOR + content.validation_id)
         delivered = None if output is None else _is_recorded(content, output)
         if delivered is None:
-            return StatementCheck(kind, None, f"{_DELIVERY_UNKNOWN}: the manager gave no usable answer")
+            return StatementCheck(kind, None, _MANAGER_SILENT)
         delivered_text = "the manager has recorded it"
         return _result(kind, (StatementRefusal.ALREADY_DELIVERED, delivered_text) if delivered else None)
+
+    async def _conversion(self, kind: str, content: SubnetToL1Conversion, destination_id: ChainID) -> StatementCheck:
+        """Check a conversion of the destination's own subnet with the manager's record of the first validator.
+
+        The manager takes the message once, and records the initial validators then.
+        """
+        subnet_id = await self._chains.subnet_of(destination_id)
+        subnet = await self._chains.subnet(subnet_id)
+        if subnet.manager_chain_id is None or subnet.conversion_id != content.conversion_id:
+            return StatementCheck(kind, None, "the L1 of this conversion is not known")
+        if subnet.manager_chain_id != destination_id:
+            return _wrong_chain(kind, subnet.manager_chain_id)
+        data = GET_VALIDATOR + bootstrap_validation_id(subnet_id, 0)
+        output = await self._view(destination_id, subnet.manager_address, data)
+        status = None if output is None else _status(output)
+        if status is None:
+            return StatementCheck(kind, None, _MANAGER_SILENT)
+        if status == _UNKNOWN_VALIDATOR:
+            return StatementCheck(kind, True, "the manager has no record of the first initial validator")
+        return _result(kind, (StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators"))
 
     async def _subnet_of(self, validation_id: ValidationID) -> SubnetID | None:
         found = await self._platform.l1_validator(validation_id)
@@ -314,7 +340,7 @@ class StatementChecker:
 
     async def _find_manager(self, subnet_id: SubnetID) -> tuple[ChainID, bytes] | None:
         try:
-            subnet = await self._find_subnet(subnet_id)
+            subnet = await self._chains.subnet(subnet_id)
         except UnknownSubnet:
             return None
         return None if subnet.manager_chain_id is None else (subnet.manager_chain_id, subnet.manager_address)
@@ -326,6 +352,10 @@ class StatementChecker:
             return await self._eth_call(chain_id, transaction)
         except CallRefused:
             return None
+
+
+_UNKNOWN_VALIDATOR: Final = 0
+"""The state of a validator of which a manager has no record."""
 
 
 class _ManagerStatus(IntEnum):
@@ -361,6 +391,11 @@ def _result(kind: str, refused: tuple[StatementRefusal, str] | None) -> Statemen
     return StatementCheck(kind, False, refused[1], refused[0])
 
 
+def _wrong_chain(kind: str, manager_chain_id: ChainID) -> StatementCheck:
+    reason = f"the manager of the L1 is on chain {id_text(manager_chain_id)}"
+    return _result(kind, (StatementRefusal.OTHER_DESTINATION, reason))
+
+
 def _parse_content(message: UnsignedMessage) -> tuple[bytes, _Content]:
     """Return the sender of a message, and what it sends: a known message, else the call; None if it is no call."""
     try:
@@ -383,17 +418,26 @@ def _parse_content(message: UnsignedMessage) -> tuple[bytes, _Content]:
     return call.source_address, parse_teleporter(call.source_address, call.payload) or call
 
 
-def _is_recorded(content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes) -> bool | None:
-    """Return whether a manager's record of a validator shows that it has taken the message; None: it does not tell."""
+def _status(output: bytes) -> int | None:
+    """Return the status in a manager's record of a validator; None if it is no record."""
     if not _MIN_RECORD_BYTES <= len(output) <= _MAX_RECORD_BYTES or len(output) % _WORD_BYTES:
         return None
     # The record follows its own offset.
-    status, node_id_offset, _, _, received_nonce = (
-        int.from_bytes(output[at : at + _WORD_BYTES], "big")
-        for at in range(_WORD_BYTES, (2 + _RECEIVED_NONCE_WORD) * _WORD_BYTES, _WORD_BYTES)
-    )
+    status = int.from_bytes(output[_WORD_BYTES : 2 * _WORD_BYTES], "big")
+    return status if status <= _ManagerStatus.INVALIDATED else None
+
+
+def _is_recorded(content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes) -> bool | None:
+    """Return whether a manager's record of a validator shows that it has taken the message; None: it does not tell."""
+    status = _status(output)
+    if status is None:
+        return None
     if isinstance(content, L1ValidatorRegistration):
         return _RECORDED[content.registered].get(status)
-    if not status or node_id_offset != _RECORD_WORDS * _WORD_BYTES:
+    node_id_offset, _, _, received_nonce = (
+        int.from_bytes(output[at : at + _WORD_BYTES], "big")
+        for at in range(2 * _WORD_BYTES, (2 + _RECEIVED_NONCE_WORD) * _WORD_BYTES, _WORD_BYTES)
+    )
+    if status == _UNKNOWN_VALIDATOR or node_id_offset != _RECORD_WORDS * _WORD_BYTES:
         return None
     return received_nonce >= content.nonce
