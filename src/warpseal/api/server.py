@@ -19,7 +19,7 @@ from warpseal.api.trusted_proxies import TrustedProxies
 from warpseal.errors import StartupError
 from warpseal.runtime.process import find_listener, os_error_text
 
-SHUTDOWN_EVENT: Final = "cut_short"
+SHUTDOWN_EVENT: Final = "shutdown_event"
 """Key of the ASGI scope's state: an event that is set when the grace period is over."""
 
 _BACKLOG: Final = 2_048

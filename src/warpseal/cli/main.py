@@ -34,7 +34,7 @@ COMMANDS = {
     ("store", "import"): ("store.IMPORT", "verify and store shares and signatures of an export"),
     ("store", "upgrade"): ("store.UPGRADE", "upgrade the store to the schema version of this program"),
     ("store", "check"): ("store.CHECK", "verify the integrity of the store and every signature in it"),
-    ("backup",): ("backup.BACKUP", "write identity, store and API keys of a daemon, which may run, to one file"),
+    ("backup",): ("backup.BACKUP", "write identity, store, API keys and usage of a daemon, which may run, to one file"),
     ("restore",): ("backup.RESTORE", "restore a backup into an empty data folder"),
     ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),

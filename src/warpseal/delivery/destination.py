@@ -202,11 +202,12 @@ class Destinations:
             raise _warp_disabled(chain_id, "its Warp precompile is disabled, or not active yet")
         if epoch is None or proposed is None:
             raise DestinationUnavailable(
-                id_text(chain_id), f"no configured node reports its epoch; {self._advice(chain_id)}"
+                id_text(chain_id), f"no configured node reports its epoch; {self._missing_setting(chain_id)}"
             )
         return Destination(chain_id, subnet_id, epoch, duration_s, proposed, rules, self._unix_now())
 
-    def _advice(self, chain_id: ChainID) -> str:
+    def _missing_setting(self, chain_id: ChainID) -> str:
+        """Return the advice to the operator, in words."""
         name = id_text(chain_id)
         if chain_id in self._deps.configured:
             return (

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from warpseal.delivery.advice import Advice, advise
 from warpseal.delivery.candidates import HeightLabel
@@ -57,8 +57,13 @@ _EXECUTION_FAILED: Final = re.compile(
     r"revert|out of gas|gas required exceeds|invalid (opcode|jump)|stack|insufficient"
 )
 
-_Candidate: TypeAlias = tuple[HeightLabel, int, int | None]
-"""The name of a height, the height, and the number of its epoch."""
+
+class _Candidate(NamedTuple):
+    """A height at which a block may verify the message. epoch_number: None if the height is of no epoch."""
+
+    label: HeightLabel
+    height: int
+    epoch_number: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,42 +106,44 @@ class SignerSubnet:
 
 @dataclass(frozen=True, slots=True)
 class HeightVerification:
-    """The verification with the set at one height. number: of the epoch, None if the height is of none.
+    """The verification with the set at one height. epoch_number: None if the height is of no epoch.
 
-    result: None if the set could not be read, or is not needed. early: a refusal without the set, and its text.
+    result: None if the set could not be read, or is not needed. message_refusal: a refusal, and its text, of a message
+    that no set makes valid.
     """
 
-    epoch: HeightLabel
+    label: HeightLabel
     height: int
-    number: int | None
+    epoch_number: int | None
     result: MessageVerification | None = None
-    early: tuple[SignatureRefusal, str] | None = None
+    message_refusal: tuple[SignatureRefusal, str] | None = None
 
     @property
     def refusal(self) -> SignatureRefusal | None:
         """The first check that fails; None if none does, or none was made."""
-        if self.early is not None:
-            return self.early[0]
+        if self.message_refusal is not None:
+            return self.message_refusal[0]
         return None if self.result is None else self.result.refusal
 
     @property
     def refusal_text(self) -> str | None:
         """The refusal in a sentence."""
-        if self.early is not None:
-            return self.early[1]
+        if self.message_refusal is not None:
+            return self.message_refusal[1]
         return None if self.result is None else self.result.refusal_text
 
     @property
     def verifies(self) -> bool | None:
         """Whether a block at this height accepts the signature; None: not known."""
-        return None if self.early is None and self.result is None else self.refusal is None
+        is_known = self.message_refusal is not None or self.result is not None
+        return self.refusal is None if is_known else None
 
     def as_json(self, weights: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result for an answer. weights: of `result`, as `_weights` returns them."""
-        body: dict[str, Any] = {"epoch": self.epoch, "pChainHeight": str(self.height)}
-        if self.number is not None:
-            body["number"] = self.number
-        if self.epoch == "next":
+        body: dict[str, Any] = {"epoch": self.label, "pChainHeight": str(self.height)}
+        if self.epoch_number is not None:
+            body["number"] = self.epoch_number
+        if self.label == "next":
             body["predicted"] = True
         body["verifies"] = self.verifies
         if self.refusal is not None:
@@ -180,7 +187,7 @@ class PreflightResult:
     @property
     def current(self) -> HeightVerification:
         """The verification at the height of the next block."""
-        return next(found for found in self.heights if found.epoch == "current")
+        return next(found for found in self.heights if found.label == "current")
 
     @property
     def verifies_now(self) -> bool:
@@ -209,7 +216,7 @@ class PreflightResult:
         weights = {key: _weights(result) for key, result in results.items()}
         body: dict[str, Any] = {
             "verifiesNow": self.verifies_now,
-            "verifiesAt": [found.epoch for found in self.heights if found.verifies],
+            "verifiesAt": [found.label for found in self.heights if found.verifies],
         }
         if self.reason is not None:
             body |= {"reason": self.reason, "reasonText": self.current.refusal_text or self.statement.text}
@@ -284,17 +291,17 @@ class Preflight:
         self, request: PreflightRequest, destination: Destination, quorum: int
     ) -> tuple[SignerSubnet | None, Sequence[HeightVerification]]:
         """Return who signs, and the verification at each height."""
-        heights = await self._candidates(destination)
-        early, signer = _find_payload_fault(request.signed.unsigned.payload), None
-        if early is None:
+        candidates = await self._find_candidates(destination)
+        refusal, signer = _find_payload_fault(request.signed.unsigned.payload), None
+        if refusal is None:
             try:
                 signer = await self._find_signer(request, destination)
             except UnknownChain as error:
-                early = SignatureRefusal.UNKNOWN_SOURCE, f"{error}{self._network_hint(request)}"
+                refusal = SignatureRefusal.UNKNOWN_SOURCE, f"{error}{self._network_hint(request)}"
         if signer is None:
-            return None, [HeightVerification(*candidate, early=early) for candidate in heights]
-        results = await self._verify_at(request.signed, signer.subnet_id, quorum, heights)
-        return signer, [HeightVerification(name, height, number, results[height]) for name, height, number in heights]
+            return None, [HeightVerification(*candidate, message_refusal=refusal) for candidate in candidates]
+        results = await self._verify_at(request.signed, signer.subnet_id, quorum, candidates)
+        return signer, [HeightVerification(*candidate, results[candidate.height]) for candidate in candidates]
 
     def _network_hint(self, request: PreflightRequest) -> str:
         network_id = request.signed.unsigned.network_id
@@ -302,22 +309,22 @@ class Preflight:
             return ""
         return f"; the message is of network {network_id}, and the destination of network {self._network_id}"
 
-    async def _candidates(self, destination: Destination) -> Sequence[_Candidate]:
-        """Return the heights at which a block may verify the message, with the number of the epoch."""
+    async def _find_candidates(self, destination: Destination) -> Sequence[_Candidate]:
+        """Return the heights at which a block may verify the message."""
         epoch = destination.epoch
         found: list[_Candidate] = []
         if epoch == NO_EPOCH:
-            found.append(("current", destination.height, None))
+            found.append(_Candidate("current", destination.height, None))
         else:
             previous = self._deps.destinations.previous_epoch(destination)
             if previous is not None:
-                found.append(("previous", previous.p_chain_height, previous.number))
-            found.append(("current", epoch.p_chain_height, epoch.number))
-            found.append(("next", destination.proposed_height, epoch.number + 1))
+                found.append(_Candidate("previous", previous.p_chain_height, previous.number))
+            found.append(_Candidate("current", epoch.p_chain_height, epoch.number))
+            found.append(_Candidate("next", destination.proposed_height, epoch.number + 1))
         # The destination does not need this one.
         with suppress(NodeUnavailable, TimeoutError):
             async with asyncio.timeout(OTHER_SET_TIMEOUT_S):
-                found.append(("proposed", await self._deps.heights.first(), None))
+                found.append(_Candidate("proposed", await self._deps.heights.first(), None))
         return found
 
     async def _find_signer(self, request: PreflightRequest, destination: Destination) -> SignerSubnet:
@@ -342,8 +349,8 @@ class Preflight:
 
         Raises NodeUnavailable if that of the next block could not.
         """
-        required = next(height for name, height, _ in candidates if name == "current")
-        heights = list(dict.fromkeys(height for _, height, _ in candidates))
+        required = next(candidate.height for candidate in candidates if candidate.label == "current")
+        heights = list(dict.fromkeys(candidate.height for candidate in candidates))
         async with asyncio.TaskGroup() as tasks:
             reads = {
                 height: tasks.create_task(self._set_at(subnet_id, height, is_required=height == required))

@@ -58,8 +58,8 @@ class MetricsDatabase:
         self._reading_engine = reading_engine(url, settings.reading_threads)
         self._writer = StoreReader(self._engine, StoreSettings(readers=1), self._down, prepare=self._prepare)
         self._reader = StoreReader(self._reading_engine, StoreSettings(readers=settings.reading_threads), self._down)
-        # Number of the file that the connections have open; 0 of a server.
-        self._file_number: int | None = None
+        # Of the file that the connections have open; 0 of a server.
+        self._inode: int | None = None
         self.reason: str | None = None
 
     @property
@@ -122,7 +122,7 @@ class MetricsDatabase:
 
     def _prepare(self) -> None:
         """Create and upgrade the database if the connections are new. Raises StoreDown."""
-        if self._file_number is not None and self._file_number == self._number():
+        if self._inode is not None and self._inode == self._read_inode():
             return
         try:
             if self.url.path is not None:
@@ -137,10 +137,10 @@ class MetricsDatabase:
             raise StoreDown(str(error)) from None
         except OSError as error:
             raise StoreDown(str(StoreUnusable(self.url.redacted, os_error_text(error), kind="database"))) from None
-        self._file_number = self._number()
+        self._inode = self._read_inode()
 
-    def _number(self) -> int:
-        """Return the number of the file; another one means that it was deleted or replaced."""
+    def _read_inode(self) -> int:
+        """Return the inode of the file; another one means that it was deleted or replaced."""
         try:
             return self.url.path.stat().st_ino if self.url.path is not None else 0
         except OSError:
@@ -148,5 +148,5 @@ class MetricsDatabase:
 
     def _down(self, error: BaseException) -> StoreDown:
         if isinstance(error, SQLAlchemyError):
-            self._file_number = None
+            self._inode = None
         return StoreDown(redacted_reason(self.url, error))
