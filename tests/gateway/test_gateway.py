@@ -281,6 +281,14 @@ def test_the_known_methods_hold_no_keys_and_change_state_in_three_ways() -> None
     assert not allowed.allow("platform.getheight")
 
 
+def test_a_denied_method_stays_denied_in_every_spelling_that_a_node_reads_as_it() -> None:
+    allowed = AllowedMethods(("platform.*",), ("platform.sampleValidators", "platform.issueTx"))
+    assert allowed.allow("platform.someNewMethod")
+    # A node makes the first letter upper case: that of these letters is S, and I.
+    for spelled in ("platform.sampleValidators", "platform.\u017fampleValidators", "platform.\u0131ssueTx"):
+        assert not allowed.allow(spelled)
+
+
 async def test_calls_cost_a_unit_each_and_are_refused_over_the_limit() -> None:
     node = GatewayNode()
     async with serve_nodes(node), serve_gateway([node.url], Admission(units=2)) as served:

@@ -64,4 +64,5 @@ class AllowedMethods:
         if method in self._plain:
             return True
         is_listed = method in self._listed or method.startswith(self._prefixes)
-        return is_listed and not self._denied.denies(method)
+        # Nodes make the first letter of a name upper case: they read "\u017f" as "S", and would miss no denied method.
+        return is_listed and method.isascii() and not self._denied.denies(method)
