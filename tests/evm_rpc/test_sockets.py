@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket as sockets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -251,6 +252,42 @@ async def test_without_a_node_a_client_is_asked_to_try_again_later() -> None:
         assert endpoint.chain.sockets.refused == {0: "returns no chain id or no block 0"}
 
 
+async def test_a_client_that_leaves_before_it_is_asked_to_try_later_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    has_left = asyncio.Event()
+
+    async def end_after_the_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await has_left.wait()
+        writer.close()
+
+    async with await asyncio.start_server(end_after_the_client, "127.0.0.1", 0) as node:
+        url = f"ws://127.0.0.1:{node.sockets[0].getsockname()[1]}/ws"
+        async with serve_chain("http://127.0.0.1:1/rpc", ws=(url,)) as endpoint:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(endpoint.url.rpartition(":")[2]))
+            writer.write(HANDSHAKE)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+            writer.write(GOODBYE)
+            await finish(reader.read())
+            writer.close()
+            has_left.set()
+            await until(lambda: endpoint.chain.sockets.clients == 0)
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_text_that_is_not_utf8_after_the_daemon_has_closed_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async with serve_chain("http://127.0.0.1:1/rpc", ws=("ws://127.0.0.1:1/ws",)) as endpoint:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(endpoint.url.rpartition(":")[2]))
+        writer.write(HANDSHAKE)
+        await reader.readuntil(b"no node can be reached now")
+        writer.write(b"\x81\x82" + bytes(4) + b"\xff\xfe" + GOODBYE)
+        await finish(reader.read())
+        writer.close()
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+# A masked frame that ends the connection with 1000.
+GOODBYE = b"\x88\x82" + bytes(4) + b"\x03\xe8"
 HANDSHAKE = (
     f"GET {PATH}/ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
     "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

@@ -69,7 +69,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     def send_receive_event_to_app(self) -> None:
-        if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+        if not self.close_sent and self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
             # uvicorn would log an error, with a traceback, for whatever a client sends.
             self.frames = []
             self.conn.send_close(CloseCode.INVALID_DATA)

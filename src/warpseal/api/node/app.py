@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from warpseal.api.cors import AllowedOrigins, CorsMiddleware
 from warpseal.api.data.settings import DataApiSettings
@@ -170,7 +171,8 @@ class NodeInterfaces:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await self._dispatch_socket(scope, receive, send)
+            with suppress(WebSocketDisconnect):  # The client has left before its answer.
+                await self._dispatch_socket(scope, receive, send)
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
         if not all(map(self._hosts.allow, hosts)):
