@@ -148,7 +148,10 @@ async def test_bodies_without_calls_count_once_and_probes_never() -> None:
         assert (await send("POST", b"{}", content_type="text/plain")).status == 415
         assert (await send("POST", b"x" * 5_242_881, content_type="application/json")).status == 413
         assert (await send("POST", b"{}", WS)).status == 400
-        for method in ("GET", "OPTIONS"):
+        response = json.dumps({"jsonrpc": "2.0", "id": 1, "result": 1}).encode()
+        for body in (response, b"[%s]" % response):
+            assert (await post(served, body)).status == 200
+        for method in ("GET", "HEAD", "OPTIONS"):
             await send(method, None)
             await send(method, None, RPC + "?apikey=k")
             await send(method, None, WS)
@@ -331,6 +334,7 @@ async def test_calls_on_a_websocket_count_one_by_one_with_status_101() -> None:
         await node.event("0x1", "0x2")
         assert (await client.receive_json(timeout=10))["method"] == "eth_subscription"
         await client.send_json({"jsonrpc": "2.0", "method": "eth_gasPrice"})
+        await client.send_json({"jsonrpc": "2.0", "id": 1, "result": 1})
         await client.send_str("{")
         await client.receive_json(timeout=10)
         assert await served.recorded(9) == {

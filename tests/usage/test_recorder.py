@@ -188,10 +188,13 @@ def test_a_day_has_a_bounded_number_of_agents_and_a_client_adds_few_of_them_an_h
     assert [recorder.admit_agent(f"a{number}", "one") for number in range(12)][9:] == ["a9", OTHER, OTHER]
     assert recorder.admit_agent("a3", "one") == "a3"
     assert recorder.admit_agent("none", "one") == "none"
+    assert [recorder.admit_agent(OTHER, "three")] + [
+        recorder.admit_agent(f"a{number}", "three") for number in range(20, 30)
+    ] == [OTHER, *(f"a{number}" for number in range(20, 30))]
     now = HOUR_S
     assert recorder.admit_agent("a11", "one") == "a11"
     admitted = {recorder.admit_agent(f"b{number}", f"client{number}") for number in range(2_000)}
-    assert len(admitted - {OTHER}) == 500 - 11
+    assert len(admitted - {OTHER}) == 500 - 21
     assert recorder.admit_agent("a3", "two") == "a3"
     now = DAY_S
     assert recorder.admit_agent("c", "two") == "c"

@@ -125,7 +125,7 @@ class UsageRecorder:
         client: network of its address; it is kept to the end of the hour if it added an agent.
         """
         self._update_minute()
-        if agent in self.agents:
+        if agent in self.agents or agent == OTHER:
             return agent
         if len(self.agents) > self._bounds.agents or self._added_by[client] >= self._bounds.agents_per_client:
             return OTHER

@@ -150,6 +150,18 @@ async def test_all_hours_of_the_retention_fit_into_one_answer(tmp_path: Path) ->
     assert [metric["timestamp"] for metric in body["metrics"]] == hours
 
 
+@pytest.mark.parametrize(
+    ("interval", "level"), [("hourly", Level.HOUR), ("weekly", Level.WEEK), ("monthly", Level.MONTH)]
+)
+async def test_the_present_bucket_is_answered_also_if_it_began_before_the_retention(
+    tmp_path: Path, interval: str, level: Level
+) -> None:
+    retentions = {f"{unit}_retention_s": 1.0 for unit in ("hour", "day", "week", "month")}
+    async with recorded(tmp_path, [call(NOW), call(NOW - 32 * DAY_S)], **retentions) as setup:
+        body = await get(setup, PATH, **FUJI, timeInterval=interval, startTimestamp=0, endTimestamp=2**40)
+    assert [metric["timestamp"] for metric in body["metrics"]] == [bucket_start(level, NOW)]
+
+
 async def test_weeks_begin_on_monday_and_months_on_their_first_day(tmp_path: Path) -> None:
     async with recorded(tmp_path, make_calls(random.Random(1), 10, NOW - 60, NOW)) as setup:
         # 2026-07-01 is a Wednesday: the week that begins in June overlaps the range.

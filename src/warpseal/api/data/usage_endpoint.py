@@ -119,7 +119,7 @@ def _range(
     oldest = oldest_kept(settings, level, now)
     if since <= oldest and oldest > 0:
         # The oldest bucket began before the retention; 90 days have no more hours than one answer.
-        since = bucket_end(level, oldest)
+        since = min(bucket_end(level, oldest), bucket_start(level, now))
     since = min(max(since, 0), until)
     limit = MAX_GROUPED_BUCKETS if is_grouped else MAX_BUCKETS
     if len(list(islice(bucket_starts(level, since, until), limit + 1))) > limit:

@@ -106,6 +106,8 @@ class EvmEndpoint:
     async def _handle(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
         if request.rejection is not None:
             return _json_response(request.rejection)
+        if request.is_response:
+            metered.entries = 0
         metered.is_batch = request.is_batch
         calls = metered.calls = request.calls
         if len(calls) == 1:

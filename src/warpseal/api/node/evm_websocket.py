@@ -162,7 +162,8 @@ class _ProxySession:
             return
         request = await parse_body(parse_request_body, body)
         if not request.calls:
-            self._meter.record_unreadable(read_at)
+            if not request.is_response:
+                self._meter.record_unreadable(read_at)
             self._send(request.rejection or b"")
             return
         await self._forward(request, read_at)

@@ -56,12 +56,14 @@ _NO_IDS: Final = (b"{", b"[")
 class RequestBody:
     """The calls of a body. is_batch: it was an array, so the response is one.
 
-    rejection: the body of the response to a body that has no calls.
+    rejection: the body of the response to a body that has no calls. is_response: it has only responses, which are not
+    answered.
     """
 
     calls: tuple[RpcCall, ...] = ()
     is_batch: bool = False
     rejection: bytes | None = None
+    is_response: bool = False
 
 
 class _PlainCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -122,7 +124,7 @@ def parse_request_body(body: bytes) -> RequestBody:
         return RequestBody() if str(error) == "EOF" else RequestBody(rejection=encode_response(None, _NO_JSON))
     if kind_of(text) != "array":
         call = _parse_call(text)
-        return RequestBody((call,) if call is not None else (), False)
+        return RequestBody((call,)) if call is not None else RequestBody(is_response=True)
     return _parse_batch(_entries(_BATCH.decode(text)))
 
 
@@ -217,7 +219,8 @@ def _parse_batch(texts: Sequence[msgspec.Raw]) -> RequestBody:
     if not texts:
         return RequestBody(rejection=encode_response(None, _EMPTY_BATCH))
     parsed = (_parse_call(bytes(text).lstrip()) for text in texts)
-    return RequestBody(tuple(call for call in parsed if call is not None), True)
+    calls = tuple(call for call in parsed if call is not None)
+    return RequestBody(calls, True, is_response=not calls)
 
 
 def _parse_call(text: bytes) -> RpcCall | None:

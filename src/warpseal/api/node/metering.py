@@ -110,8 +110,8 @@ class MeteredRequest:
     """One HTTP request with calls. As a context it records the calls of a request that ends with an error.
 
     meter: None: nothing is recorded, as of every probe. calls: empty until the body is parsed. entries: of a body whose
-    calls are not parsed. responses: to calls by position, if the daemon made them; otherwise the body of the response
-    is searched for errors.
+    calls are not parsed; 0 of one that has only responses. responses: to calls by position, if the daemon made them;
+    otherwise the body of the response is searched for errors.
     """
 
     __slots__ = ("_meter", "_scope", "_started", "_status", "_time_ms", "calls", "entries", "is_batch", "responses")
@@ -181,7 +181,7 @@ class MeteredRequest:
         return errors_of(body, ids)
 
     def _record(self, errors: Sequence[CallError | None] | None) -> None:
-        if self._meter is None:
+        if self._meter is None or not self.entries:
             return
         status, calls = self._status, self.calls
         if len(calls) == 1 and errors is None and status < _FIRST_ERROR_STATUS:
@@ -263,7 +263,7 @@ def is_probe(scope: Scope) -> bool:
     """Return whether a request is no call: it asks for nothing but an answer."""
     if scope["method"] == "OPTIONS":
         return True
-    return scope["method"] == "GET" and not declared_length(scope) and not _is_chunked(scope)
+    return scope["method"] in ("GET", "HEAD") and not declared_length(scope) and not _is_chunked(scope)
 
 
 def has_left(scope: Scope) -> bool:
