@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests import paths
+from tests.api.openapi.documented_answers import assert_valid
 from warpseal import errors
 from warpseal.api.errors import ERROR_TABLE, Dialect, error_response, error_text, find_rule
+from warpseal.api.openapi.describe import COMPONENT
 from warpseal.errors import (
     AnswerClass,
     MissingValidator,
@@ -57,6 +59,11 @@ NEVER = QuorumShortfall(
     {"no_bls_key": 1},
     (MissingValidator((), None, 40, "no_bls_key", -1, "x"),),
 )
+PROGRESS = {
+    "follower": {"from": "1", "to": "5", "percent": 20.0, "eta": 3},
+    "initialValidators": {"subnetsTried": 1, "subnets": 2},
+    "managerChainLogs": {"configured": False},
+}
 SAMPLES: tuple[WarpsealError, ...] = (
     errors.WrongNetwork(1, 5),
     errors.NetworkNotServed("devnet", ("mainnet",), 1),
@@ -82,7 +89,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     errors.NoMessage("DisableL1ValidatorTx"),
     errors.UndecodableTransaction("t", "at byte 2: type 99"),
     errors.MessageSuperseded("t", {"now": {"registered": False}}),
-    errors.OriginNotIndexed("v", {"height": "5"}, 30.0),
+    errors.OriginNotIndexed("v", PROGRESS, 30.0),
     errors.TooManyPageTokens(1_000_000),
     errors.IndexNotEnabled("the p-chain"),
     errors.NotAPrimaryChain("z", {"p-chain": "1"}),
@@ -150,9 +157,13 @@ def test_every_error_is_a_whole_json_answer_in_both_dialects(error: WarpsealErro
     assert set(body) == {"message", "error", "statusCode", "code", "detail"}
     assert (body["statusCode"], body["code"]) == (v1.status_code, error.code)
     assert body["message"]
+    assert_valid({"$ref": COMPONENT.format(name="Error")}, body)
+    metrics_api = json.loads(bytes(error_response(error, Dialect.METRICS_API).body))
+    assert_valid({"$ref": COMPONENT.format(name="MetricsApiError")}, metrics_api)
     body = json.loads(bytes(kebab.body))
     assert set(body) == {"error", "code", "detail"}
     assert body["error"]
+    assert_valid({"$ref": COMPONENT.format(name="KebabError")}, body)
     has_retry_after = "retry-after" in kebab.headers
     assert has_retry_after == (kebab.status_code in (429, 502, 503, 504))
 

@@ -148,6 +148,7 @@ PREFLIGHT: Mapping[str, Any] = {
     "destination": {
         "destinationBlockchainId": PRIMARY_TEXT,
         "pChainHeight": "19",
+        "pChainHeightSource": "epoch",
         "quorum": {"percentage": 67, "source": "default"},
     },
     "heights": [{"epoch": "current", "pChainHeight": "19", "verifies": True}],

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from tests.api.openapi.documented_answers import assert_valid
 from tests.node.recorded_node import RecordedNode
 from tests.validators.fixtures import ValidatorServices
+from warpseal.api.openapi.describe import COMPONENT
 from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightRequest
 from warpseal.delivery.statement import StatementChecker
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import SignedMessage
+
+_ANSWER: Final = {"$ref": COMPONENT.format(name="PreflightAnswer")}
 
 
 def eth_calls(node: RecordedNode) -> list[tuple[str, Any, Any]]:
@@ -45,5 +49,7 @@ class PreflightSetup:
         self.preflight = Preflight(self.deps, network_id)
 
     async def check(self, signed: SignedMessage, destination_id: ChainID, **options: Any) -> dict[str, Any]:
-        """Return the answer's body."""
-        return (await self.preflight.check(PreflightRequest(signed, destination_id, **options))).as_json()
+        """Return the answer's body, after a check that the OpenAPI document describes it."""
+        body = (await self.preflight.check(PreflightRequest(signed, destination_id, **options))).as_json()
+        assert_valid(_ANSWER, body)
+        return body

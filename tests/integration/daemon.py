@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 import warpseal
+from tests.api.openapi.documented_answers import assert_documented
 from tests.eventually import TIMEOUT_S, until
 from warpseal.config.keys import Config
 from warpseal.config.load import load
@@ -81,14 +82,18 @@ class Daemon:
         return await self.post(AGGREGATE_V1_PATH, {**_message_fields(message), **fields})
 
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
-        """Post JSON."""
+        """Post JSON, and assert that the OpenAPI document describes the answer."""
         async with self.session.post(self.api_url + path, json=body, headers=headers) as response:
-            return Reply(response.status, response.headers, await response.json())
+            reply = Reply(response.status, response.headers, await response.json())
+        assert_documented("POST", path, reply.status, reply.body)
+        return reply
 
     async def get(self, path: str) -> Reply:
-        """Get JSON."""
+        """Get JSON, and assert that the OpenAPI document describes the answer."""
         async with self.session.get(self.api_url + path) as response:
-            return Reply(response.status, response.headers, await response.json())
+            reply = Reply(response.status, response.headers, await response.json())
+        assert_documented("GET", path, reply.status, reply.body)
+        return reply
 
     async def l1_message(self, subject: Transaction | str, **query: Any) -> Reply:
         """Get the signed message of a P-Chain transaction, or of a transaction hash."""

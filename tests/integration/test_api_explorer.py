@@ -109,6 +109,7 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
                 methods = served.get(shown(path))
                 assert not methods or {method.upper() for method in item if method != "servers"} <= methods
             await until(partial(is_healthy, daemon))
+            assert (await daemon.get("/openapi.json")).body == DOCUMENT
             await assert_requests_can_be_sent(daemon)
 
 

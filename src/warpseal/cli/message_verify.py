@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from warpseal.api.aggregator.bodies import PreflightAnswer
 from warpseal.api.data.access import KEY_HEADERS
-from warpseal.api.data.bodies import PreflightAnswer
 from warpseal.api.settings import ALL_NETWORK_NAMES
 from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, parse_hex, parse_node, read_input
 from warpseal.cli.process import argument, run_on_loop
@@ -26,7 +26,6 @@ from warpseal.node.errors import RpcRefusal
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
-from warpseal.runtime.settings import InvalidSetting
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache
@@ -77,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--node",
-        type=argument(parse_node, InvalidSetting),
+        type=parse_node,
         metavar="URL",
         help="node that runs the destination, such as http://127.0.0.1:9650 (default: ask the running daemon)",
     )

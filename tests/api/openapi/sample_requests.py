@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from warpseal.api.openapi.describe import METHODS
 from warpseal.api.openapi.document import document
 
 DOCUMENT = document()
@@ -29,7 +30,7 @@ class ExampleRequest:
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield each operation with its path and its method."""
     for path, item in DOCUMENT["paths"].items():
-        for method in ("get", "post"):
+        for method in METHODS:
             if method in item:
                 yield path, method, item[method]
 

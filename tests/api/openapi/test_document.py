@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
@@ -12,16 +13,18 @@ import msgspec
 import pytest
 
 from tests.api.fixtures import DESTINATION, KEBAB, MESSAGE, SIGNED, V1, ApiSetup, client_of
+from tests.api.openapi.documented_answers import assert_valid
 from tests.api.openapi.sample_requests import DOCUMENT, operations
-from warpseal.api import routes
+from warpseal.api import error_bodies, routes
 from warpseal.api.aggregator import preflight_request
+from warpseal.api.aggregator.bodies import AggregateSignaturesRequest, VerifyRequest
 from warpseal.api.aggregator.l1_request import QUERY_FIELDS
 from warpseal.api.aggregator.request_fields import BODY_FIELDS
-from warpseal.api.data import bodies
-from warpseal.api.data.bodies import AggregateSignaturesRequest, VerifyRequest
 from warpseal.api.data.operations import OPERATIONS
+from warpseal.api.errors import kebab_name
 from warpseal.api.node.admin import AdminMethods
 from warpseal.api.openapi.examples import load_examples
+from warpseal.api.probe_bodies import HealthDetails, SigningHealth
 from warpseal.delivery.request import NextMessage
 from warpseal.history import resources
 from warpseal.warp.ids import id_text
@@ -128,20 +131,65 @@ def shapes() -> list[type[resources.Resource]]:
     return found
 
 
-NULLABLE = {"airdropAmount", "baseFeePerGas", "blobGasUsed", "excessBlobGas", "geolocation"}
+NULLABLE = {
+    *("airdropAmount", "baseFeePerGas", "blobGasUsed", "excessBlobGas", "geolocation"),
+    *("Explanation.failing", "ExplainedCheck.ok", "ExplainedJustification.hex", "JsonRpcReply.id"),
+    *("PreflightHeight.verifies", "PreflightStatement.accepted", "PreflightCall.succeeded"),
+}
 
 
 @pytest.mark.parametrize("kind", shapes(), ids=lambda kind: kind.__name__)
-def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[resources.Resource]) -> None:
+def test_only_known_fields_may_ever_be_null_and_names_are_camel_case(kind: type[resources.Resource]) -> None:
     assert inspect.getdoc(kind)
     for field in msgspec.structs.fields(kind):
         kinds = msgspec.inspect.type_info(field.type)
         options = kinds.types if isinstance(kinds, msgspec.inspect.UnionType) else (kinds,)
         may_be_null = any(isinstance(option, msgspec.inspect.NoneType) for option in options)
-        assert may_be_null == (field.encode_name in NULLABLE), field.encode_name
-        names = r"[a-z-]+" if kind.__name__.startswith("Kebab") else r"[a-z][A-Za-z0-9]*"
-        assert re.fullmatch(names, field.encode_name)
-    assert bodies.Error in shapes()
+        names = {field.encode_name, f"{kind.__name__}.{field.encode_name}"}
+        assert may_be_null == (not names.isdisjoint(NULLABLE)), names
+        is_reference = kind in (SigningHealth, HealthDetails)
+        assert re.fullmatch(r"[a-z-]+" if is_reference else r"[a-z][A-Za-z0-9]*", field.encode_name)
+    assert error_bodies.Error in shapes()
+
+
+def test_schemas_of_the_reference_dialect_are_the_others_in_kebab_case() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    twins = {name: schema for name, schema in schemas.items() if name.startswith("Kebab")}
+    assert {"KebabSignedMessage", "KebabDestinationReport", "KebabNextSignedMessage", "KebabErrorDetail"} <= set(twins)
+    for name, schema in twins.items():
+        assert all(re.fullmatch("[a-z-]+", key) for key in (*schema["properties"], *schema["required"])), name
+        twin = schemas.get(name.removeprefix("Kebab"))
+        if twin is not None and name != "KebabError":
+            assert [kebab_name(key) for key in twin["properties"]] == list(schema["properties"])
+        refs = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schema)))
+        assert all(ref.startswith("Kebab") or "enum" in schemas[ref] for ref in refs), refs
+
+
+def test_no_object_is_without_a_schema_but_those_of_others() -> None:
+    untyped = set(untyped_parts(DOCUMENT["components"]["schemas"], ""))
+    # JSON-RPC calls are those of nodes; a health check says what it likes.
+    assert untyped == {
+        "/CheckResult/properties/message",
+        "/JsonRpcCall/properties/params/anyOf/0",
+        "/JsonRpcCall/properties/params/anyOf/1",
+        "/JsonRpcFailure/properties/data",
+        "/JsonRpcReply/properties/result",
+    }
+
+
+def untyped_parts(part: Any, path: str) -> Iterator[str]:
+    """Yield the places of schemas that every value, every object or every list satisfies."""
+    if isinstance(part, list):
+        for place, item in enumerate(part):
+            yield from untyped_parts(item, f"{path}/{place}")
+    if not isinstance(part, dict):
+        return
+    is_open = part.get("type") == "object" and not part.keys() & {"properties", "additionalProperties"}
+    is_any = path.rpartition("/")[0].endswith("/properties") and not part.keys() & {"type", "$ref", "anyOf", "enum"}
+    if is_open or is_any or (part.get("type") == "array" and not part.keys() & {"items", "prefixItems"}):
+        yield path
+    for key, value in part.items():
+        yield from untyped_parts(value, f"{path}/{key}")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +197,7 @@ def test_only_five_fields_may_ever_be_null_and_names_are_camel_case(kind: type[r
     [
         ("POST", V1, routes.V1_AGGREGATE),
         ("POST", KEBAB, KEBAB),
+        ("PUT", KEBAB, KEBAB),
         ("GET", f"{V1}/{id_text(bytes(32))}", routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")),
     ],
 )
@@ -165,7 +214,7 @@ async def test_a_report_and_a_next_message_have_the_documented_names(
     described = DOCUMENT["paths"][documented][method.lower()]["responses"][str(response.status)]
     schema = json_schema_of(described["content"])
     assert schema is not None
-    check_schema(schema, answer)
+    assert_valid(schema, answer)
     properties = properties_of(schema)
     assert answer.keys() == properties.keys() - {"superseded"}
     assert answer["next"].keys() < properties_of(properties["next"]).keys()

@@ -1,15 +1,11 @@
-"""JSON bodies: pages of resources, errors, and the bodies of endpoints outside the history.
-
-A last page has no nextPageToken. The handlers of aggregation, health and readiness do not use these types, which
-describe them in the OpenAPI document; tests compare the fields of both.
-"""
+"""JSON bodies of the Data API and of the Metrics API: pages of resources. A last page has no nextPageToken."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from warpseal.api.data.sdk_resources import SdkCChainTransaction, SdkXChainTransaction
 from warpseal.api.data.staking_resources import (
@@ -257,16 +253,6 @@ class SdkNftHolders(_Page, frozen=True, gc=False, kw_only=True):
     events_inconsistent: bool | UnsetType = UNSET
 
 
-class MetricsApiError(Resource, frozen=True, gc=False, kw_only=True):
-    """An error of the Metrics API, whose message is a list."""
-
-    message: tuple[str, ...]
-    error: str
-    status_code: int
-    code: str
-    detail: dict[str, Any]
-
-
 class UsageNetwork(StrEnum):
     """The kind of network whose usage is shown."""
 
@@ -327,151 +313,4 @@ class UsageMetrics(Resource, frozen=True, gc=False, kw_only=True):
     network: UsageNetwork
 
 
-class Error(Resource, frozen=True, gc=False, kw_only=True):
-    """An error. error: the status text. code: stable, see docs/errors.md. detail: machine-readable."""
-
-    message: str
-    error: str
-    status_code: int
-    code: str
-    detail: dict[str, Any]
-
-
 _Percent = Annotated[int, Meta(ge=0, le=100)]
-
-
-class AggregateSignaturesRequest(Resource, frozen=True, gc=False, kw_only=True):
-    """A message to be signed, a justification, or both. Keys in kebab case mean the same."""
-
-    message: Annotated[str, Meta(description="Hex of the unsigned message, with or without 0x.")] | UnsetType = UNSET
-    justification: Annotated[str, Meta(description="Hex of the justification.")] | UnsetType = UNSET
-    signing_subnet_id: (
-        Annotated[str, Meta(description="Base58-check or hex; by default the subnet of the source chain.")] | UnsetType
-    ) = UNSET
-    quorum_percentage: Annotated[_Percent, Meta(description="By default 67.")] | UnsetType = UNSET
-    quorum_percentage_buffer: (
-        Annotated[_Percent, Meta(description="By default 0; quorum and buffer are at most 100 together.")] | UnsetType
-    ) = UNSET
-    p_chain_height: Annotated[int, Meta(ge=0, description="By default the proposed height, as with 0.")] | UnsetType = (
-        UNSET
-    )
-    timeout_seconds: Annotated[float, Meta(ge=0, description="How long the caller waits.")] | UnsetType = UNSET
-    destination_blockchain_id: (
-        Annotated[str, Meta(description="The chain that has to accept the message: base58-check or hex.")] | UnsetType
-    ) = UNSET
-    report: (
-        Annotated[bool, Meta(description="Return the report on the destination, and a message for its next epoch.")]
-        | UnsetType
-    ) = UNSET
-
-
-class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """A second message, for the predicted height of the next epoch. error: the code, if it was not signed."""
-
-    p_chain_height: str
-    predicted: bool
-    signed_message: str | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-
-
-class SignedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """The signed message, hex without 0x. superseded: the message that replaced it, if it is not valid any more.
-
-    report: what decides whether the destination accepts it. next: a message for the next epoch, if it needs another.
-    """
-
-    signed_message: str
-    superseded: dict[str, Any] | UnsetType = UNSET
-    report: dict[str, Any] | UnsetType = UNSET
-    next: NextSignedMessage | UnsetType = UNSET
-
-
-class TestedCall(Resource, frozen=True, gc=False, kw_only=True):
-    """A call of a contract at the destination, executed without being sent."""
-
-    to: Annotated[str, Meta(description="The contract.")]
-    from_: Annotated[str, Meta(description="The caller; by default the zero address.")] | UnsetType = field(
-        name="from", default=UNSET
-    )
-    data: Annotated[str, Meta(description="Hex; by default empty.")] | UnsetType = UNSET
-    gas: Annotated[int, Meta(ge=1, le=50_000_000, description="By default 5000000.")] | UnsetType = UNSET
-
-
-class VerifyRequest(Resource, frozen=True, gc=False, kw_only=True):
-    """A signed message and the chain that is to verify it. Keys in kebab case mean the same."""
-
-    signed_message: Annotated[str, Meta(description="Hex of the signed message, with or without 0x.")]
-    destination_blockchain_id: Annotated[str, Meta(description="Base58-check or hex.")]
-    signing_subnet_id: (
-        Annotated[str, Meta(description="Base58-check or hex; by default the one that the destination demands.")]
-        | UnsetType
-    ) = UNSET
-    quorum_percentage: (
-        Annotated[_Percent, Meta(description="Counts if it is higher than that of the destination.")] | UnsetType
-    ) = UNSET
-    call: TestedCall | UnsetType = UNSET
-
-
-class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
-    """Whether the next block of the destination would accept a signed message, and why not.
-
-    verifies_now: the signature alone. verifies_at: of the heights. reason: why the message is refused now, by its
-    signature or its statement; left out if nothing is known against it.
-    """
-
-    verifies_now: bool
-    verifies_at: list[str]
-    reason: str | UnsetType = UNSET
-    reason_text: str | UnsetType = UNSET
-    message_id: str
-    network_id: int
-    source_blockchain_id: str
-    destination: dict[str, Any]
-    heights: list[dict[str, Any]]
-    statement: dict[str, Any]
-    advice: dict[str, Any] | UnsetType = UNSET
-    call: dict[str, Any] | UnsetType = UNSET
-
-
-class Explanation(Resource, frozen=True, gc=False, kw_only=True):
-    """The plan for signing a transaction's message: the transaction, the message, and its signers."""
-
-
-class KebabNextSignedMessage(Resource, frozen=True, gc=False, kw_only=True, rename="kebab"):
-    """A second message, for the predicted height of the next epoch. error: the code, if it was not signed."""
-
-    p_chain_height: str
-    predicted: bool
-    signed_message: str | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-
-
-class KebabSignedMessage(Resource, frozen=True, gc=False, kw_only=True, rename="kebab"):
-    """The signed message as the reference aggregator writes it. report: as in /v1, all its keys in kebab case."""
-
-    signed_message: str
-    report: dict[str, Any] | UnsetType = UNSET
-    next: KebabNextSignedMessage | UnsetType = UNSET
-
-
-class KebabError(Resource, frozen=True, gc=False, kw_only=True):
-    """An error as the reference aggregator writes it."""
-
-    error: str
-    code: str
-    detail: dict[str, Any]
-
-
-class Health(Resource, frozen=True, gc=False, kw_only=True):
-    """Whether the daemon can sign: up with 200, down with 503."""
-
-    status: str
-    details: dict[str, Any]
-
-
-class Readiness(Resource, frozen=True, gc=False, kw_only=True):
-    """How much of each subnet's weight is connected, and what is missing."""
-
-    ready: bool
-    subnets: list[dict[str, Any]]
-    faults: list[str] | UnsetType = UNSET

@@ -12,9 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
+from warpseal.api.errors import kebab_name
+
 JSON: Final = "application/json"
+METHODS: Final = ("get", "post", "put")
 COMPONENT: Final = "#/components/schemas/{name}"
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
+_KEBAB: Final = "Kebab"
+_PREFIX: Final = COMPONENT.format(name="")
 
 Content = type[msgspec.Struct] | str | None
 """The body of an answer: a resource as JSON, a text of a media type, or none."""
@@ -64,6 +69,40 @@ def describe_query(name: str, description: str, **schema: Any) -> dict[str, Any]
 def describe_text(description: str) -> dict[str, Any]:
     """Return the description of a text."""
     return {"description": description, "schema": {"type": "string"}}
+
+
+def with_kebab_twins(components: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas in which all that a schema named Kebab... has, and refers to, has keys in kebab case.
+
+    Answers get their keys by the same function, `with_kebab_names`.
+    """
+    twins: dict[str, Any] = {}
+
+    def twin_of(part: Any) -> Any:
+        if isinstance(part, list):
+            return [twin_of(item) for item in part]
+        if not isinstance(part, Mapping):
+            return part
+        if "$ref" in part:
+            name = part["$ref"].removeprefix(_PREFIX)
+            if "properties" not in components[name]:
+                return part
+            add_twin(_KEBAB + name, components[name])
+            return {"$ref": _PREFIX + _KEBAB + name}
+        return {key: twin_of(value) for key, value in part.items()}
+
+    def add_twin(name: str, schema: Mapping[str, Any]) -> None:
+        if name in twins:
+            return
+        twins[name] = {}
+        properties = {kebab_name(key): twin_of(value) for key, value in schema["properties"].items()}
+        required = [kebab_name(key) for key in schema["required"]]
+        twins[name] = {**schema, "title": name, "properties": properties, "required": required}
+
+    for name, schema in components.items():
+        if name.startswith(_KEBAB):
+            add_twin(name, schema)
+    return {**components, **twins}
 
 
 def _describe_content(status: int, content: Content) -> dict[str, Any]:

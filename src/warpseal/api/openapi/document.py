@@ -9,25 +9,23 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.data.access import KEY_HEADERS
-from warpseal.api.data.bodies import (
+from warpseal.api.aggregator.bodies import (
     AggregateSignaturesRequest,
-    Error,
-    Explanation,
-    Health,
-    KebabError,
     KebabSignedMessage,
-    MetricsApiError,
     PreflightAnswer,
-    Readiness,
+    SignedL1Message,
     SignedMessage,
     VerifyRequest,
 )
+from warpseal.api.aggregator.explanation_body import Explanation
+from warpseal.api.data.access import KEY_HEADERS
 from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, SUBNETS, USAGE, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
+from warpseal.api.error_bodies import Error, KebabError, MetricsApiError
 from warpseal.api.openapi.describe import (
     COMPONENT,
+    METHODS,
     Content,
     describe_answer,
     describe_endpoint,
@@ -35,6 +33,7 @@ from warpseal.api.openapi.describe import (
     describe_query,
     describe_text,
     refer_to,
+    with_kebab_twins,
 )
 from warpseal.api.openapi.examples import load_examples, with_example
 from warpseal.api.openapi.node_paths import (
@@ -48,6 +47,7 @@ from warpseal.api.openapi.node_paths import (
     describe_node_paths,
     describe_pages,
 )
+from warpseal.api.probe_bodies import Health, Readiness
 from warpseal.api.status.document import StatusDocument
 from warpseal.version import __version__
 
@@ -97,7 +97,7 @@ def document() -> dict[str, Any]:
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": {path: _with_examples(item) for path, item in paths.items()},
         "components": {
-            "schemas": components,
+            "schemas": with_kebab_twins(components),
             "securitySchemes": {**keys, ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -107,7 +107,7 @@ def _with_examples(item: dict[str, Any]) -> dict[str, Any]:
     """Return the operations of a path with their examples."""
     examples = load_examples()
     return {
-        key: with_example(value, examples[value["operationId"]]) if key in ("get", "post") else value
+        key: with_example(value, examples[value["operationId"]]) if key in METHODS else value
         for key, value in item.items()
     }
 
@@ -115,7 +115,8 @@ def _with_examples(item: dict[str, Any]) -> dict[str, Any]:
 _RESOURCES: Final = dict.fromkeys(
     (
         *(resource for operation in OPERATIONS for resource in operation.answers),
-        *(AggregateSignaturesRequest, SignedMessage, Explanation, KebabSignedMessage, Health, Readiness),
+        *(AggregateSignaturesRequest, SignedMessage, SignedL1Message, Explanation, KebabSignedMessage),
+        *(Health, Readiness),
         *(VerifyRequest, PreflightAnswer),
         *(StatusDocument, Error, KebabError, MetricsApiError),
         *RESOURCES,
@@ -162,13 +163,20 @@ def _signing_paths() -> Paths:
         "getAggregatedSignatures",
         "The signed message of a P-Chain transaction about an L1.",
         _SIGNING,
-        {201: SignedMessage, 200: Explanation, **_ERRORS},
+        {201: SignedL1Message, 200: Explanation, **_ERRORS},
         _L1_PARAMETERS,
     )
     as_reference = describe_endpoint(
         kebab,
         "aggregateSignaturesAsReference",
         "The same as the reference aggregator answers: keys in kebab case, status 200.",
+        _SIGNING,
+        {200: KebabSignedMessage, **_KEBAB_ERRORS},
+    )
+    put_as_reference = describe_endpoint(
+        kebab,
+        "putSignaturesAsReference",
+        "The same as POST.",
         _SIGNING,
         {200: KebabSignedMessage, **_KEBAB_ERRORS},
     )
@@ -183,7 +191,10 @@ def _signing_paths() -> Paths:
     return {
         v1: {"post": {**aggregate, "requestBody": body}},
         v1_l1: {"get": l1_message},
-        kebab: {"post": {**as_reference, "requestBody": body}},
+        kebab: {
+            "post": {**as_reference, "requestBody": body},
+            "put": {**put_as_reference, "requestBody": body},
+        },
         _V1_VERIFY: {"post": {**verify, "requestBody": verify_body}},
     }
 
@@ -195,8 +206,8 @@ def _service_paths() -> Paths:
     subnet = describe_query("subnetId", "The only subnet that counts; without it, those of ready-subnets.")
     operations: tuple[tuple[str, str, str, dict[int, Content], tuple[dict[str, Any], ...]], ...] = (
         ("/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}, ()),
-        ("/ready", "ready", ready_summary, {200: Readiness, 503: Readiness}, (subnet,)),
-        ("/status.json", "status", status_summary, {200: StatusDocument}, ()),
+        ("/ready", "ready", ready_summary, {200: Readiness, 503: Readiness, 400: KebabError}, (subnet,)),
+        ("/status.json", "status", status_summary, {200: StatusDocument, 404: KebabError}, ()),
     )
     return {
         path: {"get": describe_endpoint(path, name, summary, _SERVICE, answers, parameters)}

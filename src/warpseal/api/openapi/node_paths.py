@@ -5,8 +5,10 @@ Source of truth: docs/node-interfaces.md, docs/gateway.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from warpseal.api.error_bodies import KebabError
 from warpseal.api.openapi.describe import (
     JSON,
     Content,
@@ -18,6 +20,7 @@ from warpseal.api.openapi.describe import (
 )
 from warpseal.gateway.routes import ROUTES
 from warpseal.history.resources import UNSET, Resource, UnsetType
+from warpseal.ops.health.check import CheckResult
 
 NODE: Final = "Node Interfaces"
 GATEWAY: Final = "Primary Network RPC"
@@ -45,10 +48,10 @@ class JsonRpcFailure(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class JsonRpcReply(Resource, frozen=True, gc=False, kw_only=True):
-    """The reply to a JSON-RPC call: a result or an error."""
+    """The reply to a JSON-RPC call: a result or an error. id: null if that of the call cannot be read."""
 
     jsonrpc: str
-    id: int | str
+    id: int | str | None
     result: Any | UnsetType = UNSET
     error: JsonRpcFailure | UnsetType = UNSET
 
@@ -56,7 +59,7 @@ class JsonRpcReply(Resource, frozen=True, gc=False, kw_only=True):
 class NodeHealth(Resource, frozen=True, gc=False, kw_only=True):
     """The latest results of the health checks, by name."""
 
-    checks: dict[str, Any]
+    checks: Mapping[str, CheckResult]
     healthy: bool
 
 
@@ -65,10 +68,15 @@ RESOURCES: Final = (JsonRpcCall, JsonRpcReply, NodeHealth)
 Paths = dict[str, dict[str, Any]]
 """Descriptions of operations by path and method."""
 
+_CALL_ERRORS: Final[Mapping[int, Content]] = dict.fromkeys((400, 403, 404, 413, 415, 500, 503), _TEXT)
+_ADMIN_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT}
+_FORWARDING_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT, 429: JsonRpcReply}
+_API_KEY: Final = describe_query("apikey", "An API key, for clients that cannot set headers.", type="string")
+
 
 def describe_node_paths() -> Paths:
     """Return the node interfaces."""
-    report: dict[int, Content] = {200: NodeHealth, 503: NodeHealth}
+    report: dict[int, Content] = {200: NodeHealth, 503: NodeHealth, 403: _TEXT}
     tag = describe_query("tag", "Only checks with this tag, and global ones; may be repeated.", type="string")
     health, admin, chain = "/ext/health", "/ext/admin", "/ext/bc/{blockchainId}"
     readiness_summary = "Whether the daemon has started up."
@@ -79,7 +87,9 @@ def describe_node_paths() -> Paths:
     calls = {
         health: _describe_calls(health, "callHealth", calls_summary),
         admin: {
-            **_describe_calls(admin, "callAdmin", "Administration: aliases, loggers, plugins, profiles."),
+            **_describe_calls(
+                admin, "callAdmin", "Administration: aliases, loggers, plugins, profiles.", errors=_ADMIN_ERRORS
+            ),
             "security": [{}, {ADMIN_TOKEN: []}],
         },
         f"{chain}/validators": _describe_calls(f"{chain}/validators", "callValidators", validators_summary),
@@ -94,11 +104,14 @@ def describe_node_paths() -> Paths:
             f"{health}/readiness", "getReadiness", readiness_summary, NODE, report, (tag,)
         ),
         f"{health}/liveness": describe_endpoint(
-            f"{health}/liveness", "getLiveness", liveness_summary, NODE, {200: NodeHealth}
+            f"{health}/liveness", "getLiveness", liveness_summary, NODE, {200: NodeHealth, 403: _TEXT}
         ),
     }
     socket_summary = "The same calls and subscriptions by WebSocket, which this page cannot open."
-    socket = describe_endpoint(f"{chain}/ws", "openEvmSocket", socket_summary, NODE, {101: None, 400: _TEXT})
+    denials: dict[int, Content] = dict.fromkeys((400, 401, 403, 404, 429, 503), _TEXT)
+    socket = describe_endpoint(
+        f"{chain}/ws", "openEvmSocket", socket_summary, NODE, {101: None, **denials}, (_API_KEY,)
+    )
     paths: Paths = {path: {"get": operation} for path, operation in reports.items()}
     for path, operation in calls.items():
         paths.setdefault(path, {})["post"] = operation
@@ -108,7 +121,7 @@ def describe_node_paths() -> Paths:
 def describe_gateway_paths() -> Paths:
     """Return the routes of the primary network's gateway."""
     return {
-        route.path: {"post": _describe_calls(route.path, *_GATEWAY_OPERATIONS[route.path], tag=GATEWAY)}
+        route.path: {"post": _describe_forwarded_calls(route.path, *_GATEWAY_OPERATIONS[route.path], tag=GATEWAY)}
         for route in ROUTES
     }
 
@@ -117,20 +130,30 @@ def describe_pages() -> Paths:
     """Return the pages for people and monitoring."""
     version = describe_query("version", "The version of the page that the client has.", type="string")
     operations = (
-        describe_endpoint("/", "getPage", "The landing page.", PAGES, {200: _HTML}),
-        describe_endpoint("/docs", "getExplorer", "This page.", PAGES, {200: _HTML}),
-        describe_endpoint("/docs/{asset}", "getExplorerAsset", "A file of this page.", PAGES, {200: "text/css"}),
-        describe_endpoint("/openapi.json", "getDocument", "This document.", PAGES, {200: JSON}),
+        describe_endpoint("/", "getPage", "The landing page.", PAGES, {200: _HTML, 404: KebabError}),
+        describe_endpoint("/docs", "getExplorer", "This page.", PAGES, {200: _HTML, 304: None}),
+        describe_endpoint(
+            "/docs/{asset}",
+            "getExplorerAsset",
+            "A file of this page.",
+            PAGES,
+            {200: "text/css", 304: None, 404: KebabError},
+        ),
+        describe_endpoint("/openapi.json", "getDocument", "This document.", PAGES, {200: JSON, 304: None}),
         describe_endpoint(
             "/status/events",
             "getStatusEvents",
             "The changes of the landing page as server-sent events; the stream does not end.",
             PAGES,
-            {200: "text/event-stream"},
+            {200: "text/event-stream", 404: KebabError, 429: KebabError},
             (version,),
         ),
         describe_endpoint(
-            "/status/metrics", "findMetrics", "Redirects to /metrics on the metrics port.", PAGES, {307: None}
+            "/status/metrics",
+            "findMetrics",
+            "Redirects to /metrics on the metrics port.",
+            PAGES,
+            {307: None, 404: KebabError},
         ),
     )
     paths = ("/", "/docs", "/docs/{asset}", "/openapi.json", "/status/events", "/status/metrics")
@@ -140,10 +163,23 @@ def describe_pages() -> Paths:
     }
 
 
-def _describe_calls(path: str, name: str, summary: str, *, tag: str = NODE) -> dict[str, Any]:
+def _describe_calls(
+    path: str,
+    name: str,
+    summary: str,
+    *,
+    tag: str = NODE,
+    errors: Mapping[int, Content] = _CALL_ERRORS,
+    parameters: Iterable[dict[str, Any]] = (),
+) -> dict[str, Any]:
     """Return the description of a JSON-RPC service."""
-    described = describe_endpoint(path, name, summary, tag, {200: JsonRpcReply, 404: _TEXT, 415: _TEXT})
+    described = describe_endpoint(path, name, summary, tag, {200: JsonRpcReply, **errors}, parameters)
     return {**described, "requestBody": {"required": True, "content": describe_json(refer_to(JsonRpcCall))}}
+
+
+def _describe_forwarded_calls(path: str, name: str, summary: str, *, tag: str = NODE) -> dict[str, Any]:
+    """Return the description of a service whose calls are forwarded: API keys and limits count."""
+    return _describe_calls(path, name, summary, tag=tag, errors=_FORWARDING_ERRORS, parameters=(_API_KEY,))
 
 
 def _describe_evm_calls(path: str) -> dict[str, Any]:
@@ -153,7 +189,7 @@ def _describe_evm_calls(path: str) -> dict[str, Any]:
         {"anyOf": [refer_to(resource), {"type": "array", "items": refer_to(resource)}]}
         for resource in (JsonRpcCall, JsonRpcReply)
     )
-    described = _describe_calls(path, "callEvm", summary)
+    described = _describe_forwarded_calls(path, "callEvm", summary)
     described["requestBody"]["content"] = describe_json(call)
     described["responses"]["200"] = describe_answer(200, describe_json(reply))
     return described
