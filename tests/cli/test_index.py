@@ -196,10 +196,12 @@ async def test_verify_finds_damaged_pages(tmp_path: Path) -> None:
         assert (code, output.splitlines()[-1].startswith("warpseal: index_damaged: ")) == (1, True)
 
 
-async def test_verify_fails_at_once_if_no_node_answers(tmp_path: Path) -> None:
+async def test_verify_fails_at_once_without_an_index_or_if_no_node_answers(tmp_path: Path) -> None:
     node = ReplayNode()
     async with serving(node):
         config = config_file(tmp_path, node)
+        code, output = await run_index("verify", "--config", config)
+    assert (code, output.splitlines()[-1].startswith("warpseal: no index in ")) == (1, True)
     code, output = await run_index("verify", "--config", config)
     assert (code, output.splitlines()[-1].startswith("warpseal: ")) == (1, True)
     assert "info.getNetworkID" in output

@@ -126,7 +126,9 @@ def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], capsys: pytest.Cap
     with pytest.raises(SystemExit) as ended:
         main(("message", "verify", "00", *arguments))
     assert ended.value.code == 2
-    assert "usage: warpseal message verify" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "usage: warpseal message verify" in error
+    assert error.count("--node:") == ("--node" in arguments)
 
 
 @pytest.mark.parametrize("network_id", [1, 5, 88_888])

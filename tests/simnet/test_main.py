@@ -47,7 +47,8 @@ def parsed(*words: str) -> argparse.Namespace:
 
 async def run_until_ready(file: Path, *words: str) -> tuple[asyncio.Task[int], dict[str, Any]]:
     """Start the command in this process; return its task and the file that it wrote."""
-    task = asyncio.create_task(main.run(parsed(*words, "--write", str(file))))
+    config = str(file.with_name("config.json"))
+    task = asyncio.create_task(main.run(parsed(*words, "--write-config", config, "--write", str(file))))
     await until(lambda: file.exists() or task.done())
     assert not task.done(), task.exception()
     return task, json.loads(file.read_text())  # noqa: ASYNC240
@@ -60,6 +61,7 @@ async def test_the_file_contains_everything_that_a_client_needs(
     rules = ("--behave", "l1-0/1:inactive", "--behave", "0:keyless")
     task, written = await run_until_ready(tmp_path / "network.json", *words, *rules)
     assert written.keys() == {"nodeUri", "networkId", "subnets", "messages", "l1Transactions", "config"}
+    assert json.loads((tmp_path / "config.json").read_text()) == written["config"]
     assert [entry["type"] for entry in written["l1Transactions"]][:1] == ["ConvertSubnetToL1Tx"]
     primary, l1 = written["subnets"]
     assert [len(entry["validators"]) for entry in (primary, l1)] == [4, 2]
@@ -98,7 +100,7 @@ async def test_the_config_has_only_reference_keys_and_free_ports(tmp_path: Path)
         server.close()
     os.kill(os.getpid(), signal.SIGINT)
     assert await finish(task) == 0
-    assert os.listdir(tmp_path) == ["network.json"]
+    assert sorted(os.listdir(tmp_path)) == ["config.json", "network.json"]
 
 
 async def test_given_ports_are_written_to_the_config(tmp_path: Path) -> None:

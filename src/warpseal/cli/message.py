@@ -56,9 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HEX|TXHASH",
         help="bytes in hex, with or without 0x; or the hash of a transaction; -: standard input",
     )
-    parser.add_argument(
-        "--node", type=argument(parse_node, InvalidSetting), metavar="URL", help="node, such as http://127.0.0.1:9650"
-    )
+    parser.add_argument("--node", type=parse_node, metavar="URL", help="node, such as http://127.0.0.1:9650")
     parser.add_argument(
         "--height",
         type=_parse_height,
@@ -213,8 +211,12 @@ def parse_hex(text: str, expected: str = "the hex of a message or the hash of a 
 
 
 def parse_node(text: str) -> NodeEndpoint:
-    """Return the node at a URL. Raises InvalidSetting."""
-    return endpoint("http", "https")(text, "--node")
+    """Return the node at a URL. Raises ArgumentTypeError."""
+    try:
+        return endpoint("http", "https")(text, "--node")
+    except InvalidSetting as error:
+        # The flag is named before the reason.
+        raise argparse.ArgumentTypeError("; ".join(fault.reason for fault in error.faults)) from None
 
 
 def _parse_height(text: str) -> int:

@@ -169,8 +169,8 @@ async def verify_index(
         ]
         findings: tuple[IndexFinding, ...] = ()
         if config.indexer.chains or not found:
+            url = find_index(config, network_id)
             network = await fetch_network(upstream, network_id, _load_genesis(config, network_id))
-            url = index_url(config.index, _network_folder(config, network_id))
             try:
                 findings = await IndexVerifier(upstream, network.params, url, config.index).run(count, addresses)
             except IndexDamaged as error:

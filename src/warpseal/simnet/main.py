@@ -19,7 +19,7 @@ from warpseal.simnet.listener import LOOPBACK
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.node_behaviours import InvalidNodeBehaviour, NodeRule, parse_node_rule
 from warpseal.simnet.plan import DEFAULT_NETWORK_ID, DEFAULT_STAKE, InvalidPlan, L1Plan, Plan, parse_l1, parse_rule
-from warpseal.simnet.report import free_ports, network_report, write_atomically
+from warpseal.simnet.report import aggregator_config, free_ports, network_report, write_atomically
 from warpseal.simnet.settings import NodeSettings
 
 _DESCRIPTION: Final = """\
@@ -65,7 +65,8 @@ Lies of RPC nodes about the P-Chain (--node-behave, repeatable; the last rule ab
   1:forged-balance=1000000000    balances of L1 validators of 1 AVAX more
 
 {HELP}
-Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 --write network.json
+Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 --write-config simnet.json
+A daemon on it: warpseal serve --config simnet.json --data-dir simnet-data
 """
 
 
@@ -78,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--validators", type=int, default=20, metavar="N", help="number of primary network validators (default 20)")
     add("--weights", default=f"equal:{DEFAULT_STAKE}", help="their stake in nAVAX (default %(default)s)")
     add("--l1", action="append", default=[], metavar="SPEC", help="an L1; see below")
-    add("--write", type=Path, metavar="FILE", help="file for the description of the network as JSON, with a config")
+    add("--write", type=Path, metavar="FILE", help="file for the description of the network as JSON")
+    add("--write-config", type=Path, metavar="FILE", help="config file for a daemon on this network")
     add("--write-genesis", type=Path, metavar="FILE", help="file for the P-Chain's genesis, for genesis-file")
     add("--messages", type=int, default=1000, metavar="N", help="number of messages per chain (default 1000)")
     add(
@@ -233,6 +235,8 @@ def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
     ports = [given or free for given, free in zip((args.api_port, args.metrics_port), free_ports(2), strict=True)]
     if args.write_genesis:
         args.write_genesis.write_bytes(network.state.ledger.genesis)
+    if args.write_config:
+        write_atomically(args.write_config, aggregator_config(network, *ports))
     if args.write:
         write_atomically(args.write, network_report(network, *ports))
     words = [
@@ -243,6 +247,8 @@ def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
     ]
     if args.write:
         words.append(f"file={args.write}")
+    if args.write_config:
+        words.append(f"config={args.write_config}")
     _say(" ".join(words))
     return ports[0]
 
