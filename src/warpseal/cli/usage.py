@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command
+from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only
 from warpseal.store.migrate import check_version
@@ -102,7 +103,7 @@ def _rows(connection: Connection, query: UsageQuery, now: int) -> Iterator[Row]:
         for value, sums in groups:
             yield (
                 begins,
-                _TOTAL if value is None else _printable(value),
+                _TOTAL if value is None else _label_text(value),
                 str(sums.requests),
                 f"{sums.requests / elapsed_s:.3f}",
                 f"{sums.success_rate_percent:.4f}",
@@ -113,9 +114,9 @@ def _rows(connection: Connection, query: UsageQuery, now: int) -> Iterator[Row]:
             )
 
 
-def _printable(value: str) -> str:
-    """Return a label without what a terminal or a spreadsheet would obey."""
-    text = "".join(char if char.isprintable() else "?" for char in value)
+def _label_text(value: str) -> str:
+    """Return a label that neither a terminal nor a spreadsheet takes for a command."""
+    text = printable(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 

@@ -85,7 +85,7 @@ class EvmApi:
     def add(self, chain: EvmChain) -> ForwardedChain:
         """Mount one more chain, whose calls are forwarded from now on."""
         settings = self._config.evm_rpc
-        forwarded = forward_chain(chain, self.sessions, settings, self._configured(chain), self._observer)
+        forwarded = forward_chain(chain, self.sessions, settings, self._config_loader(chain), self._observer)
         self._interfaces.add_evm(forwarded, self._admission, settings)
         self.chains = (*self.chains, forwarded)
         self._added.put_nowait(forwarded)
@@ -100,7 +100,7 @@ class EvmApi:
                 tasks.create_task(run_chain(chain))
                 tasks.create_task(_report_chain_id(chain, on_chain_id))
 
-    def _configured(self, chain: EvmChain) -> LoadChainConfig:
+    def _config_loader(self, chain: EvmChain) -> LoadChainConfig:
         async def genesis() -> bytes | None:
             return await self._genesis(chain.blockchain_id)
 

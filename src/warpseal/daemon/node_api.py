@@ -86,7 +86,7 @@ class NodeApi:
         self._readiness = readiness
         self._info: InfoClient | None = None
         self._loggers = loggers
-        self._followings: dict[str, FollowedChain] = {}
+        self._followed_chains: dict[str, FollowedChain] = {}
         self._control_server = ControlServer(config.peers.data_dir, time.monotonic)
         self._held = ExitStack()
         self.node_monitor: NodeMonitor | None = None
@@ -98,7 +98,7 @@ class NodeApi:
         self.usage = UsageRecorder() if config.records_usage else None
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
         pinned = tuple(dict.fromkeys((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids)))
-        self.bootstrapped = BootstrapCheck(pinned, readiness, lambda: self._followings)
+        self.bootstrapped = BootstrapCheck(pinned, readiness, lambda: self._followed_chains)
         self.health.register(
             self.bootstrapped.check(),
             diskspace_check(config.peers.data_dir, config.health),
@@ -135,8 +135,12 @@ class NodeApi:
         now = asyncio.get_running_loop().time
         self.interfaces.node_id = node_id_text(node_id)
         if not services.follower.status().is_off:
-            self._followings["P"] = FollowedChain("P", PRIMARY_NETWORK, lambda: _standing(services.follower))
-        self._loggers.add_chains((*self._followings, *(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)))
+            self._followed_chains["P"] = FollowedChain(
+                "P", PRIMARY_NETWORK, lambda: _follower_progress(services.follower)
+            )
+        self._loggers.add_chains(
+            (*self._followed_chains, *(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains))
+        )
 
         def traffic() -> PeerTraffic:
             return _traffic(network, config.peers.max_outstanding)
@@ -145,7 +149,7 @@ class NodeApi:
             status = services.store.status()
             return None if status.is_up else f"the store is down: {status.reason}"
 
-        chains = (*self._followings.values(), *self._indexed(index))
+        chains = (*self._followed_chains.values(), *self._indexed(index))
         self.health.register(
             *(chain_check(chain, self._readiness, config.health.max_lag_s, now) for chain in chains),
             database_check(store_fault),
@@ -242,8 +246,8 @@ class NodeApi:
         """Yield the chains that only the index follows. Readiness does not wait for them: they may take days."""
         for chain in self._config.indexer.chains:
             name = PRIMARY_NAMES[chain][0]
-            if name not in self._followings:
-                yield FollowedChain(name, PRIMARY_NETWORK, partial(_indexed_standing, index, chain))
+            if name not in self._followed_chains:
+                yield FollowedChain(name, PRIMARY_NETWORK, partial(_indexed_progress, index, chain))
 
     def _route(self, chain_id: ChainID, chain: PrimaryChain) -> None:
         """Add the paths of a primary chain: /ext/bc/C and /ext/C, as nodes have them, and our own /ext/bc/c-chain."""
@@ -271,12 +275,12 @@ def _add_path(act: Callable[[], None]) -> None:
         log.warning("path is taken", extra={"reason": str(error)})
 
 
-def _standing(follower: PChainFollower) -> ChainProgress:
+def _follower_progress(follower: PChainFollower) -> ChainProgress:
     now = follower.status()
     return ChainProgress(now.height, now.node_height, now.block_id, now.stopped, bool(now.remaining_blocks))
 
 
-def _indexed_standing(status: IndexStatus, chain: PrimaryChain) -> ChainProgress:
+def _indexed_progress(status: IndexStatus, chain: PrimaryChain) -> ChainProgress:
     index = status.index
     freshness = index.freshness() if index is not None else ()
     fresh = next((found for found in freshness if found.chain is chain), None)

@@ -1,4 +1,4 @@
-"""One node of an EVM chain over HTTP: takes a body, returns status, body and content type, and nothing else.
+"""One node, of an EVM chain or of the gateway, over HTTP: takes a body, returns status, body and content type.
 
 Source of truth: geth's `rpc/http.go`. An error says exactly whether the request can have reached the node, so that
 the caller does not send it twice by mistake.

@@ -1,4 +1,4 @@
-"""Settings of the calls that the daemon forwards to EVM nodes."""
+"""Settings of the calls that the daemon forwards to nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*"
 
 @dataclass(frozen=True, slots=True)
 class EvmRpcSettings:
-    """Limits of every EVM chain. Durations in seconds.
+    """Limits of every EVM chain; those of one HTTP call hold for the gateway as well. Durations in seconds.
 
     deny_methods: of all chains; the entry of a chain may name more. connections_per_node: concurrent HTTP connections
     to one node. retry_after_s: time for which a failed node is used only if no other node is usable. poll_s: interval
@@ -36,7 +36,7 @@ class EvmRpcSettings:
         30.0,
         "evm-call-timeout-seconds",
         seconds(0.1, HOUR_S),
-        "timeout of a call of an EVM chain, seconds",
+        "timeout of a forwarded call, of an EVM chain or of gateway-nodes, seconds",
         "SECONDS",
         group=Group.EVM,
     )

@@ -21,7 +21,7 @@ from warpseal.warp.ids import ChainID
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """What the routes of the gateway need. forwarders: by chain; a node that fails for one may serve the others."""
+    """The forwarders by chain, and the allowed methods. A node that fails for one chain may serve the others."""
 
     forwarders: Mapping[PrimaryChain, GatewayForwarder]
     methods: AllowedMethods
