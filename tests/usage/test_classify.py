@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from warpseal.usage.calls import CallOutcome
 from warpseal.usage.classify import (
-    LIMITED,
     NOT_JSON_RPC,
+    RATE_LIMITED,
     UNANSWERED,
     CallError,
     error_of,
     errors_of,
-    has_credits,
+    is_charged_status,
     may_begin_with_error,
     may_have_error,
     outcome_of,
@@ -68,11 +68,11 @@ def test_the_error_of_a_call_decides_about_status_200(outcome: CallOutcome, code
 
 
 def test_calls_without_an_answer_fail_and_bodies_without_calls_are_invalid() -> None:
-    assert [outcome_of(200, error) for error in (UNANSWERED, LIMITED, NOT_JSON_RPC)] == [FAILED, FAILED, INVALID]
+    assert [outcome_of(200, error) for error in (UNANSWERED, RATE_LIMITED, NOT_JSON_RPC)] == [FAILED, FAILED, INVALID]
 
 
 def test_refused_requests_cost_no_credits() -> None:
-    assert [status for status in range(100, 600) if not has_credits(status)] == [401, 403, 429]
+    assert [status for status in range(100, 600) if not is_charged_status(status)] == [401, 403, 429]
 
 
 def encoded(*replies: Any) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from warpseal.usage import labels
 from warpseal.usage.calls import OTHER
 from warpseal.usage.countries import CONTINENTS, COUNTRIES, continent_of
-from warpseal.usage.labels import country, method_label, user_agent
+from warpseal.usage.labels import agent_label, country_label, method_label
 
 WINDOWS = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko)"
 IPHONE = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko)"
@@ -55,16 +55,16 @@ IPHONE = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605
     ],
 )
 def test_a_user_agent_is_the_product_without_its_version_or_the_family_of_a_browser(header: str, label: str) -> None:
-    assert user_agent([(b"host", b"x"), (b"user-agent", header.encode())]) == label
+    assert agent_label([(b"host", b"x"), (b"user-agent", header.encode())]) == label
 
 
 def test_no_user_agent_is_none() -> None:
-    assert user_agent([(b"host", b"x")]) == "none"
+    assert agent_label([(b"host", b"x")]) == "none"
 
 
 @given(st.binary(max_size=300))
 def test_any_header_gives_a_short_printable_label(header: bytes) -> None:
-    label = user_agent([(b"user-agent", header)])
+    label = agent_label([(b"user-agent", header)])
     assert 0 < len(label) <= 64
     assert set(label) <= set(string.ascii_letters + string.digits + string.punctuation + " ")
 
@@ -74,7 +74,7 @@ def test_a_product_of_numbers_that_end_as_no_version_is_read_in_steps_of_its_len
 ) -> None:
     # Steps of the third power would take hours.
     monkeypatch.setattr(labels, "_PARSED_BYTES", 20_000)
-    assert user_agent([(b"user-agent", b"1.1" * 6_000 + b"!")]) == ("1.1" * 22)[:64]
+    assert agent_label([(b"user-agent", b"1.1" * 6_000 + b"!")]) == ("1.1" * 22)[:64]
 
 
 def test_all_codes_of_iso_3166_have_a_continent() -> None:
@@ -98,7 +98,7 @@ def test_all_codes_of_iso_3166_have_a_continent() -> None:
     [("DE", "DE"), ("de", "DE"), ("T1", "T1"), ("XX", "XX"), ("ZZ", "XX"), ("", "XX"), ("DEU", "XX"), ("XK", "XX")],
 )
 def test_an_unknown_country_is_xx(given_code: str, label: str) -> None:
-    assert country(given_code) == label
+    assert country_label(given_code) == label
 
 
 def test_only_known_methods_have_a_label_of_their_own() -> None:

@@ -118,7 +118,7 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
 
 async def _until_connected(services: Services, timeout_s: float) -> None:
     """Wait until every validator of the tracked subnets is connected, or until the timeout."""
-    readiness = services.followed.readiness
+    readiness = services.subnet_tracker.readiness
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             while any(not subnet.is_known or subnet.missing for subnet in readiness()):  # noqa: ASYNC110 - no event
@@ -159,7 +159,7 @@ def _check_nodes(
 
 
 def _check_subnets(services: Services) -> Iterator[Finding]:
-    for subnet in services.followed.readiness():
+    for subnet in services.subnet_tracker.readiness():
         name = f"subnet {id_text(subnet.subnet_id)}"
         if not subnet.is_known:
             yield Finding(Grade.BAD, f"{name}: its validator set is not known", "look at the p-chain-api nodes above")
@@ -207,7 +207,7 @@ def _describe_missing(node_id: NodeID, weight: int, connection: MissingConnectio
 async def _check_balances(services: Services) -> list[Finding]:
     """Name the L1 validators that are inactive or nearly drained."""
     findings = []
-    for subnet in services.followed.readiness():
+    for subnet in services.subnet_tracker.readiness():
         if subnet.subnet_id == PRIMARY_NETWORK:
             continue
         with suppress(NodeUnavailable, RpcRefusal):
@@ -259,7 +259,9 @@ def _check_versions(config: Config, services: Services) -> Iterator[Finding]:
 
 
 def _check_files(services: Services) -> Iterator[Finding]:
-    wanted = sum(len(subnet.missing) for subnet in services.followed.readiness()) + len(services.network.connected)
+    wanted = sum(len(subnet.missing) for subnet in services.subnet_tracker.readiness()) + len(
+        services.network.connected
+    )
     needed = services.network.file_limit.needed_for(wanted)
     if needed is not None:
         limit = services.network.file_limit.files

@@ -38,7 +38,7 @@ def build_forecasts(
     network = services.network
 
     def is_unreachable(node_id: NodeID, subnet_id: SubnetID) -> bool:
-        if services.followed.validators_of(subnet_id) is None:
+        if services.subnet_tracker.validators_of(subnet_id) is None:
             return False
         missing = network.missing_connection(node_id)
         if missing is None:
@@ -51,7 +51,7 @@ def build_forecasts(
         services.chains,
         services.heights,
         services.sets,
-        services.observed.connected_since,
+        services.uptime.connected_since,
         is_unreachable,
         config.validators,
         executor=executor,

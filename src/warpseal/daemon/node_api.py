@@ -163,7 +163,7 @@ class NodeApi:
             self.health.register(evm_index_check(index.evm))
         network.subscribe(lambda node_id, connected: self.health.trigger())
         services.heights.watch(self.health.trigger)
-        services.followed.watch(self.health.trigger)
+        services.subnet_tracker.watch(self.health.trigger)
 
     def usage_samples(self) -> Iterator[UsageSample]:
         """Yield the metered calls since the start."""

@@ -72,7 +72,7 @@ class Services:
     sets: ValidatorSets
     chains: ChainLookup
     network: PeerNetwork
-    followed: SubnetTracker
+    subnet_tracker: SubnetTracker
     current: CurrentValidations
     aggregator: SignatureAggregator
     store: Store
@@ -81,14 +81,14 @@ class Services:
     destinations: Destinations
     delivery: DeliveryService
     preflight: Preflight
-    observed: UptimeRecorder
+    uptime: UptimeRecorder
     background: tuple[Service, ...]
     min_balance_navax: int
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            services: tuple[Service, ...] = (self.heights, self.network, self.followed, *self.background)
+            services: tuple[Service, ...] = (self.heights, self.network, self.subnet_tracker, *self.background)
             for service in services:
                 tasks.create_task(service.run())
 
@@ -153,9 +153,9 @@ async def build_services(
         lookups = _build_lookups(config, upstreams, network_id)
         heights, sets, chains = lookups.heights, lookups.sets, lookups.chains
         network = PeerNetwork(config.peers, identity, network_id, store.addresses)
-        observed = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
-        current = CurrentValidations(platform, observed.watch, ttl_s=2 * settings.current_refresh_s)
-        followed = SubnetTracker(heights, sets, platform, upstream.info, network, settings)
+        uptime = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
+        current = CurrentValidations(platform, uptime.watch, ttl_s=2 * settings.current_refresh_s)
+        subnet_tracker = SubnetTracker(heights, sets, platform, upstream.info, network, settings)
         aggregation_deps = AggregationDeps(
             peers=network,
             heights=heights,
@@ -165,7 +165,7 @@ async def build_services(
             activity=L1Activity(
                 platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
             ),
-            track=followed.track,
+            track=subnet_tracker.track,
             metrics=metrics,
             archive=store.archive,
         )
@@ -206,7 +206,7 @@ async def build_services(
             sets=sets,
             chains=chains,
             network=network,
-            followed=followed,
+            subnet_tracker=subnet_tracker,
             current=current,
             aggregator=aggregator,
             store=store,
@@ -215,8 +215,8 @@ async def build_services(
             destinations=lookups.destinations,
             delivery=DeliveryService(delivery_deps, config.delivery, config.aggregation),
             preflight=_build_preflight(config, upstream, network_id, lookups, store, preflight_thread),
-            observed=observed,
-            background=(store, observed, *store_services),
+            uptime=uptime,
+            background=(store, uptime, *store_services),
             min_balance_navax=settings.min_balance_navax,
         )
 
@@ -295,7 +295,7 @@ def metric_sources(services: Services, config: Config) -> MetricSources:
     """Return the functions that the metrics page calls at each scrape."""
     return MetricSources(
         validators=lambda: _validators(services.network),
-        subnets=lambda: _subnets(services.followed),
+        subnets=lambda: _subnets(services.subnet_tracker),
         network=lambda: _network(services.network, config.peers.advertised_version, config.peers.slot_timeout_s),
         caches=lambda: (
             *services.aggregator.caches(),
@@ -313,8 +313,8 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
         yield ValidatorSample(node_id_text(node_id), *counts, peer.latency_s)
 
 
-def _subnets(followed: SubnetTracker) -> Iterator[SubnetSample]:
-    for subnet in followed.all_readiness():
+def _subnets(subnet_tracker: SubnetTracker) -> Iterator[SubnetSample]:
+    for subnet in subnet_tracker.all_readiness():
         yield SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
 
 

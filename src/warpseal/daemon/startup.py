@@ -112,7 +112,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     key_store=EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
                     prices=prices,
                     aliases=node_api.aliases,
-                    uptime_source=services.observed,
+                    uptime_source=services.uptime,
                     metrics_database=metrics_database,
                     usage=None if usage is None else usage.source,
                     forecasts=forecasts,
@@ -123,7 +123,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 tasks.create_task(forecasts.run())
                 if usage is not None:
                     tasks.create_task(usage.run())
-                tasks.create_task(_log_first_quorums(services.network, services.followed, ports.status.uptime_s))
+                tasks.create_task(_log_first_quorums(services.network, services.subnet_tracker, ports.status.uptime_s))
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(ports.gateway_api.run(network_id))
                 tasks.create_task(node_api.watch_nodes(services, upstream))
@@ -152,7 +152,7 @@ def _signing_services(
         deliver=services.delivery.sign,
         deliver_l1_message=services.delivery.sign_l1,
         verify=verify,
-        readiness=services.followed.readiness,
+        readiness=services.subnet_tracker.readiness,
         is_height_fresh=lambda: services.heights.is_fresh,
         background_status=background_status,
         missing_connection=services.network.missing_connection,
@@ -193,15 +193,17 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
     return index_url(config.index, folder) if config.indexer.chains else None
 
 
-async def _log_first_quorums(network: PeerNetwork, followed: SubnetTracker, uptime_s: Callable[[], float]) -> None:
+async def _log_first_quorums(
+    network: PeerNetwork, subnet_tracker: SubnetTracker, uptime_s: Callable[[], float]
+) -> None:
     """Log the Primary Network and each configured subnet when its connected weight first reaches the quorum."""
     changed, reached = asyncio.Event(), set[SubnetID]()
     network.subscribe(lambda node_id, connected: changed.set())
-    followed.watch(changed.set)
-    while len(reached) < len(subnets := followed.readiness()):
+    subnet_tracker.watch(changed.set)
+    while len(reached) < len(subnets := subnet_tracker.readiness()):
         changed.clear()
         for subnet in subnets:
-            validators = followed.validators_of(subnet.subnet_id)
+            validators = subnet_tracker.validators_of(subnet.subnet_id)
             if subnet.is_ready and validators is not None and subnet.subnet_id not in reached:
                 reached.add(subnet.subnet_id)
                 fields = {

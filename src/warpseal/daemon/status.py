@@ -116,7 +116,7 @@ class DaemonStatus:
         if sources is not None:
             describe = PeerDescriber(sources, self._moment, with_addresses=with_addresses)
             members = []
-            for subnet in sources.services.followed.all_readiness():
+            for subnet in sources.services.subnet_tracker.all_readiness():
                 readiness.append(subnet)
                 members.append(describe.members(subnet.subnet_id))
                 await asyncio.sleep(0)
@@ -213,14 +213,14 @@ class PeerDescriber:
         self, sources: StatusSources, moment: Callable[[float | None], str | None], *, with_addresses: bool
     ) -> None:
         self._network = sources.services.network
-        self._followed = sources.services.followed
+        self._subnet_tracker = sources.services.subnet_tracker
         self._current = sources.services.current
         self._moment = moment
         self._with_addresses = with_addresses
 
     def members(self, subnet_id: SubnetID) -> list[Validator | CurrentValidation]:
         """Return the validators of a subnet, heaviest first, and the inactive ones of an L1, which are in no set."""
-        known = self._followed.validators_of(subnet_id)
+        known = self._subnet_tracker.validators_of(subnet_id)
         members: list[Validator | CurrentValidation] = list(known.validators) if known is not None else []
         inactive = [paid for paid in self._paying(subnet_id).values() if not paid.is_active]
         if inactive:

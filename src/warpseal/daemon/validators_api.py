@@ -30,7 +30,7 @@ class ValidatorsApi:
     async def run(self, services: Services, upstream: Upstream) -> None:
         """Mount the chains, and refresh their validators until cancelled."""
         settings, current = self._config.validators, services.current
-        known = LocalView(services.chains, current, services.network.is_connected, services.observed.uptime)
+        known = LocalView(services.chains, current, services.network.is_connected, services.uptime.uptime)
 
         def appeared(chain_id: ChainID) -> None:
             if chain_id not in self._chains:
@@ -38,7 +38,7 @@ class ValidatorsApi:
 
         for chain_id, nodes in upstream.validators.items():
             self._mount(chain_id, nodes, known)
-        rounds = ValidatorRefresher(services.chains, current, services.followed, settings, appeared)
+        rounds = ValidatorRefresher(services.chains, current, services.subnet_tracker, settings, appeared)
         await rounds.run(tuple(self._chains.values()))
 
     def _mount(self, chain_id: ChainID, nodes: ChainValidatorsClient, known: LocalView) -> None:

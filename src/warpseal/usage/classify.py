@@ -14,7 +14,7 @@ import msgspec
 
 from warpseal.usage.calls import CallOutcome
 
-NO_CREDITS: Final = frozenset({401, 403, 429})
+_UNCHARGED_STATUSES: Final = frozenset({401, 403, 429})
 """Statuses of requests that cost no credits."""
 
 _INVALID_STATUSES: Final = frozenset({400, 404, 405, 413, 415})
@@ -45,7 +45,7 @@ class CallError(NamedTuple):
 
 UNANSWERED: Final = CallError(_INTERNAL_ERROR)
 """Stands for every error of a call that no node answered."""
-LIMITED: Final = CallError(-32005)
+RATE_LIMITED: Final = CallError(-32005)
 """Error of a call that a limit refuses."""
 NOT_JSON_RPC: Final = CallError(-32700)
 """Error of a body without calls."""
@@ -63,9 +63,9 @@ def outcome_of(status: int, error: CallError | None = None) -> CallOutcome:
     return CallOutcome.FAILED if code in _FAILED_CODES else CallOutcome.SUCCESSFUL
 
 
-def has_credits(status: int) -> bool:
+def is_charged_status(status: int) -> bool:
     """Return whether requests with this status cost credits."""
-    return status not in NO_CREDITS
+    return status not in _UNCHARGED_STATUSES
 
 
 class _ErrorObject(msgspec.Struct):

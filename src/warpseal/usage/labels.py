@@ -49,7 +49,7 @@ _FAMILIES: Final[tuple[tuple[bytes, str], ...]] = (
 _NO_FAMILY: Final = "Mozilla"
 
 
-def user_agent(headers: Iterable[tuple[bytes, bytes]]) -> str:
+def agent_label(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the product that the headers of a request name: a browser's family, `none` without a user agent."""
     for name, value in headers:
         if name == _AGENT:
@@ -57,7 +57,7 @@ def user_agent(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return NO_AGENT
 
 
-def country(code: str) -> str:
+def country_label(code: str) -> str:
     """Return a country code in upper case, XX for an unknown one."""
     code = code.upper()
     return code if code in COUNTRIES or code == TOR else UNKNOWN

@@ -30,21 +30,21 @@ from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED
 from warpseal.node.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse, decode_id
 from warpseal.usage.calls import CLIENT_LEFT, NO_METHOD, CallOutcome, UsageLabels
 from warpseal.usage.classify import (
-    LIMITED,
     NOT_JSON_RPC,
+    RATE_LIMITED,
     UNANSWERED,
     CallError,
     decode_error,
     error_of,
     errors_of,
-    has_credits,
+    is_charged_status,
     may_begin_with_error,
     may_have_error,
     outcome_of,
 )
 from warpseal.usage.countries import UNKNOWN
 from warpseal.usage.credits import MethodCredits
-from warpseal.usage.labels import country, method_label, user_agent
+from warpseal.usage.labels import agent_label, country_label, method_label
 from warpseal.usage.recorder import UsageRecorder
 
 WEBSOCKET: Final = 101
@@ -74,14 +74,14 @@ class RouteMeter:
         status: int,
         time_ms: float | None,
         *,
-        costs: bool = True,
+        is_charged: bool = True,
     ) -> None:
         """Record calls of one client with the same status and time. counts: methods, outcomes and numbers."""
-        api_key, place, agent = self._client_labels(scope)
+        api_key, country, agent = self._client_labels(scope)
         for method, outcome, calls in counts:
             name = method_label(method, self._known_methods)
-            credits = self._credits.of(method or NO_METHOD) if costs else 0
-            labels = UsageLabels(self.path, name, status, api_key, place, agent)
+            credits = self._credits.of(method or NO_METHOD) if is_charged else 0
+            labels = UsageLabels(self.path, name, status, api_key, country, agent)
             self._recorder.record(labels, outcome, credits, time_ms, calls)
 
     def record_success(self, scope: Scope, method: str, status: int, time_ms: float) -> None:
@@ -92,18 +92,18 @@ class RouteMeter:
             self.record(scope, ((method, CallOutcome.SUCCESSFUL, 1),), status, time_ms)
 
     def _record_times(
-        self, method: str, status: int, api_key: str, place: str, agent: str, times: Sequence[float]
+        self, method: str, status: int, api_key: str, country: str, agent: str, times: Sequence[float]
     ) -> None:
-        labels = UsageLabels(self.path, method, status, api_key, place, agent)
+        labels = UsageLabels(self.path, method, status, api_key, country, agent)
         self._recorder.record_times(labels, CallOutcome.SUCCESSFUL, self._credits.of(method), times)
 
     def _client_labels(self, scope: Scope) -> tuple[str, str, str]:
         """Return the API key, country and user agent of a request."""
-        agent, recorder = user_agent(scope["headers"]), self._recorder
+        agent, recorder = agent_label(scope["headers"]), self._recorder
         if agent not in recorder.agents:
             agent = recorder.admit_agent(agent, client_network(client_of(scope).address)[0])
-        place = country(client_of(scope).country) if is_behind_proxy(scope) else UNKNOWN
-        return log_fields(scope).get("api_key") or "", place, agent
+        country = country_label(client_of(scope).country) if is_behind_proxy(scope) else UNKNOWN
+        return log_fields(scope).get("api_key") or "", country, agent
 
 
 class MeteredRequest:
@@ -198,7 +198,7 @@ class MeteredRequest:
             outcome = outcome_of(status)
             counts = ((method, outcome, count) for method, count in Counter(map(_METHOD, calls)).items())
         time_ms = None if status == CLIENT_LEFT else self._time_ms
-        self._meter.record(self._scope, counts, status, time_ms, costs=has_credits(status))
+        self._meter.record(self._scope, counts, status, time_ms, is_charged=is_charged_status(status))
 
 
 class SocketMeter:
@@ -211,7 +211,7 @@ class SocketMeter:
     def record_refused_handshake(self, status: int) -> None:
         """Record a WebSocket that is refused; one that no node takes has the status of other WebSockets."""
         outcome = CallOutcome.FAILED if status == WEBSOCKET else outcome_of(status)
-        self._record("", outcome, status, None, costs=has_credits(status))
+        self._record("", outcome, status, None, is_charged=is_charged_status(status))
 
     def record_reply(self, method: str, read_at: float, error: msgspec.Raw) -> None:
         """Record a call that the node answered."""
@@ -227,7 +227,7 @@ class SocketMeter:
         """Record calls that a limit refuses, without credits. entries: their number, if they are not parsed."""
         methods = [call.method for call in calls] or [""] * entries
         for method in methods:
-            self._record_call(method, LIMITED, read_at, costs=False)
+            self._record_call(method, RATE_LIMITED, read_at, is_charged=False)
 
     def record_unreadable(self, read_at: float) -> None:
         """Record a message without calls."""
@@ -247,16 +247,18 @@ class SocketMeter:
             else:
                 self._record_call(method, UNANSWERED, None)
 
-    def _record_call(self, method: str, error: CallError | None, read_at: float | None, *, costs: bool = True) -> None:
+    def _record_call(
+        self, method: str, error: CallError | None, read_at: float | None, *, is_charged: bool = True
+    ) -> None:
         status = CLIENT_LEFT if has_left(self._scope) else WEBSOCKET
         time_ms = (perf_counter() - read_at) * 1_000 if read_at is not None and status == WEBSOCKET else None
-        self._record(method, outcome_of(status, error), status, time_ms, costs=costs)
+        self._record(method, outcome_of(status, error), status, time_ms, is_charged=is_charged)
 
     def _record(
-        self, method: str, outcome: CallOutcome, status: int, time_ms: float | None, *, costs: bool = True
+        self, method: str, outcome: CallOutcome, status: int, time_ms: float | None, *, is_charged: bool = True
     ) -> None:
         if self._meter is not None:
-            self._meter.record(self._scope, ((method, outcome, 1),), status, time_ms, costs=costs)
+            self._meter.record(self._scope, ((method, outcome, 1),), status, time_ms, is_charged=is_charged)
 
 
 def is_probe(scope: Scope) -> bool:
