@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tests.api.fixtures import ApiSetup, serving
-from tests.api.status.test_page import DOCUMENT
+from tests.api.status.test_page import DOCUMENT, FORECAST
 from tests.integration.browser import BrowserTab, needs_chromium, open_tab
 from tests.integration.daemon import build_config, run_daemon, run_network
 from warpseal.api.status.document import MAX_VALIDATORS, ValidatorStatus
@@ -147,3 +147,17 @@ async def test_the_page_is_a_readable_snapshot_without_javascript_and_fits_a_pho
         # Nothing is wider than the screen.
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 360
         assert await tab.evaluate("document.querySelectorAll('#rows tr').length") >= 9
+
+
+@needs_chromium
+async def test_a_value_on_a_phone_is_one_text_beside_its_label() -> None:
+    setup = ApiSetup()
+    setup.status.document = msgspec.structs.replace(DOCUMENT, forecasts=[FORECAST])
+    async with serving(setup.app()) as server, open_tab() as tab:
+        await tab.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
+        await tab.load(server.url + "/")
+        await tab.until("document.querySelectorAll('#forecasts td').length > 0")
+        # A part that is a box of its own would begin a line.
+        texts = "[...document.querySelectorAll('td')].map((cell) => cell.innerText)"
+        assert [text for text in await tab.evaluate(texts) if "\n" in text] == []
+        assert "margin" in await tab.evaluate("document.querySelector('#forecasts td:nth-child(2)').innerText")

@@ -171,28 +171,30 @@ async def test_nodes_show_their_state_and_whether_they_contradict_others() -> No
     assert [cells[row + 1] for row in (0, 4, 8)] == ["up, contradicts the others", "up, behind for 8 s", "timeout"]
 
 
+FORECAST = ForecastStatus(
+    *("sub", "l1", "2026-01-01T00:00:00Z", "1000", "670", "800"),
+    margin=0.13,
+    can_be_kept=True,
+    answering_weight="500",
+    answering_margin=-0.17,
+    first_loss_at="2026-01-03T00:00:00Z",
+    first_loss_weight="500",
+    quorum_impossible_at="2026-01-03T00:00:00Z",
+    quorum_impossible_at_capacity="2026-01-02T00:00:00Z",
+    top_ups=[TopUpStatus("NodeID-<b>", "v", "1227104512")],
+    omitted_top_ups=2,
+    top_up_total="3000000001",
+)
+
+
 async def test_forecasts_show_margins_the_end_of_the_quorum_and_who_needs_how_much() -> None:
-    l1 = ForecastStatus(
-        *("sub", "l1", "2026-01-01T00:00:00Z", "1000", "670", "800"),
-        margin=0.13,
-        can_be_kept=True,
-        answering_weight="500",
-        answering_margin=-0.17,
-        first_loss_at="2026-01-03T00:00:00Z",
-        first_loss_weight="500",
-        quorum_impossible_at="2026-01-03T00:00:00Z",
-        quorum_impossible_at_capacity="2026-01-02T00:00:00Z",
-        top_ups=[TopUpStatus("NodeID-<b>", "v", "1227104512")],
-        omitted_top_ups=2,
-        top_up_total="3000000001",
-    )
     halted = msgspec.structs.replace(
-        l1, quorum_impossible_at=l1.as_of, answering_weight=None, answering_margin=None, can_be_kept=False
+        FORECAST, quorum_impossible_at=FORECAST.as_of, answering_weight=None, answering_margin=None, can_be_kept=False
     )
     calm = ForecastStatus(
         *("perm", "permissioned", "2026-01-01T00:00:00Z", "4", "3", "4"), margin=0.25, can_be_kept=True
     )
-    html, _ = await load(msgspec.structs.replace(DOCUMENT, forecasts=[l1, halted, calm]))
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, forecasts=[FORECAST, halted, calm]))
     table = html.partition('<div id="forecasts">')[2].partition("</table>")[0]
     cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", table)]
     space = "\N{NO-BREAK SPACE}"
