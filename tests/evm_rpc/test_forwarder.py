@@ -21,7 +21,7 @@ from tests.evm_rpc.evm import (
     serve_node,
 )
 from warpseal.evm_rpc.forwarder import EvmForwarder
-from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError, EvmNodeReply
+from warpseal.evm_rpc.node import RpcNodeError, RpcNodeFailure, RpcNodeReply
 
 UNREACHABLE = (-32000, "no node of this chain can be reached")
 UNSURE = (-32000, "the node did not answer; it may have done what it was asked")
@@ -31,7 +31,7 @@ DEAD = "http://127.0.0.1:1/rpc"
 async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).encode()
     reply = await forwarder.forward_call(call(method, *params), body)
-    return json.loads(reply.body) if isinstance(reply, EvmNodeReply) else call_outcome(reply)
+    return json.loads(reply.body) if isinstance(reply, RpcNodeReply) else call_outcome(reply)
 
 
 async def test_the_response_to_a_single_call_is_returned_as_sent_by_the_node() -> None:
@@ -39,7 +39,7 @@ async def test_the_response_to_a_single_call_is_returned_as_sent_by_the_node() -
         assert await single(chain.forwarder, "eth_call", {"to": "0x1"}) == {"jsonrpc": "2.0", "id": 9, "result": "0x12"}
         node.status = 403
         reply = await chain.forwarder.forward_call(call("eth_call"), b"{}")
-        assert isinstance(reply, EvmNodeReply)
+        assert isinstance(reply, RpcNodeReply)
         assert (reply.status, reply.body, reply.content_type) == (403, b"not now", "text/plain; charset=utf-8")
 
 
@@ -143,7 +143,7 @@ async def test_a_node_of_another_chain_is_refused() -> None:
         reply = await chain.forwarder.forward_call(
             call("eth_gasPrice"), b'{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}'
         )
-        assert isinstance(reply, EvmNodeReply)
+        assert isinstance(reply, RpcNodeReply)
         assert reply.status == 503
         assert other.count("eth_gasPrice") == fork.count("eth_gasPrice") == 0
 
@@ -235,7 +235,7 @@ async def test_a_filter_is_dropped_once_its_node_is_of_another_chain() -> None:
     async with serve_node(node), open_chain(node.url) as chain:
         assert (await single(chain.forwarder, "eth_newBlockFilter"))["result"] == "0xf1"
         node.answers["eth_chainId"] = "0x5"
-        chain.pool.note_error(chain.pool.nodes[0], EvmNodeError(EvmErrorKind.LOST))
+        chain.pool.note_error(chain.pool.nodes[0], RpcNodeError(RpcNodeFailure.LOST))
         await chain.pool.check()
         assert await single(chain.forwarder, "eth_getFilterChanges", "0xf1") == UNREACHABLE
         assert node.count("eth_getFilterChanges") == 0
@@ -266,7 +266,7 @@ async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
         for status, wanted in ((200, "0x1"), (503, "0x2")):
             first.status = status
             reply = await chain.forwarder.forward_read_batch({"eth_gasPrice", "eth_call"}, body, 2)
-            assert isinstance(reply, EvmNodeReply)
+            assert isinstance(reply, RpcNodeReply)
             assert [entry["id"] for entry in json.loads(reply.body)] == ["a", 100]
             assert json.loads(reply.body)[0]["result"] == wanted
         assert observer.seen.count(("read", "0", "ok")) == observer.seen.count(("read", "1", "ok")) == 2

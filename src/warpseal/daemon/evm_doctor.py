@@ -16,7 +16,7 @@ from warpseal.chains.evm.blocks import MalformedBlock, decode_receipts
 from warpseal.config.keys import Config
 from warpseal.daemon.finding import Finding, Grade
 from warpseal.errors import StartupError
-from warpseal.evm_rpc.node import EvmNodeError, Sessions, open_sessions
+from warpseal.evm_rpc.node import RpcNodeError, Sessions, open_sessions
 from warpseal.evm_rpc.served_l1s import BlockchainsOf, ServedL1s
 from warpseal.index.evm.database import evm_index_url
 from warpseal.indexer.evm.block_reader import BLOCK, BLOCK_RECEIPTS
@@ -130,7 +130,7 @@ class _ChainCheck:
             findings = [*await self._check_blocks(node, head, where, detail)]
             if self._indexing.traces is not TraceMode.OFF:
                 findings += await self._check_traces(node, head, where, detail)
-        except EvmNodeError as error:
+        except RpcNodeError as error:
             return [Finding(Grade.WARNING, f"{where}: {error.kind}", "is the node overloaded?", detail)]
         text = f"{where} answers: EVM chain id {identity.chain_id}, block {head}"
         return [Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id}), *findings]

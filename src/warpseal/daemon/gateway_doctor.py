@@ -7,7 +7,7 @@ from typing import Final
 
 from warpseal.config.keys import Config
 from warpseal.daemon.finding import Finding, Grade
-from warpseal.evm_rpc.node import EvmNode, EvmNodeError, open_sessions
+from warpseal.evm_rpc.node import RpcNode, RpcNodeError, open_sessions
 from warpseal.gateway.build import build_gateway
 from warpseal.gateway.pool import PrimaryPool
 from warpseal.history.chains import PrimaryChain
@@ -35,16 +35,16 @@ async def check_gateway(config: Config, network_id: int) -> list[Finding]:
 async def _heights(pool: PrimaryPool) -> list[int | None]:
     """Return the height of a chain at each node; None if the node does not report it."""
 
-    async def height(node: EvmNode) -> int | None:
+    async def height(node: RpcNode) -> int | None:
         try:
             return await pool.read_height(node) if node.is_verified else None
-        except EvmNodeError:
+        except RpcNodeError:
             return None
 
     return await asyncio.gather(*map(height, pool.nodes))
 
 
-def _check_node(node: EvmNode, heights: dict[PrimaryChain, list[int | None]]) -> list[Finding]:
+def _check_node(node: RpcNode, heights: dict[PrimaryChain, list[int | None]]) -> list[Finding]:
     setting = f"gateway-nodes[{node.position}]"
     where = f"{setting} {node.display}"
     if node.fault is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from warpseal.evm_rpc.forwarder import EvmForwarder, ForwardingObserver, LoadChainConfig
 from warpseal.evm_rpc.methods import DenyList
-from warpseal.evm_rpc.node import EvmNode, Sessions
+from warpseal.evm_rpc.node import RpcNode, Sessions
 from warpseal.evm_rpc.pool import EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.evm_rpc.sockets import EvmSockets
@@ -37,7 +37,7 @@ def forward_chain(
     observer: ForwardingObserver | None = None,
 ) -> ForwardedChain:
     """Build a chain; no node is called yet."""
-    nodes = [EvmNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
+    nodes = [RpcNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
     pool = EvmPool(nodes, settings)
     denied = DenyList((*settings.deny_methods, *chain.deny_methods))
     forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer)

@@ -32,7 +32,7 @@ _STATUSES: Final = range(_OK, 600)
 _MAX_TYPE_CHARACTERS: Final = 256
 
 
-class EvmErrorKind(StrEnum):
+class RpcNodeFailure(StrEnum):
     """Why a node did not answer."""
 
     UNREACHABLE = "unreachable"
@@ -42,21 +42,21 @@ class EvmErrorKind(StrEnum):
     BUSY = "busy"
 
 
-class EvmNodeError(Exception):
+class RpcNodeError(Exception):
     """A node did not answer."""
 
-    def __init__(self, kind: EvmErrorKind) -> None:
+    def __init__(self, kind: RpcNodeFailure) -> None:
         super().__init__(str(kind))
         self.kind = kind
 
     @property
     def was_written(self) -> bool:
         """Whether the node may have received the request, and executed it."""
-        return self.kind is not EvmErrorKind.UNREACHABLE
+        return self.kind is not RpcNodeFailure.UNREACHABLE
 
 
 @dataclass(frozen=True, slots=True)
-class EvmNodeReply:
+class RpcNodeReply:
     """The HTTP response of a node."""
 
     status: int
@@ -98,9 +98,10 @@ async def open_sessions(settings: EvmRpcSettings) -> AsyncIterator[Sessions]:
         yield Sessions(first, second, third)
 
 
-class EvmNode:
-    """One node of a chain, or of a network with several. position: its place in the operator's list, by which logs and
-    metrics name it. display: for the log.
+class RpcNode:
+    """One node, of an EVM chain or of the gateway.
+
+    position: its place in the operator's list, by which logs and metrics name it. display: for the log.
 
     The pool keeps its state. fault: why it is refused for good, or cannot be used now; None if it can. is_verified: it
     returned the identity of the chain. head: the highest block that it is known to have. head_rate: its growth.
@@ -151,8 +152,8 @@ class EvmNode:
 
     async def post(
         self, body: bytes, timeout_s: float, max_bytes: int | None = None, *, is_write: bool = False, path: str = ""
-    ) -> EvmNodeReply:
-        """Send a body and return the response. is_write: it must not be sent twice. Raises EvmNodeError.
+    ) -> RpcNodeReply:
+        """Send a body and return the response. is_write: it must not be sent twice. Raises RpcNodeError.
 
         max_bytes: of the response; None: as the settings say. path: below the URL of the node.
         """
@@ -169,16 +170,16 @@ class EvmNode:
                     self._note_retry_after(response.headers.get("Retry-After"))
                 content = await read_body(response, max_bytes or self._settings.max_answer_bytes)
                 if content is None:
-                    raise EvmNodeError(EvmErrorKind.TOO_LARGE)
+                    raise RpcNodeError(RpcNodeFailure.TOO_LARGE)
                 if response.status not in _STATUSES:
-                    raise EvmNodeError(EvmErrorKind.LOST)
-                return EvmNodeReply(response.status, content, _content_type(response))
+                    raise RpcNodeError(RpcNodeFailure.LOST)
+                return RpcNodeReply(response.status, content, _content_type(response))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
-            raise EvmNodeError(EvmErrorKind.UNREACHABLE) from None
+            raise RpcNodeError(RpcNodeFailure.UNREACHABLE) from None
         except TimeoutError:
-            raise EvmNodeError(EvmErrorKind.TIMEOUT) from None
+            raise RpcNodeError(RpcNodeFailure.TIMEOUT) from None
         except (aiohttp.ClientError, OSError):
-            raise EvmNodeError(EvmErrorKind.LOST) from None
+            raise RpcNodeError(RpcNodeFailure.LOST) from None
 
     def _note_retry_after(self, text: str | None) -> None:
         wait_s = parse_retry_after(text, time.time(), MAX_PAUSE_S)

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from warpseal.evm_rpc.methods import BLOCK_NUMBER
-from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply
+from warpseal.evm_rpc.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.json_values import quantity_or_none
 from warpseal.node.jsonrpc import MALFORMED, RpcCall, decode_result, encode_calls
@@ -54,7 +54,7 @@ class ForwardingPool(ABC, Generic[T]):
     has_blocks: whether a node has shown a block of the chain since the start.
     """
 
-    def __init__(self, nodes: Sequence[EvmNode], settings: EvmRpcSettings) -> None:
+    def __init__(self, nodes: Sequence[RpcNode], settings: EvmRpcSettings) -> None:
         self.identity: T | None = None
         self.has_blocks = False
         self.nodes = tuple(nodes)
@@ -62,18 +62,18 @@ class ForwardingPool(ABC, Generic[T]):
         self._checks: SingleFlight[None, None] = SingleFlight()
 
     @abstractmethod
-    async def read_identity(self, node: EvmNode) -> T | None:
-        """Return the identity that a node reports; None if it reports none. Raises EvmNodeError."""
+    async def read_identity(self, node: RpcNode) -> T | None:
+        """Return the identity that a node reports; None if it reports none. Raises RpcNodeError."""
 
     @abstractmethod
     def find_fault(self, identity: T | None) -> str | None:
         """Return why a node with this identity is refused; None if it belongs here."""
 
     @abstractmethod
-    async def read_height(self, node: EvmNode) -> int | None:
-        """Return the height of the last block of a node; None if it reports none. Raises EvmNodeError."""
+    async def read_height(self, node: RpcNode) -> int | None:
+        """Return the height of the last block of a node; None if it reports none. Raises RpcNodeError."""
 
-    async def candidates(self) -> list[EvmNode]:
+    async def candidates(self) -> list[RpcNode]:
         """Return the nodes that may be called, best first: those that are up first, then those with higher heads.
 
         A node that has shown a client a block comes before those that do not have that block.
@@ -83,36 +83,36 @@ class ForwardingPool(ABC, Generic[T]):
         return sorted((node for node in self.nodes if node.is_verified), key=self._preference)
 
     async def post(
-        self, node: EvmNode, body: bytes, timeout_s: float, *, is_write: bool = False, path: str = ""
-    ) -> EvmNodeReply:
-        """Send a body to a node, and note whether it can serve requests. Raises EvmNodeError."""
+        self, node: RpcNode, body: bytes, timeout_s: float, *, is_write: bool = False, path: str = ""
+    ) -> RpcNodeReply:
+        """Send a body to a node, and note whether it can serve requests. Raises RpcNodeError."""
         try:
             reply = await node.post(body, max(0.001, timeout_s), is_write=is_write, path=path)
-        except EvmNodeError as error:
+        except RpcNodeError as error:
             self.note_error(node, error)
             raise
         if reply.is_busy:
-            self.note_error(node, EvmNodeError(EvmErrorKind.BUSY))
+            self.note_error(node, RpcNodeError(RpcNodeFailure.BUSY))
         else:  # Any other status is about the request, not about the node.
             self.note_success(node)
         return reply
 
-    def note_head(self, node: EvmNode, height: int) -> None:
+    def note_head(self, node: RpcNode, height: int) -> None:
         """Note that a node has a block at this height."""
         self.has_blocks = True
         node.set_head(max(node.head or 0, height), _now())
 
-    def note_error(self, node: EvmNode, error: EvmNodeError) -> None:
+    def note_error(self, node: RpcNode, error: RpcNodeError) -> None:
         """Note that a node did not answer. Another node may run at its address next, so it is verified again."""
-        if error.kind is EvmErrorKind.TOO_LARGE:
+        if error.kind is RpcNodeFailure.TOO_LARGE:
             return
-        if error.kind in (EvmErrorKind.UNREACHABLE, EvmErrorKind.LOST):
+        if error.kind in (RpcNodeFailure.UNREACHABLE, RpcNodeFailure.LOST):
             node.is_verified = False
             node.head = None
         node.fault = f"{error.kind}"
         node.cooldown_until = _now() + self._settings.retry_after_s
 
-    def note_success(self, node: EvmNode) -> None:
+    def note_success(self, node: RpcNode) -> None:
         """Note that a node answered."""
         if node.fault is not None and node.is_verified:
             node.fault = None
@@ -174,10 +174,10 @@ class ForwardingPool(ABC, Generic[T]):
         else:
             await _for_all(self._verify, due)
 
-    async def _verify(self, node: EvmNode) -> None:
+    async def _verify(self, node: RpcNode) -> None:
         try:
             identity = await self.read_identity(node)
-        except EvmNodeError as error:
+        except RpcNodeError as error:
             self.note_error(node, error)
             return
         node.checked_at = _now()
@@ -185,7 +185,7 @@ class ForwardingPool(ABC, Generic[T]):
         if node.is_verified and self.compares_heads:
             await self._read_head(node)
 
-    def _compare_identity(self, node: EvmNode, identity: T | None) -> None:
+    def _compare_identity(self, node: RpcNode, identity: T | None) -> None:
         self.identity = self.identity or identity
         fault = self.find_fault(identity)
         if fault is not None and fault != node.fault:
@@ -194,23 +194,23 @@ class ForwardingPool(ABC, Generic[T]):
         node.is_verified, node.fault = fault is None, fault
         node.cooldown_until = 0.0
 
-    async def _read_head(self, node: EvmNode) -> None:
+    async def _read_head(self, node: RpcNode) -> None:
         """Ask a node for its head. The head goes back if the node says so and nothing else changed it meanwhile."""
         before = node.head
         try:
             height = await self.read_height(node)
-        except EvmNodeError as error:
+        except RpcNodeError as error:
             self.note_error(node, error)
             return
         if height is not None:
             self.has_blocks = True
             node.set_head(height if node.head == before else max(height, node.head or 0), _now())
 
-    async def call(self, node: EvmNode, call: RpcCall, path: str = "") -> object:
-        """Return the result of a call as JSON values; None if there is none, or too much. Raises EvmNodeError."""
+    async def call(self, node: RpcNode, call: RpcCall, path: str = "") -> object:
+        """Return the result of a call as JSON values; None if there is none, or too much. Raises RpcNodeError."""
         reply = await node.post(encode_calls([call], is_batch=False), self._settings.connect_timeout_s, path=path)
         if not reply.is_ok:
-            raise EvmNodeError(EvmErrorKind.BUSY)
+            raise RpcNodeError(RpcNodeFailure.BUSY)
         if len(reply.body) > MAX_DECODED_BYTES:
             return None
         result = decode_result(reply.body)
@@ -219,10 +219,10 @@ class ForwardingPool(ABC, Generic[T]):
         except MALFORMED:
             return None
 
-    def _is_cooling_down(self, node: EvmNode) -> bool:
+    def _is_cooling_down(self, node: RpcNode) -> bool:
         return node.cooldown_until > _now() or node.is_paused
 
-    def _preference(self, node: EvmNode) -> tuple[bool, int, int]:
+    def _preference(self, node: RpcNode) -> tuple[bool, int, int]:
         head = node.head or 0 if self.compares_heads else 0
         return self._is_cooling_down(node), -head, node.position
 
@@ -230,7 +230,7 @@ class ForwardingPool(ABC, Generic[T]):
 class EvmPool(ForwardingPool[ChainIdentity]):
     """The nodes of an EVM chain."""
 
-    async def read_identity(self, node: EvmNode) -> ChainIdentity | None:
+    async def read_identity(self, node: RpcNode) -> ChainIdentity | None:
         """Return chain id and hash of block 0."""
         chain_id = quantity_or_none(await self.call(node, CHAIN_ID_CALL))
         return parse_identity(chain_id, await self.call(node, GENESIS_CALL))
@@ -239,7 +239,7 @@ class EvmPool(ForwardingPool[ChainIdentity]):
         """Return why a node is not of this chain."""
         return find_identity_fault(identity, self.identity)
 
-    async def read_height(self, node: EvmNode) -> int | None:
+    async def read_height(self, node: RpcNode) -> int | None:
         """Return the number of the last block."""
         return quantity_or_none(await self.call(node, HEAD_CALL))
 
@@ -261,7 +261,7 @@ def find_identity_fault(identity: ChainIdentity | None, expected: ChainIdentity 
     return None
 
 
-async def _for_all(action: Callable[[EvmNode], Coroutine[Any, Any, None]], nodes: Iterable[EvmNode]) -> None:
+async def _for_all(action: Callable[[RpcNode], Coroutine[Any, Any, None]], nodes: Iterable[RpcNode]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for node in nodes:
             tasks.create_task(action(node))

@@ -29,7 +29,7 @@ from warpseal.chains.evm.contract_calls import MAX_CALL_GAS, balance_of_batch_ca
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
-from warpseal.evm_rpc.node import EvmNode
+from warpseal.evm_rpc.node import RpcNode
 from warpseal.node.json_values import decode_hex
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall, rpc_call
 from warpseal.node.rpc import INLINE_BYTES
@@ -133,7 +133,7 @@ class EvmChainReader:
             return None
         raise NodeUnavailable("the block", attempts)
 
-    async def _block_at(self, node: EvmNode, block: int | bytes) -> EvmBlockFacts | None:
+    async def _block_at(self, node: RpcNode, block: int | bytes) -> EvmBlockFacts | None:
         """Return a block of one node; None if it does not have it or its receipts. Raises _NodeFault."""
         if isinstance(block, int):
             call = rpc_call("eth_getBlockByNumber", hex(block), False)
@@ -159,7 +159,7 @@ class EvmChainReader:
         except (BlockContradiction, MalformedBlock):
             raise _NodeFault(NodeFailure.BAD_ANSWER) from None
 
-    async def _receipts(self, node: EvmNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
+    async def _receipts(self, node: RpcNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
         """Return the receipts of a block; None if the node does not have all of them. Raises _NodeFault."""
         try:
             return await self._read(node, rpc_call("eth_getBlockReceipts", header.number), decode_receipts)
@@ -173,7 +173,7 @@ class EvmChainReader:
             receipts += [receipt for receipt in found if receipt is not None]
         return tuple(receipts) if len(receipts) == len(header.transactions) else None
 
-    async def _read(self, node: EvmNode, call: RpcCall, decode: Callable[[bytes], T | None]) -> T | None:
+    async def _read(self, node: RpcNode, call: RpcCall, decode: Callable[[bytes], T | None]) -> T | None:
         """Return a decoded result; None if the node does not have the block. Raises _NodeFault."""
         response = await self._forwarder.read(call, [node], self._timeout_s)
         if response.result is None:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import EvmNode, EvmNodeError, Sessions
+from warpseal.evm_rpc.node import RpcNode, RpcNodeError, Sessions
 from warpseal.evm_rpc.pool import CHAIN_ID_CALL
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
@@ -85,10 +85,10 @@ class ServedL1s:
 
     async def _is_served(self, entry: EvmChain) -> bool:
         """Return whether the node answers as an EVM chain does."""
-        node = EvmNode(entry.rpc[0], 0, self._sessions, self._settings)
+        node = RpcNode(entry.rpc[0], 0, self._sessions, self._settings)
         try:
             reply = await node.post(encode_calls([CHAIN_ID_CALL], is_batch=False), self._settings.connect_timeout_s)
-        except EvmNodeError:
+        except RpcNodeError:
             return False
         result = decode_result(reply.body) if reply.is_ok else None
         try:

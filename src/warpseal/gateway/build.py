@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from warpseal.evm_rpc.node import EvmNode, Sessions
+from warpseal.evm_rpc.node import RpcNode, Sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.gateway.forwarder import GatewayForwarder
 from warpseal.gateway.methods import AllowedMethods
@@ -41,7 +41,7 @@ def build_gateway(
 
     def forwarder(chain: PrimaryChain) -> GatewayForwarder:
         nodes = [
-            EvmNode(endpoint, position, sessions, forwarding, pause)
+            RpcNode(endpoint, position, sessions, forwarding, pause)
             for position, (endpoint, pause) in enumerate(zip(settings.nodes, pauses, strict=True))
         ]
         return GatewayForwarder(PrimaryPool(nodes, forwarding, chain, network_id), forwarding)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from warpseal.evm_rpc.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, TOO_LARGE
-from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply
+from warpseal.evm_rpc.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply
 from warpseal.evm_rpc.pool import MAX_DECODED_BYTES
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.gateway.methods import HEIGHT_METHODS, READS
@@ -21,9 +21,9 @@ from warpseal.node.jsonrpc import MALFORMED, RpcError, decode_result
 _NOT_FOUND: Final = 404
 _ERRORS: Final = {
     None: NO_NODE,
-    EvmErrorKind.UNREACHABLE: NO_NODE,
-    EvmErrorKind.TIMEOUT: TIMED_OUT,
-    EvmErrorKind.TOO_LARGE: TOO_LARGE,
+    RpcNodeFailure.UNREACHABLE: NO_NODE,
+    RpcNodeFailure.TIMEOUT: TIMED_OUT,
+    RpcNodeFailure.TOO_LARGE: TOO_LARGE,
 }
 
 
@@ -34,7 +34,7 @@ class GatewayForwarder:
         self.pool = pool
         self._settings = settings
 
-    async def forward(self, method: str, body: bytes, path: str) -> EvmNodeReply | RpcError:
+    async def forward(self, method: str, body: bytes, path: str) -> RpcNodeReply | RpcError:
         """Return a node's unchanged reply to a call, or the error of a call that no node answered.
 
         path: of the route at a node. A node without the route is no reason to refuse a read: another may have it.
@@ -45,9 +45,9 @@ class GatewayForwarder:
         for node in await self.pool.candidates():
             try:
                 reply = await self.pool.post(node, body, until - _now(), is_write=not is_read, path=path)
-            except EvmNodeError as error:
+            except RpcNodeError as error:
                 error_kind = error.kind
-                if error_kind is EvmErrorKind.TOO_LARGE or (error.was_written and not is_read) or _now() >= until:
+                if error_kind is RpcNodeFailure.TOO_LARGE or (error.was_written and not is_read) or _now() >= until:
                     break
                 continue
             if self.pool.compares_heads and method in HEIGHT_METHODS:
@@ -56,7 +56,7 @@ class GatewayForwarder:
                 return reply
         return reply if reply is not None else _ERRORS.get(error_kind, NOT_ANSWERED)
 
-    def _learn_height(self, reply: EvmNodeReply, node: EvmNode) -> None:
+    def _learn_height(self, reply: RpcNodeReply, node: RpcNode) -> None:
         """Note the height that a client sees."""
         result = decode_result(reply.body) if len(reply.body) <= MAX_DECODED_BYTES else None
         if result is not None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.evm_rpc.node import EvmNode
+from warpseal.evm_rpc.node import RpcNode
 from warpseal.evm_rpc.pool import HEAD_CALL, ForwardingPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.gateway.routes import C_CHAIN_RPC
@@ -40,13 +40,13 @@ class PrimaryPool(ForwardingPool[int]):
     """The nodes that serve one chain. Their identity is the network id, which is that of the daemon."""
 
     def __init__(
-        self, nodes: Sequence[EvmNode], settings: EvmRpcSettings, chain: PrimaryChain, network_id: int
+        self, nodes: Sequence[RpcNode], settings: EvmRpcSettings, chain: PrimaryChain, network_id: int
     ) -> None:
         super().__init__(nodes, settings)
         self.identity = network_id
         self._chain = chain
 
-    async def read_identity(self, node: EvmNode) -> int | None:
+    async def read_identity(self, node: RpcNode) -> int | None:
         """Return the network id."""
         return number_in(await self.call(node, _NETWORK_ID, _NETWORK_PATH), "networkID")
 
@@ -56,7 +56,7 @@ class PrimaryPool(ForwardingPool[int]):
             return "returns no network id"
         return None if identity == self.identity else f"is of another network: {identity}"
 
-    async def read_height(self, node: EvmNode) -> int | None:
+    async def read_height(self, node: RpcNode) -> int | None:
         """Return the height of the last block of the chain."""
         result = await self.call(node, _HEIGHTS[self._chain], _HEIGHT_PATHS[self._chain])
         return quantity_or_none(result) if self._chain is PrimaryChain.C else number_in(result, "height")

@@ -13,7 +13,7 @@ from tests.indexer.evm.nodes import CHAIN, open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import EvmNodeError, open_sessions
+from warpseal.evm_rpc.node import RpcNodeError, open_sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates, is_private
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
@@ -137,7 +137,7 @@ async def test_another_node_is_called_while_the_first_one_is_paused() -> None:
         assert await nodes.heads() == (3,)
         requests = first.requests
         assert [node.position for node in await nodes.candidates()] == [1, 0]
-        with pytest.raises(EvmNodeError):
+        with pytest.raises(RpcNodeError):
             await nodes.nodes[0].call([rpc_call("eth_blockNumber")])
         assert first.requests == requests
 

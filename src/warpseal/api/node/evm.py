@@ -33,7 +33,7 @@ from warpseal.api.settings import ApiSettings
 from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import SUBNET_EVM
-from warpseal.evm_rpc.node import EvmNodeReply
+from warpseal.evm_rpc.node import RpcNodeReply
 from warpseal.node.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls, encode_response
 from warpseal.usage.calls import NO_METHOD
 from warpseal.usage.credits import MethodCredits
@@ -121,7 +121,7 @@ class EvmEndpoint:
     async def _handle_single(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
         (call,) = request.calls
         reply = await self._forwarder.forward_call(call, encode_calls([call], is_batch=False))
-        if isinstance(reply, EvmNodeReply):
+        if isinstance(reply, RpcNodeReply):
             return _unchanged_response(reply)
         responses = metered.responses = {0: reply}
         _set_source_header(scope, request, responses)
@@ -204,7 +204,7 @@ def _set_source_header(scope: Scope, request: RequestBody, responses: Mapping[in
         response_headers(scope)[SOURCE] = "derived" if is_derived else "node"
 
 
-def _unchanged_response(reply: EvmNodeReply) -> Response:
+def _unchanged_response(reply: RpcNodeReply) -> Response:
     return Response(reply.body, reply.status, {"content-type": reply.content_type})
 
 

@@ -29,7 +29,7 @@ from warpseal.api.node.metering import MeteredRequest, RouteMeter
 from warpseal.api.request_body import LARGE_BYTES, declared_length, parse_body, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import RateLimited, WarpsealError
-from warpseal.evm_rpc.node import EvmNodeReply
+from warpseal.evm_rpc.node import RpcNodeReply
 from warpseal.gateway.forwarder import GatewayForwarder
 from warpseal.gateway.methods import AllowedMethods
 from warpseal.gateway.routes import GatewayRoute
@@ -111,7 +111,7 @@ class GatewayEndpoint:
         if not self._methods.allow(request.method):
             raise unknown_method(service, name)
         reply = await self._forwarder.forward(request.method, request.encode(), self._path)
-        if isinstance(reply, EvmNodeReply):
+        if isinstance(reply, RpcNodeReply):
             return Response(reply.body, reply.status, {"content-type": reply.content_type})
         raise JsonRpcError(reply.code, reply.message)
 

@@ -30,7 +30,7 @@ from warpseal.chains.evm.blocks import (
 from warpseal.chains.evm.checks import BlockContradiction, BlockFault, BlockRules, block_facts, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
+from warpseal.evm_rpc.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource
@@ -126,7 +126,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             try:
                 if await self._node_has(node, height):
                     return True
-            except EvmNodeError:
+            except RpcNodeError:
                 continue
             answered = True
         if not answered:
@@ -141,7 +141,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         for node in await self._nodes.candidates():
             try:
                 (block,) = await self._read_from(node, height, 1)
-            except (EvmNodeError, _NotHere, BlockContradiction, MalformedBlock):
+            except (RpcNodeError, _NotHere, BlockContradiction, MalformedBlock):
                 continue
             found.setdefault(block.hash, block)
         return tuple(found.values())
@@ -169,8 +169,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         for node in await self._nodes.candidates(NodeResource.BLOCKS, first):
             try:
                 blocks = await self._read_from(node, first, count)
-            except EvmNodeError as error:
-                if error.kind is EvmErrorKind.TOO_LARGE:
+            except RpcNodeError as error:
+                if error.kind is RpcNodeFailure.TOO_LARGE:
                     fault = fault or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
                 continue
             except _NotHere:
@@ -196,7 +196,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _read_from(self, node: ChainNode, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
 
-        They end earlier if they have many transfers. Raises if the first is not there or cannot be right: EvmNodeError,
+        They end earlier if they have many transfers. Raises if the first is not there or cannot be right: RpcNodeError,
         _NotHere, MalformedBlock, BlockContradiction.
         """
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
@@ -226,7 +226,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _read_receipts(
         self, node: ChainNode, headers: Sequence[EvmHeader], first: int
     ) -> dict[int, _RawReceipts]:
-        """Return the receipts of blocks from height `first` on by their place. Raises EvmNodeError."""
+        """Return the receipts of blocks from height `first` on by their place. Raises RpcNodeError."""
         places = [place for place, header in enumerate(headers) if header.transactions]
         if not places:
             return {}
@@ -280,7 +280,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             headers, _ = _decode_headers(responses)
             is_asked = bool(headers) and parse_quantity(headers[0].number) == height
             return parse_bytes(headers[0].hash, HASH_BYTES) if is_asked else None
-        except (EvmNodeError, ValueError):
+        except (RpcNodeError, ValueError):
             return None
 
     def _learn(self, node: ChainNode, resource: NodeResource, height: int) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import EvmNodeError
+from warpseal.evm_rpc.node import RpcNodeError
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.node.json_values import quantity_or_none
@@ -56,7 +56,7 @@ class EarlierTransactions:
             try:
                 calls = [rpc_call(COUNT, hex(height)) for height in range(first, end)]
                 counts = list(map(_count_in, await node.call(calls, is_background=True)))
-            except EvmNodeError:
+            except RpcNodeError:
                 continue
             found = counts[: counts.index(None)] if None in counts else counts
             if found:

@@ -17,7 +17,7 @@ from cachetools import TTLCache
 
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.methods import BLOCK_NUMBER
-from warpseal.evm_rpc.node import EvmErrorKind, EvmNode, EvmNodeError, EvmNodeReply, Sessions
+from warpseal.evm_rpc.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply, Sessions
 from warpseal.evm_rpc.pool import ChainIdentity, EvmPool
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates
@@ -99,7 +99,7 @@ class BatchSize:
 class ChainNode:
     """One node. node: its state in the pool, which says whether it is usable. rate: of all chains at this node."""
 
-    def __init__(self, node: EvmNode, pool: EvmPool, rate: CallRate) -> None:
+    def __init__(self, node: RpcNode, pool: EvmPool, rate: CallRate) -> None:
         self.node = node
         self.lacks_methods: TTLCache[str, bool] = TTLCache(100, _RELEARN_S)
         self._pool = pool
@@ -135,7 +135,7 @@ class ChainNode:
     async def call(
         self, calls: Sequence[RpcCall], *, timeout_s: float = 30.0, is_background: bool = False
     ) -> list[RpcResponse]:
-        """Return the responses to calls of one method, in their order, from one batch or several. Raises EvmNodeError.
+        """Return the responses to calls of one method, in their order, from one batch or several. Raises RpcNodeError.
 
         A batch that the node refuses, or that takes too long, is repeated in parts. is_background: other calls to the
         node go first.
@@ -171,35 +171,35 @@ class ChainNode:
                 reply = await self.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES)
             else:
                 reply = await self._post_single(body, timeout_s)
-        except EvmNodeError as error:
-            if is_batch and error.kind in (EvmErrorKind.TIMEOUT, EvmErrorKind.TOO_LARGE):
+        except RpcNodeError as error:
+            if is_batch and error.kind in (RpcNodeFailure.TIMEOUT, RpcNodeFailure.TOO_LARGE):
                 size.halve(len(calls))
                 return []
             raise self._failed(error.kind) from None
         if is_batch and self._is_refused(reply, len(calls), size):
             return []
         if not reply.is_ok:
-            raise self._failed(EvmErrorKind.BUSY)
+            raise self._failed(RpcNodeFailure.BUSY)
         self._pool.note_success(self.node)
         size.learn(len(calls), len(reply.body), clock() - started_at)
         return self._complete(calls, reply, size)
 
     def _check_pause(self) -> None:
-        """Raise EvmNodeError while the node wants no requests: another one may have what this one would return."""
+        """Raise RpcNodeError while the node wants no requests: another one may have what this one would return."""
         if self.node.is_paused:
-            raise EvmNodeError(EvmErrorKind.BUSY)
+            raise RpcNodeError(RpcNodeFailure.BUSY)
 
-    async def _post_single(self, body: bytes, timeout_s: float) -> EvmNodeReply:
+    async def _post_single(self, body: bytes, timeout_s: float) -> RpcNodeReply:
         """Return the answer to a single call; one with very many bytes is read alone."""
         try:
             return await self.node.post(body, timeout_s, _MAX_BATCH_BYTES)
-        except EvmNodeError as error:
-            if error.kind is not EvmErrorKind.TOO_LARGE:
+        except RpcNodeError as error:
+            if error.kind is not RpcNodeFailure.TOO_LARGE:
                 raise
         async with self._large_call:
             return await self.node.post(body, timeout_s, _MAX_SINGLE_BYTES)
 
-    def _is_refused(self, reply: EvmNodeReply, count: int, size: BatchSize) -> bool:
+    def _is_refused(self, reply: RpcNodeReply, count: int, size: BatchSize) -> bool:
         """Return whether the node answered a batch as a whole with an error, and make the next batches smaller."""
         if reply.is_busy or reply.body.lstrip()[:1] == b"[":
             return False
@@ -207,27 +207,27 @@ class ChainNode:
         if reply.status == _PAYLOAD_TOO_LARGE or (error is not None and error.code in _TOO_MUCH):
             size.halve(count)
         elif error is not None and error.code == LIMIT_EXCEEDED:
-            raise self._failed(EvmErrorKind.BUSY)
+            raise self._failed(RpcNodeFailure.BUSY)
         else:
             size.refuse(count)
         return True
 
-    def _complete(self, calls: Sequence[RpcCall], reply: EvmNodeReply, size: BatchSize) -> list[RpcResponse]:
+    def _complete(self, calls: Sequence[RpcCall], reply: RpcNodeReply, size: BatchSize) -> list[RpcResponse]:
         """Return the responses before the first that says that the batch is too large, or that cannot be read."""
         decoded = decode_responses(reply.body, range(len(calls)))
         responses: list[RpcResponse] = []
         for number, response in decoded.items():
             code = None if response.error is None else response.error.code
             if code == LIMIT_EXCEEDED:
-                raise self._failed(EvmErrorKind.BUSY)
+                raise self._failed(RpcNodeFailure.BUSY)
             if len(calls) > 1 and (code in _TOO_MUCH or response is UNREADABLE):
                 size.halve(2 * number if number else len(calls))
                 break
             responses.append(response)
         return responses
 
-    def _failed(self, kind: EvmErrorKind) -> EvmNodeError:
-        error = EvmNodeError(kind)
+    def _failed(self, kind: RpcNodeFailure) -> RpcNodeError:
+        error = RpcNodeError(kind)
         self._pool.note_error(self.node, error)
         return error
 
@@ -242,7 +242,7 @@ class ChainNodes:
         rates = rates or CallRates()
         shared = [rates.of(endpoint, chain.index.calls_per_s) for endpoint in chain.rpc]
         nodes = [
-            EvmNode(endpoint, position, sessions, settings, rate.pause)
+            RpcNode(endpoint, position, sessions, settings, rate.pause)
             for position, (endpoint, rate) in enumerate(zip(chain.rpc, shared, strict=True))
         ]
         self.pool = EvmPool(nodes, settings)
@@ -263,7 +263,7 @@ class ChainNodes:
             raise NodeUnavailable("eth_chainId")
         return found if resource is None else sorted(found, key=lambda node: node.lacks(resource, height))
 
-    async def acquire(self, node: EvmNode, count: int) -> None:
+    async def acquire(self, node: RpcNode, count: int) -> None:
         """Wait until `count` calls in the background may go to a node of this chain."""
         await self.nodes[node.position].acquire(count, is_background=True)
 
@@ -289,7 +289,7 @@ class ChainNodes:
             await asyncio.sleep(_CHECK_S)
 
     async def _read_head(self, node: ChainNode) -> int | None:
-        with suppress(EvmNodeError):
+        with suppress(RpcNodeError):
             (response,) = await node.call([rpc_call(BLOCK_NUMBER)], timeout_s=_HEAD_CALL_TIMEOUT_S)
             head = None if response.result is None else _json_value(response.result)
             if (height := quantity_or_none(head)) is not None:

@@ -19,7 +19,7 @@ from typing import Final
 from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
 from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import EvmErrorKind, EvmNodeError
+from warpseal.evm_rpc.node import RpcNodeError, RpcNodeFailure
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.block_reader import BLOCK
@@ -104,7 +104,7 @@ class Tracer:
     async def _has_tracing_node(self) -> bool:
         """Return whether a node has the method, by a trace of block 0, the result of which does not matter."""
         for node in await self._tracing_nodes():
-            with suppress(EvmNodeError):
+            with suppress(RpcNodeError):
                 (response,) = await node.call([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
                 if not _is_unknown_method(node, response):
                     return True
@@ -192,7 +192,7 @@ class Tracer:
         """Return the traces of one node by height, or why it returns none, and learn from it what the node lacks."""
         try:
             responses = await node.call(list(map(_trace_call, heights)), timeout_s=_TIMEOUT_S, is_background=True)
-        except EvmNodeError as error:
+        except RpcNodeError as error:
             return await self._call_singly(node, heights, error.kind)
         results: _Results = {}
         for height, response in zip(heights, responses, strict=True):
@@ -204,12 +204,12 @@ class Tracer:
             node.note_missing(NodeResource.TRACES, await self._find_lacking(node, lacking[-1]))
         return results | await self._confirm(node, results)
 
-    async def _call_singly(self, node: ChainNode, heights: Sequence[int], kind: EvmErrorKind) -> _Results:
+    async def _call_singly(self, node: ChainNode, heights: Sequence[int], kind: RpcNodeFailure) -> _Results:
         """Return the traces of blocks of which one is too large, or takes too long."""
-        if kind not in (EvmErrorKind.TIMEOUT, EvmErrorKind.TOO_LARGE):
+        if kind not in (RpcNodeFailure.TIMEOUT, RpcNodeFailure.TOO_LARGE):
             return dict.fromkeys(heights, _Missing.LATER)
         if len(heights) == 1:
-            is_lacking = kind is EvmErrorKind.TOO_LARGE or await responds(node)
+            is_lacking = kind is RpcNodeFailure.TOO_LARGE or await responds(node)
             return {heights[0]: _Missing.LACKING if is_lacking else _Missing.LATER}
         results: _Results = {}
         for height in heights:
@@ -221,7 +221,7 @@ class Tracer:
     async def _find_lacking(self, node: ChainNode, height: int) -> int:
         """Return up to which height a node cannot trace, from one that it cannot: it lacks the state of all below."""
         high = max(height, self._chain.height or 0)
-        with suppress(EvmNodeError):
+        with suppress(RpcNodeError):
             while height < high:
                 middle = (height + high + 1) // 2
                 (response,) = await node.call([_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True)
@@ -254,7 +254,7 @@ class Tracer:
             return {}
         try:
             responses = await node.call([rpc_call(BLOCK, hex(block.number), False) for block in creating])
-        except EvmNodeError:
+        except RpcNodeError:
             return {block.number: _Missing.LATER for block in creating}
         return {block.number: _confirmed(block, response) for block, response in zip(creating, responses, strict=True)}
 

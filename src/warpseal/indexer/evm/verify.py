@@ -39,7 +39,7 @@ from warpseal.chains.evm.contract_calls import (
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import EvmNodeError
+from warpseal.evm_rpc.node import RpcNodeError
 from warpseal.history.text import account_text
 from warpseal.index.consistency import check_file
 from warpseal.index.database import translate_errors
@@ -186,7 +186,7 @@ class EvmIndexVerifier:
             if header is None or receipts is None:
                 return None
             facts = block_facts(header, receipts, self._rules)
-        except (EvmNodeError, MalformedBlock, BlockContradiction):
+        except (RpcNodeError, MalformedBlock, BlockContradiction):
             return None
         candidates = [transfer.contract for transfer in facts.transfers if transfer.is_candidate]
         denied = await self._read(partial(consistency.denied_contracts, contracts=candidates)) if candidates else set()
@@ -377,7 +377,7 @@ class EvmIndexVerifier:
                 await self._call(node, "eth_getLogs", span), type=list[_Log] | None
             )
             return found
-        except (NodeUnavailable, EvmNodeError, msgspec.MsgspecError, ValueError):
+        except (NodeUnavailable, RpcNodeError, msgspec.MsgspecError, ValueError):
             return None
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
