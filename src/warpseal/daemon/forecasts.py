@@ -83,7 +83,7 @@ def quorum_samples(forecasts: ForecastService) -> Iterator[L1QuorumSample]:
 
 
 def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
-    """Return what the status says about a tracked subnet."""
+    """Return the forecast of a tracked subnet for the status."""
     outlook, today = forecast.outlook, forecast.outlook.today
     first_loss = today.losses[0] if today.losses else None
     return ForecastStatus(

@@ -27,7 +27,10 @@ from warpseal.ops.logs.loggers import DaemonLoggers
 
 @dataclass(frozen=True, slots=True)
 class DaemonPorts:
-    """The servers by port, and what `start_services` opens behind them. metrics_api_server: None without its port."""
+    """The servers by port, and the gates and APIs that `start_services` opens.
+
+    metrics_api_server: None without a port of its own.
+    """
 
     api_server: HttpServer
     metrics_server: HttpServer

@@ -73,7 +73,7 @@ class StatusSources:
 
 
 class DaemonStatus:
-    """Collects from the start; what only the services know comes after `open`. unix_clock: Unix seconds."""
+    """Collects from the start; facts of the services come after `open`. unix_clock: Unix seconds."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class DaemonStatus:
         return self._unix_clock() - self._started_at
 
     def open(self, sources: StatusSources) -> None:
-        """Set what the services know."""
+        """Add the facts of the services."""
         self._sources = sources
 
     async def collect(self, *, with_addresses: bool) -> StatusDocument:

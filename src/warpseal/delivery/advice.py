@@ -1,4 +1,4 @@
-"""What has to happen on a destination whose epoch is pinned to an old validator set. Pure.
+"""Advice on a destination whose epoch is pinned to an old validator set: the blocks that it needs first. Pure.
 
 Source of truth: ACP-181; avalanchego `vms/proposervm/acp181/epoch.go`. The first block at or after the end of an epoch
 still verifies at its height; the block after it verifies at the P-Chain height in the header of that block.

@@ -1,4 +1,4 @@
-"""What decides whether a chain accepts a signed Warp message in its next block: its epoch and its Warp rules.
+"""The epoch and the Warp rules of a chain, which decide whether it accepts a signed message in its next block.
 
 Source of truth: ACP-181; avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`,
 `vms/platformvm/txs/executor/warp_verifier.go`.

@@ -1,4 +1,4 @@
-"""What a valid signature does not say: whether the destination takes the statement of a message now.
+"""Checks of a message beyond its signature: whether the destination takes its statement now.
 
 A registration expires, a nonce becomes stale, a message is delivered once. Source of truth: avalanchego
 `vms/platformvm/txs/executor/standard_tx_executor.go`; icm-contracts `TeleporterMessenger.sol`, `ValidatorManager.sol`.

@@ -34,7 +34,7 @@ _REMOVE_EXPIRED: Final = text(
 
 @dataclass(frozen=True, slots=True)
 class PageTokenRow:
-    """What a token names. expires_at: unix seconds."""
+    """The row that a token names. expires_at: unix seconds."""
 
     expires_at: int
     body: bytes

@@ -32,8 +32,8 @@ def _bytes(name: str, **options: Any) -> Column[Any]:
     return Column(name, LargeBinary, nullable=False, **options)
 
 
-# What one daemon recorded of one minute until one flush. run: random id of a daemon's run, which numbers its rows.
-# minute: its first second. combinations: the number of label combinations in `sums`.
+# The sums that one daemon recorded of one minute until one flush. run: random id of a daemon's run, which numbers its
+# rows. minute: its first second. combinations: the number of label combinations in `sums`.
 MINUTES: Final = Table(
     "minutes",
     METADATA,

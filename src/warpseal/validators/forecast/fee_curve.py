@@ -1,4 +1,4 @@
-"""What one active L1 validator pays from now on, while the number of active validators stays the same. Pure.
+"""The fee of one active L1 validator from now on, while the number of active validators stays the same. Pure.
 
 Source of truth: `ledger/chain_time.py`, avalanchego `vms/platformvm/validators/fee/fee.go`. The excess moves by a
 constant each second, so that the price only rises or only falls. The curve sums it over stretches of equal price,

@@ -1,4 +1,4 @@
-"""The course of a subnet's quorum: who leaves when, when the quorum becomes impossible, and the top-ups that keep it.
+"""The course of a subnet's quorum: the losses of weight, the end of the quorum, and the top-ups that prevent it.
 
 Pure. Source of truth: ACP-77, avalanchego `vms/platformvm/block/executor/verifier.go`, `vms/platformvm/warp`.
 """
