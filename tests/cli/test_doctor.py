@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -116,7 +117,9 @@ async def test_doctor_fails_if_the_clock_is_wrong(tmp_path: Path) -> None:
     async with run_network(plan) as network:
         finished = await run_doctor(network, tmp_path, wait="20")
     assert finished.code == 1
-    assert any("clock is +45 s" in bad or "clock is -45 s" in bad for bad in findings(finished, "BAD "))
+    clocks = [re.search(r"clock is \+(\d+) s", bad) for bad in findings(finished, "BAD ")]
+    # The time that a message takes to be read counts as well.
+    assert [45 <= int(found[1]) < 60 for found in clocks if found] == [True]
     assert "NTP" in finished.stdout
 
 

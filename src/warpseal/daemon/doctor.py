@@ -237,9 +237,10 @@ def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
 
 
 def _check_clock(services: Services) -> Iterator[Finding]:
-    offset_s = services.network.clock_offset_s
-    if offset_s is None:
+    peers_offset_s = services.network.clock_offset_s
+    if peers_offset_s is None:
         return
+    offset_s = -peers_offset_s
     if abs(offset_s) > CLOCK_TOLERANCE_S:
         text = f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they drop it"
         yield Finding(Grade.BAD, text, "set it right (NTP)")
