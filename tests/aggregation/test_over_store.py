@@ -22,6 +22,7 @@ from tests.aggregation.fixtures import (
     wrong,
 )
 from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
+from tests.eventually import TIMEOUT_S
 from tests.store.fixtures import load_beside
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
@@ -31,7 +32,6 @@ from warpseal.store.values import ArchiveEntry
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 MESSAGE = message()
-PATIENCE_S = 20.0
 
 
 @asynccontextmanager
@@ -53,7 +53,7 @@ async def recalled(
     store: Store, *, shares: int, verified: int = 0, signatures: Mapping[bytes, bytes] | None = None
 ) -> ArchiveEntry:
     """Return what is kept of the usual message as soon as so many shares are, and, if given, these by public key."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             kept = await store.archive.load(MESSAGE.id)
             by_key = {share.public_key: share.signature for share in kept.shares}

@@ -81,7 +81,7 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
         second.terminate()
         assert await second.ended() == 0
         code, output = await run_index("verify", "--config", config, "--sample", "4")
-        assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong")
+        assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong"), output
 
 
 async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:

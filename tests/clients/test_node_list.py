@@ -24,7 +24,7 @@ from tests.clients.recorded_network import (
     recorded_network,
     serving_l1,
 )
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from tests.evm_rpc.evm import exchanges, open_proxy
 from tests.evm_rpc.test_subnet_evm import rows
 from tests.integration.daemon import build_config, run_daemon, run_network
@@ -71,7 +71,7 @@ async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path
             assert await validators(scene, path="/ext/later/validators") == VALIDATORS
             async with scene.daemon.session.ws_connect(scene.daemon.api_url + "/ext/later/ws") as client:
                 await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
-                assert await client.receive_json(timeout=30) == {"jsonrpc": "2.0", "id": 5, "result": "0x3039"}
+                assert await client.receive_json(timeout=TIMEOUT_S) == {"jsonrpc": "2.0", "id": 5, "result": "0x3039"}
 
 
 async def test_item_3_aliases_of_a_chain_give_the_same_response(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class Records:
 async def checker_over(
     *nodes: RecordedNode, now: float = RECORDED_AT, records: Records | None = None
 ) -> AsyncIterator[StatementChecker]:
-    async with open_upstream(*nodes, call_timeout_s=2.0) as upstream:
+    async with open_upstream(*nodes, call_timeout_s=20.0) as upstream:
         chains = ChainLookup(upstream.platform)
         yield StatementChecker(upstream.platform, chains, upstream.chain_rpc.eth_call, records, now=lambda: now)
 

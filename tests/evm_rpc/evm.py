@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from io import StringIO
@@ -31,7 +31,7 @@ from warpseal.warp.ids import ChainID
 RECORDED = paths.LOCALNET / "evm-chains.jsonl"
 CHAIN = ChainID(bytes([7]) * 32)
 GENESIS_HASH = "0x" + "11" * 32
-SETTINGS = EvmRpcSettings(connect_timeout_s=2.0, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2)
+SETTINGS = EvmRpcSettings(connect_timeout_s=20.0, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2)
 HALTS = object()
 """The result that makes a node drop the connection after it has read the call."""
 HANGS = object()
@@ -178,6 +178,12 @@ class Node:
                 replies = [self.reply(call) for call in (given if isinstance(given, list) else [given])]
                 await socket.send_str(json.dumps(replies if isinstance(given, list) else replies[0]))
         return socket
+
+    async def events(self, subscription: str, result: object, count: int) -> None:
+        """Publish an event so many times, or until a connection ends."""
+        with suppress(ConnectionError):
+            for _ in range(count):
+                await self.event(subscription, result)
 
     async def event(self, subscription: str, result: object) -> None:
         """Publish an event on all sockets."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 
+from tests.eventually import TIMEOUT_S
 from tests.evm_rpc.anvil import anvil
 from tests.evm_rpc.evm import call_in_batch, open_chain, open_proxy, recorded_config
 from tests.evm_rpc.test_endpoint import serve_chain
@@ -38,9 +39,9 @@ async def test_heads_are_published_on_a_websocket() -> None:
     async with anvil() as node, serve_chain(node.url, ws=(node.ws,)) as endpoint, AsyncExitStack() as stack:
         client = await stack.enter_async_context(endpoint.socket())
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
-        subscription = (await client.receive_json(timeout=30))["result"]
+        subscription = (await client.receive_json(timeout=TIMEOUT_S))["result"]
         await endpoint.rpc(("evm_mine", []))
-        head = await client.receive_json(timeout=30)
+        head = await client.receive_json(timeout=TIMEOUT_S)
         assert head["params"]["subscription"] == subscription
         assert head["params"]["result"]["number"] == "0x1"
 

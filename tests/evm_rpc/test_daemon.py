@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from tests.evm_rpc.evm import CHAIN, Node, open_proxy
 from tests.evm_rpc.evm import serve_node as serving
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
@@ -42,7 +42,7 @@ async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(
             await until(is_healthy)
             async with daemon.session.ws_connect(f"{daemon.api_url}/ext/bc/mine/ws") as client:
                 await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
-                assert await client.receive_json(timeout=30) == {"jsonrpc": "2.0", "id": 5, "result": "0x7a69"}
+                assert await client.receive_json(timeout=TIMEOUT_S) == {"jsonrpc": "2.0", "id": 5, "result": "0x7a69"}
 
             async def is_height_shown() -> bool:
                 (chain,) = [row for row in (await daemon.get("/status.json")).body["chains"] if row["kind"] == "evm"]
@@ -73,7 +73,7 @@ async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_returns_it(t
                 assert (await rpc(daemon, f"/ext/{name}/rpc", "eth_blockNumber"))["result"] == "0x10", name
             async with daemon.session.ws_connect(f"{daemon.api_url}{path}/ws") as client:
                 await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
-                assert (await client.receive_json(timeout=30))["result"] == "0x7a69"
+                assert (await client.receive_json(timeout=TIMEOUT_S))["result"] == "0x7a69"
             assert await admin(daemon, "aliasChain", chain="31337", alias="named") == {}
             assert (await rpc(daemon, "/ext/bc/named/rpc", "eth_chainId"))["result"] == "0x7a69"
             assert await admin(daemon, "getChainAliases", chain=NAME) == {"aliases": [NAME, "named"]}

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from tests.evm_rpc.anvil import Anvil, anvil
 from tests.evm_rpc.evm import open_proxy, recorded_config
 from tests.evm_rpc.test_anvil import FEE_MANAGER_CODE, FIRST, SECOND
@@ -43,7 +43,7 @@ async def test_calls_batches_writes_and_heads_of_a_real_node(tmp_path: Path) -> 
         url = f"{daemon.api_url}/ext/bc/{CHAIN}"
         async with daemon.session.ws_connect(url + "/ws") as client:
             await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
-            subscription = (await client.receive_json(timeout=30))["result"]
+            subscription = (await client.receive_json(timeout=TIMEOUT_S))["result"]
             send = {"from": FIRST, "to": SECOND, "value": "0x1"}
             batch = [
                 {"jsonrpc": "2.0", "id": "w", "method": "eth_sendTransaction", "params": [send]},
@@ -55,7 +55,7 @@ async def test_calls_batches_writes_and_heads_of_a_real_node(tmp_path: Path) -> 
             assert [response["id"] for response in replies] == ["w", "d", "r"]
             assert replies[1]["error"]["code"] == -32601
             await result(daemon, "evm_mine")
-            head = await client.receive_json(timeout=30)
+            head = await client.receive_json(timeout=TIMEOUT_S)
             assert head["params"]["subscription"] == subscription
             assert head["params"]["result"]["number"] == "0x1"
         receipt = await result(daemon, "eth_getTransactionReceipt", replies[0]["result"])

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.eventually import TIMEOUT_S
 from tests.evm_rpc.evm import CHAIN, Node, capture_all_logs, exchanges, missing, recorded, replay
 from tests.evm_rpc.evm import serve_node as serving
 from tests.evm_rpc.test_subnet_evm import L1S, expected, rows
@@ -96,7 +97,7 @@ async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_webso
             assert reply.headers["x-warpseal-source"] == "derived"
         async with daemon.session.ws_connect(url + "/ws") as client:
             await client.send_json(batch)
-            answers.append(await client.receive_json(timeout=30))
+            answers.append(await client.receive_json(timeout=TIMEOUT_S))
         for replies in answers:
             assert [response["id"] for response in replies] == ["n0", "n1", "n2", "n3", "n4"]
             assert [replies[0]["result"], replies[2]["result"]] == wanted
@@ -128,7 +129,7 @@ async def test_callers_without_a_key_have_limits_that_count_each_entry(tmp_path:
             ]
         async with daemon.session.ws_connect(url + "/ws") as client:
             await client.send_json(batch[0])
-            assert (await client.receive_json(timeout=30))["error"]["code"] == -32005
+            assert (await client.receive_json(timeout=TIMEOUT_S))["error"]["code"] == -32005
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await daemon.session.ws_connect(url + "/ws")
         assert refused.value.status == 429
@@ -152,7 +153,7 @@ async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
                     assert reply.status == status
             async with daemon.session.ws_connect(f"{url}/ws?apikey={key}") as client:
                 await client.send_json(call)
-                assert (await client.receive_json(timeout=30))["result"] == "0x3039"
+                assert (await client.receive_json(timeout=TIMEOUT_S))["result"] == "0x3039"
             for query, status in (("", 401), ("?apikey=nope", 403)):
                 with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                     await daemon.session.ws_connect(f"{url}/ws{query}")

@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse
 
 from tests import paths
 from tests.api.node.fixtures import SETTINGS, serving
+from tests.eventually import TIMEOUT_S, until
 from tests.evm_rpc.evm import (
     CHAIN,
     Node,
@@ -208,7 +209,7 @@ async def test_with_credits_each_call_costs_those_of_its_method() -> None:
         async with endpoint.socket() as client:
             assert admission.units == 782 - 1
             await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_getLogs", "params": []})
-            await client.receive_json(timeout=10)
+            await client.receive_json(timeout=TIMEOUT_S)
             assert admission.units == 781 - 200
         admission.units = 199
         assert (await endpoint.rpc(("eth_getLogs", []))).status == 429
@@ -314,7 +315,7 @@ async def test_when_the_node_dies_its_websockets_are_closed_with_1012() -> None:
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []})
         assert (await client.receive_json())["result"] == "0x7a69"
         proxy.cut()
-        message = await client.receive(timeout=10)
+        message = await client.receive(timeout=TIMEOUT_S)
         assert (message.type, client.close_code) == (aiohttp.WSMsgType.CLOSE, 1012)
 
 
@@ -339,7 +340,7 @@ async def test_subscriptions_and_sockets_are_capped() -> None:
             await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
             assert (await client.receive_json()).get("error", {}).get("code") == wanted
         second = await stack.enter_async_context(endpoint.socket())
-        await second.receive(timeout=10)
+        await second.receive(timeout=TIMEOUT_S)
         assert second.close_code == 1013
 
 
@@ -359,14 +360,16 @@ async def test_websockets_do_not_use_up_connections_for_calls() -> None:
 
 async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
     node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
-    async with socket(node, settings=few) as client:
+    async with (
+        serve_node(node),
+        serve_chain(node.url, ws=(ws_of(node),), settings=few) as endpoint,
+        endpoint.socket() as client,
+    ):
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["logs"]})
         await client.receive_json()
-        for _ in range(40):
-            try:
-                await asyncio.wait_for(node.event("0x1", "x" * 1_000_000), 0.5)
-            except (TimeoutError, ConnectionError):
-                break
+        publishing = asyncio.create_task(node.events("0x1", "x" * 1_000_000, 40))
+        await until(lambda: endpoint.chain.sockets.clients == 0)
+        publishing.cancel()
         seen = 0
         async for _ in client:
             seen += 1

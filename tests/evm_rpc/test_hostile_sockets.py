@@ -87,7 +87,7 @@ async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012(
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         await say(client, SUBSCRIBE)
         await node.event("0x1", "x" * 20_000)
-        assert (await client.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+        assert (await client.receive(timeout=TIMEOUT_S)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1012
 
 
@@ -105,7 +105,7 @@ async def test_malformed_messages_of_a_node_are_passed_on_unchanged(answer: str)
         await say(client, SUBSCRIBE)
         await client.send_json(call(2, "eth_unsubscribe", "0x1"))
         await node.sockets[-1].send_str(answer)
-        texts = [await client.receive_str(timeout=10) for _ in range(2)]
+        texts = [await client.receive_str(timeout=TIMEOUT_S) for _ in range(2)]
         assert answer in texts
         assert (await say(client, call(3, "eth_chainId")))["result"] == "0x7a69"
 

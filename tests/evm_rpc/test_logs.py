@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 
 from tests import paths
-from tests.evm_rpc.evm import HALTS, HANGS, Node, Refusal, open_chain, serve_node
+from tests.eventually import TIMEOUT_S
+from tests.evm_rpc.evm import HALTS, HANGS, SETTINGS, Node, Refusal, open_chain, serve_node
 from tests.node.recorded_node import refusing_uri
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLogClient, LogFilter, LogsRefused
@@ -123,7 +125,12 @@ async def test_malformed_heights_are_a_bad_response() -> None:
 
 async def test_logs_and_forwarded_calls_share_the_state_of_the_nodes() -> None:
     first, second = node_with(eth_getLogs=HALTS), node_with()
-    async with serve_node(first), serve_node(second), open_chain(first.url, second.url) as chain:
+    settings = replace(SETTINGS, retry_after_s=TIMEOUT_S)
+    async with (
+        serve_node(first),
+        serve_node(second),
+        open_chain(first.url, second.url, settings=settings) as chain,
+    ):
         client = EvmLogClient(chain.forwarder, 5.0)
         assert len(await client.logs(ALL)) == 8
         assert len(await client.logs(ALL)) == 8

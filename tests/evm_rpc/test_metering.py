@@ -17,7 +17,7 @@ from aiohttp import web
 from starlette.requests import Request
 
 from tests.api.node.fixtures import SETTINGS
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from tests.evm_rpc.evm import CHAIN, HALTS, HANGS, Node, Refusal, open_proxy, serve_node
 from tests.evm_rpc.evm import SETTINGS as FORWARDING
 from tests.evm_rpc.test_endpoint import PATH, Admission, ServedChain, serve_chain, ws_of
@@ -330,13 +330,13 @@ async def test_calls_on_a_websocket_count_one_by_one_with_status_101() -> None:
             call(7, "debug_traceCall"),
         ):
             await client.send_json(message)
-            await client.receive_json(timeout=10)
+            await client.receive_json(timeout=TIMEOUT_S)
         await node.event("0x1", "0x2")
-        assert (await client.receive_json(timeout=10))["method"] == "eth_subscription"
+        assert (await client.receive_json(timeout=TIMEOUT_S))["method"] == "eth_subscription"
         await client.send_json({"jsonrpc": "2.0", "method": "eth_gasPrice"})
         await client.send_json({"jsonrpc": "2.0", "id": 1, "result": 1})
         await client.send_str("{")
-        await client.receive_json(timeout=10)
+        await client.receive_json(timeout=TIMEOUT_S)
         assert await served.recorded(9) == {
             ("eth_chainId", 101, SUCCESSFUL): 1,
             ("eth_call", 101, INVALID): 1,
@@ -369,7 +369,7 @@ async def test_calls_that_a_node_leaves_open_fail() -> None:
             await client.send_json(call(1, "eth_call"))
             await until(lambda: node.count("eth_call"))
             proxy.cut()
-            await client.receive(timeout=10)
+            await client.receive(timeout=TIMEOUT_S)
             assert client.close_code == 1012
             assert await served.recorded(1) == {("eth_call", 101, FAILED): 1}
 
@@ -377,9 +377,9 @@ async def test_calls_that_a_node_leaves_open_fail() -> None:
 async def test_calls_over_a_limit_fail_on_a_websocket_and_cost_nothing() -> None:
     async with metered(Node(), admission=Admission(units=2)) as served, served.endpoint.socket() as client:
         await client.send_json(call(1, "eth_chainId"))
-        await client.receive_json(timeout=10)
+        await client.receive_json(timeout=TIMEOUT_S)
         await client.send_json([call(2, "eth_chainId"), call(3, "eth_call")])
-        assert {reply["error"]["code"] for reply in await client.receive_json(timeout=10)} == {-32005}
+        assert {reply["error"]["code"] for reply in await client.receive_json(timeout=TIMEOUT_S)} == {-32005}
         assert await served.recorded(3) == {
             ("eth_chainId", 101, SUCCESSFUL): 1,
             ("eth_chainId", 101, FAILED): 1,
@@ -413,7 +413,7 @@ async def test_refused_handshakes_count_once() -> None:
         assert await served.recorded(1) == {("none", 403, FAILED): 1}
         assert sum(sums.credits for sums in served.take().values()) == 0
     async with metered(Node(), ws=("ws://127.0.0.1:1/ws",)) as served, served.endpoint.socket() as client:
-        await client.receive(timeout=10)
+        await client.receive(timeout=TIMEOUT_S)
         assert client.close_code == 1013
         assert await served.recorded(1) == {("none", 101, FAILED): 1}
 
@@ -423,7 +423,7 @@ async def test_a_revoked_key_ends_the_websocket_and_its_call_costs_nothing() -> 
     async with metered(Node(), admission=admission) as served, served.endpoint.socket("?apikey=k") as client:
         admission.key = "other"
         await client.send_json(call(1, "eth_chainId"))
-        await client.receive(timeout=10)
+        await client.receive(timeout=TIMEOUT_S)
         assert client.close_code == 1008
         assert await served.recorded(1) == {("eth_chainId", 101, FAILED): 1}
         assert sum(sums.credits for sums in served.take().values()) == 0
@@ -434,7 +434,7 @@ async def test_calls_that_a_node_refuses_on_a_websocket_are_no_longer_in_flight(
     async with metered(node, settings=few) as served, served.endpoint.socket() as client:
         for number in range(5):
             await client.send_json(call(number, "eth_call"))
-            assert (await client.receive_json(timeout=10))["error"]["code"] == 3
+            assert (await client.receive_json(timeout=TIMEOUT_S))["error"]["code"] == 3
         assert await served.recorded(5) == {("eth_call", 101, SUCCESSFUL): 5}
 
 

@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.api.node.fixtures import C_CHAIN
+from tests.eventually import TIMEOUT_S
 from tests.evm_rpc.anvil import Anvil, anvil
 from tests.gateway.serving import TX_ID, GatewayNode, serve_nodes
 from tests.gateway.test_daemon import call, gateway_daemon
@@ -61,9 +62,9 @@ async def test_the_evm_of_the_c_chain_is_served_at_the_same_nodes(tmp_path: Path
         assert (await call(daemon, "/ext/bc/C/avax", "avax.issueTx", {"tx": "0x"}))["txID"] == TX_ID
         async with daemon.session.ws_connect(f"{daemon.api_url}/ext/bc/C/ws") as client:
             await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
-            await client.receive_json(timeout=30)
+            await client.receive_json(timeout=TIMEOUT_S)
             assert await call(daemon, "/ext/evm/rpc", "evm_mine", []) == "0x0"
-            head = await client.receive_json(timeout=30)
+            head = await client.receive_json(timeout=TIMEOUT_S)
             assert head["params"]["result"]["number"] == "0x1"
         (chain,) = [row for row in (await daemon.get("/status.json")).body["chains"] if row["kind"] == "evm"]
         assert chain["name"] == id_text(C_CHAIN)

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.eventually import TIMEOUT_S
+
 SUCCESSFUL, INVALID, FAILED = "successful", "invalid", "failed"
 GROUPS: Final = ("requestPath", "rpcMethod", "responseCode", "country", "continent", "userAgent")
 AGENTS: Final = {
@@ -137,7 +139,7 @@ class UsageClient:
         async with self._session.ws_connect(url + path, headers=self._headers) as socket:
             for number, call in enumerate(calls):
                 await socket.send_str(encode(call, number).decode())
-                assert (await socket.receive_json(timeout=60))["id"] == number
+                assert (await socket.receive_json(timeout=TIMEOUT_S))["id"] == number
                 self._expect(path, call, 101)
 
     async def _post(self, url: str, path: str, body: bytes, calls: Sequence[Call]) -> None:

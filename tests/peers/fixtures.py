@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, StoppedClock, until
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import PeerSettings
@@ -24,7 +24,7 @@ from warpseal.store.addresses import Addresses
 from warpseal.store.values import AddressRow
 from warpseal.warp.ids import PRIMARY_NETWORK
 
-STARTUP_TIMEOUT_S = 20.0
+TURNS_PER_STEP = 20
 
 
 def plan(validators: int, *rules: str, **changes: Any) -> Plan:
@@ -137,6 +137,14 @@ class Requester:
         return self.responses
 
 
+async def let_pass(clock: StoppedClock, seconds: float) -> None:
+    """Let time pass in steps of 10 ms, between which everything that was written is read."""
+    for _ in range(round(seconds * 100)):
+        clock.advance(0.01)
+        for _ in range(TURNS_PER_STEP):
+            await asyncio.sleep(0)
+
+
 @contextmanager
 def on_a_thread(made: Plan) -> Iterator[tuple[SimulatedNetwork, Callable[[Callable[[], None]], None]]]:
     """Run a simulated network on a thread and loop of its own, so that a stall of the test does not stall it.
@@ -160,7 +168,7 @@ def on_a_thread(made: Plan) -> Iterator[tuple[SimulatedNetwork, Callable[[Callab
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
     try:
-        assert ready.wait(STARTUP_TIMEOUT_S)
+        assert ready.wait(TIMEOUT_S)
         yield network, call
     finally:
         call(over.set)

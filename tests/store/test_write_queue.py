@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from tests.eventually import TIMEOUT_S
 from tests.store.fixtures import message, share, signature
 from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare, ShareUpdate, WriteQueue
 
@@ -26,7 +27,7 @@ def new_signature(number: int, done: list[int] | None = None) -> AddSignature:
 
 
 def later() -> float:
-    return time.monotonic() + 20
+    return time.monotonic() + TIMEOUT_S
 
 
 def test_updates_are_taken_in_the_order_in_which_they_were_added() -> None:

@@ -73,10 +73,10 @@ async def test_activity_is_refreshed_only_while_watched() -> None:
             services.node.answers[METHOD] = {"validators": []}
             await until(lambda: not services.activity.inactive(L1))
             assert services.node.calls[METHOD] >= 2
-        await asyncio.sleep(0.05)
         calls = services.node.calls[METHOD]
         await asyncio.sleep(0.3)
-        assert services.node.calls[METHOD] == calls
+        # One call may have been under way.
+        assert services.node.calls[METHOD] <= calls + 1
 
 
 async def test_rounds_in_quick_succession_share_an_answer() -> None:
@@ -89,14 +89,17 @@ async def test_rounds_in_quick_succession_share_an_answer() -> None:
 
 
 async def test_the_answer_after_the_end_of_a_round_serves_the_next_round() -> None:
+    is_over = asyncio.Event()
+
     async def slow(_: object) -> Any:
-        await asyncio.sleep(0.1)
+        await is_over.wait()
         return recorded_result(METHOD, subnetID=id_text(L1))
 
     async with started_services(RecordedNode({METHOD: slow}), activity_refresh_s=60.0) as services:
         with services.activity.watch(L1):
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(0.3)
+            await until(lambda: services.node.calls[METHOD] == 1)
+        is_over.set()
+        await until(lambda: services.activity.inactive(L1))
         with services.activity.watch(L1):
             assert services.activity.inactive(L1) == {INACTIVE}
             await services.activity.ready(L1)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.eventually import until
 from tests.node.recorded_node import L1, RecordedNode, RpcFault, recorded_result
 from tests.validators.fixtures import HEIGHT, SET, made_up_set, nth_key, nth_node, started_services
 from warpseal.bls import parse_public_key, public_key_bytes
@@ -80,7 +81,7 @@ async def test_a_fetch_is_cancelled_with_its_last_waiter_only() -> None:
 
     async with started_services(RecordedNode({SET: slow})) as services:
         waiters = [asyncio.create_task(services.sets.at(L1, 19, named=False)) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        await until(lambda: services.set_calls() == 1)
         waiters[0].cancel()
         await asyncio.sleep(0.02)
         release.set()
@@ -90,7 +91,7 @@ async def test_a_fetch_is_cancelled_with_its_last_waiter_only() -> None:
 
         release.clear()
         last = asyncio.create_task(services.sets.at(L1, 20, named=False))
-        await asyncio.sleep(0.05)
+        await until(lambda: services.set_calls() == 2)
         last.cancel()
         await asyncio.gather(last, return_exceptions=True)
         release.set()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.api.fixtures import MESSAGE, PREFLIGHT, SUBNET, ApiSetup, ScriptedPreflight, client_of
-from tests.eventually import until
+from tests.eventually import TIMEOUT_S, until
 from warpseal.delivery.preflight import DestinationCall, PreflightRequest
 from warpseal.errors import DestinationUnavailable, NodeUnavailable, WarpDisabled, WarpsealError
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
@@ -187,4 +187,4 @@ async def test_a_client_that_leaves_ends_its_preflight() -> None:
         request = asyncio.create_task(client.post(PATH, data=json.dumps(BODY)))
         await until(lambda: bool(setup.preflight.requests))
         request.cancel()
-        await asyncio.wait_for(cancelled.wait(), 10)
+        await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)

@@ -30,7 +30,7 @@ from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMod
 from warpseal.warp.ids import ChainID
 
 SETTINGS: Final = IndexerSettings(poll_s=0.02, retry_first_s=0.01, retry_cap_s=0.05, retry_stopped_s=0.1)
-RPC: Final = EvmRpcSettings(connect_timeout_s=2.0, retry_after_s=0.2)
+RPC: Final = EvmRpcSettings(connect_timeout_s=20.0, retry_after_s=0.2)
 INDEX: Final = IndexSettings()
 
 

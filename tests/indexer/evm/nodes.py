@@ -17,7 +17,7 @@ CHAIN = ChainID(bytes([7]) * 32)
 @asynccontextmanager
 async def open_chain_nodes(*urls: str) -> AsyncIterator[ChainNodes]:
     """Call a chain at these nodes, in the order of preference, if their heads are equal."""
-    settings = EvmRpcSettings(connect_timeout_s=2.0)
+    settings = EvmRpcSettings(connect_timeout_s=20.0)
     async with open_sessions(settings) as sessions:
         chain = EvmChain(CHAIN, tuple(map(NodeEndpoint, urls)), index=EvmIndexing())
         yield ChainNodes(chain, sessions, settings)

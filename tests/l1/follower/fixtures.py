@@ -29,7 +29,6 @@ from warpseal.warp.ids import ChainID
 
 BANFF_S = 1_700_000_000
 FAST = FollowerSettings(follow_poll_s=0.02, retry_first_s=0.02, retry_cap_s=0.05, retry_stopped_s=0.05)
-PATIENCE_S = 15.0
 
 
 def recorded_blocks() -> list[bytes]:

@@ -15,7 +15,6 @@ from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
-PATIENCE_S = 20.0
 OURS = NodeID(b"\xee" * 20)
 NODE, OTHER = NodeID(b"\x01" * 20), NodeID(b"\x02" * 20)
 SETTINGS = UptimeSettings()
