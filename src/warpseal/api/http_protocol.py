@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from warpseal.api.client_network import IdleConnections
 from warpseal.api.errors import Dialect, dialect_of, error_response
+from warpseal.api.response_transport import ResponseTransport
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import HeaderTooLarge, MalformedHTTP, ReceiveTimeout, TooManyConnections, WarpsealError
 from warpseal.runtime.request_id import new_request_id, request_id
@@ -80,11 +81,13 @@ class LimitedHttp(HttpToolsProtocol):
         self._closing = False
         self._upgrading = False
         self._resuming = False
+        self._responses: ResponseTransport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, ABORT: transport.abort, IS_CLOSING: transport.is_closing}
-        # Header and body leave in two writes; without this the second may wait for the client's delayed ACK.
+        self._responses = ResponseTransport(transport, self.loop)
+        # The parts of a stream leave in a write each; without this a part may wait for the client's delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._set_idle() or len(self.connections) > self._settings.max_connections:
             self._refuse(TooManyConnections())
@@ -192,9 +195,11 @@ class LimitedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         self._set_busy()
-        super()._start_asgi_task(cycle, app)
+        cycle.transport = self._responses
+        super()._start_asgi_task(cycle, self._responses.wrap(app))  # type: ignore[arg-type]
 
     def on_response_complete(self) -> None:
+        self._responses.flush()
         super().on_response_complete()
         if self._answering is None and not self.transport.is_closing() and not self._set_idle():
             self.transport.close()
