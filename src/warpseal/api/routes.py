@@ -42,9 +42,9 @@ def api_app(
     keyed = data.access.require_key
     routes = [
         Route(V1_AGGREGATE, keyed(aggregator.v1), methods=["POST"]),
+        Route(KEBAB_AGGREGATE, aggregator.kebab, methods=()),  # All methods: the endpoint answers each.
         Route(V1_L1_MESSAGE, keyed(aggregator.l1_message), methods=["GET"]),
         Route(V1_VERIFY, keyed(aggregator.verify), methods=["POST"]),
-        Route(KEBAB_AGGREGATE, aggregator.kebab, methods=()),  # All methods: the endpoint answers each.
         Route("/health", probes.health),
         Route("/ready", probes.ready),
         *status.routes(),

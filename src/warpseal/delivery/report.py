@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -23,6 +23,8 @@ WEIGHTS_HEADER: Final = "X-Warpseal-Weights"
 VERIFIES_HEADER: Final = "X-Warpseal-Verifies-Now"
 
 QuorumSource = RulesSource | Literal["request"]
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+"""Headers of a response by their names in lower case, as ASGI sends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class DeliveryReport:
             content["advice"] = self.advice.as_json()
         return content
 
-    def headers(self) -> dict[str, str]:
-        """Return the report in short, by header."""
+    def headers(self) -> RawHeaders:
+        """Return the report in short."""
         weights = {
             candidate.height: f"{candidate.height}={candidate.signed_weight}/{candidate.total_weight}"
             for candidate in self.heights
@@ -94,7 +96,12 @@ class DeliveryReport:
             headers[EPOCH_HEADER] = str(self.destination.epoch.number)
         if self.verifies_now is not None:
             headers[VERIFIES_HEADER] = "true" if self.verifies_now else "false"
-        return headers
+        return encode_headers(headers)
 
     def _verifies(self, label: HeightLabel) -> bool | None:
         return next((candidate.verifies for candidate in self.heights if candidate.label == label), None)
+
+
+def encode_headers(headers: Mapping[str, str]) -> RawHeaders:
+    """Return headers as a response sends them."""
+    return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
-from warpseal.delivery.report import DeliveryReport
+from warpseal.delivery.report import DeliveryReport, RawHeaders
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.warp.ids import ChainID
 
@@ -59,7 +58,7 @@ class Delivery:
 
     aggregation: Aggregation
     report: DeliveryReport
-    headers: Mapping[str, str]
+    headers: RawHeaders
     is_reported: bool = False
     next: NextMessage | None = None
 
@@ -70,6 +69,6 @@ class L1Delivery:
 
     signed: L1SignedMessage
     report: DeliveryReport
-    headers: Mapping[str, str]
+    headers: RawHeaders
     is_reported: bool = False
     next: NextMessage | None = None

@@ -22,7 +22,7 @@ from warpseal.delivery.advice import Advice, advise
 from warpseal.delivery.candidates import CandidateHeight, HeightLabel, SignedSet, weigh
 from warpseal.delivery.destination import DESTINATION_FIELD, Destination, Destinations
 from warpseal.delivery.needed_height import NeededHeights
-from warpseal.delivery.report import DeliveryReport, QuorumSource
+from warpseal.delivery.report import DeliveryReport, QuorumSource, RawHeaders
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
@@ -106,7 +106,7 @@ class _Recent:
     signed_message: bytes
     set_digest: bytes
     report: DeliveryReport
-    headers: Mapping[str, str]
+    headers: RawHeaders
 
 
 class DeliveryService:
@@ -136,7 +136,7 @@ class DeliveryService:
         """
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.aggregation.timeout_s)
         destination = self._deps.destinations.known(request.destination_id)
-        recent = None if destination is None or request.wants_report else self._recent.get(_recent_key(request))
+        recent = None if destination is None or request.wants_report else self._find_recent(request)
         if recent is None or (recent.destination, recent.present) != (destination, self._deps.heights.last):
             return await self._sign(request, deadline)
         try:
@@ -227,6 +227,12 @@ class DeliveryService:
             return await self._resolve(destination.chain_id, max(deadline, earliest))
         except WarpsealError:
             return destination
+
+    def _find_recent(self, request: DeliveryRequest) -> _Recent | None:
+        try:  # `get` of cachetools hashes the key once more.
+            return self._recent[_recent_key(request)]
+        except KeyError:
+            return None
 
     def _remember(self, request: DeliveryRequest, recent: _Recent) -> None:
         """Keep the outcome of a request, so that an equal one only has to find the same signed message again."""

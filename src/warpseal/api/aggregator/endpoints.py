@@ -8,10 +8,12 @@ reference aggregator's HTTP API (success is 200; a GET is a client's probe and g
 from __future__ import annotations
 
 import asyncio
+from binascii import hexlify
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
@@ -29,7 +31,13 @@ from warpseal.api.request_body import ClientDisconnected, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
 from warpseal.delivery.preflight import PreflightRequest
-from warpseal.delivery.report import HEIGHT_HEADER, HEIGHT_SOURCE_HEADER, SUBNET_HEADER
+from warpseal.delivery.report import (
+    HEIGHT_HEADER,
+    HEIGHT_SOURCE_HEADER,
+    SUBNET_HEADER,
+    RawHeaders,
+    encode_headers,
+)
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest
 from warpseal.errors import (
     MissingConnection,
@@ -46,6 +54,11 @@ from warpseal.warp.ids import NodeID, SubnetID, id_text
 
 UNCHECKED_HEADER: Final = "X-Warpseal-Unchecked"
 _KEBAB_METHODS: Final = ("POST", "PUT")
+# The validator sets whose headers are cached.
+_MAX_SETS: Final = 256
+# The bodies whose parsed requests are cached.
+_MAX_PARSED: Final = 1_024
+_MAX_PARSED_BYTES: Final = 4_096
 
 T = TypeVar("T")
 R = TypeVar("R", AggregationRequest, L1Request)
@@ -85,13 +98,14 @@ class AggregatorEndpoints:
         self._settings = settings
         self._metrics = metrics
         self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
+        self._parse_cached = lru_cache(_MAX_PARSED)(partial(parse_aggregation_request, settings=settings))
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
         signed = await self._aggregate(request, request.path_params["network"])
         if isinstance(signed, Delivery) and signed.is_reported:
-            return JSONResponse(_delivery_content(signed), 201, signed.headers)
-        return _encode(signed, "signedMessage", 201)
+            return _add_headers(JSONResponse(_delivery_content(signed), 201), signed.headers)
+        return _encode(signed, b"signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
         """POST or PUT /aggregate-signatures; every other method gets the reference's answer to an empty body."""
@@ -99,8 +113,8 @@ class AggregatorEndpoints:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
         signed = await self._aggregate(request, None)
         if isinstance(signed, Delivery) and signed.is_reported:
-            return JSONResponse(with_kebab_names(_delivery_content(signed)), 200, signed.headers)
-        return _encode(signed, "signed-message", 200)
+            return _add_headers(JSONResponse(with_kebab_names(_delivery_content(signed))), signed.headers)
+        return _encode(signed, b"signed-message", 200)
 
     async def l1_message(self, request: Request) -> Response:
         """GET /v1/signatureAggregator/{network}/aggregateSignatures/{txHash}."""
@@ -131,7 +145,7 @@ class AggregatorEndpoints:
     async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery:
         with self._counted(), self._in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
-            wanted = parse_aggregation_request(body, self._settings)
+            wanted = self._parse(body)
             message = (wanted.aggregation if isinstance(wanted, DeliveryRequest) else wanted).message
             if message is not None:
                 log_fields(request.scope)["message_id"] = id_text(message.id)
@@ -141,6 +155,12 @@ class AggregatorEndpoints:
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
         )
         return signed
+
+    def _parse(self, body: bytes) -> AggregationRequest | DeliveryRequest:
+        """Parse the body of an aggregation; equal bodies are parsed once if they are small."""
+        if len(body) > _MAX_PARSED_BYTES:
+            return parse_aggregation_request(body, self._settings)
+        return self._parse_cached(body)
 
     async def _aggregate_admitted(
         self, wanted: AggregationRequest | DeliveryRequest, network: str | None
@@ -162,20 +182,17 @@ class AggregatorEndpoints:
         if wanted.delivery is None:
             signed = await services.l1_message(request)
             content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
-            headers = {
-                HEIGHT_HEADER: str(signed.height),
-                HEIGHT_SOURCE_HEADER: signed.height_source,
-                SUBNET_HEADER: id_text(signed.signing_subnet_id),
-            }
+            named = {HEIGHT_SOURCE_HEADER: signed.height_source}
+            headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(named)
         else:
             delivery = await services.deliver_l1_message(replace(wanted.delivery, l1=request))
-            signed, content, headers = delivery.signed, _delivery_content(delivery), dict(delivery.headers)
+            signed, content, headers = delivery.signed, _delivery_content(delivery), delivery.headers
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
             content["superseded"] = dict(signed.superseded)
         if signed.is_unchecked:
-            headers[UNCHECKED_HEADER] = NodeUnavailable.code
-        return JSONResponse(content, 201, headers)
+            headers += encode_headers({UNCHECKED_HEADER: NodeUnavailable.code})
+        return _add_headers(JSONResponse(content, 201), headers)
 
     async def _admit(self, timeout_s: float | None, network: str | None) -> tuple[SigningServices, float | None]:
         """Return the services and the timeout of a request, shortened by the time that it waited for them.
@@ -232,23 +249,47 @@ class InFlight:
                 del self._by_client[client]
 
 
-async def cancel_on_disconnect(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+async def cancel_on_disconnect(work: Awaitable[T], receive: Receive) -> T:
     """Return the result of `work`; cancel it and raise ClientDisconnected if the client closes its connection."""
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_disconnected(receive))
+    watch = _DisconnectWatch(receive)
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnected
-        return working.result()
+        return await work
+    except asyncio.CancelledError:
+        # The server may have cancelled the request as well.
+        if watch.has_cancelled and not watch.request.uncancel():
+            raise ClientDisconnected from None
+        raise
     finally:
-        leaving.cancel()
-        working.cancel()
+        watch.stop()
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _DisconnectWatch:
+    """Cancels the current task when its client disconnects.
+
+    It starts when the event loop turns. Cached answers are complete before that, and need no further task.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        request = asyncio.current_task()
+        assert request is not None
+        self.request = request
+        self.has_cancelled = False
+        self._receive = receive
+        self._watching: asyncio.Task[None] | None = None
+        self._starting = asyncio.get_running_loop().call_soon(self._start)
+
+    def stop(self) -> None:
+        self._starting.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _start(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.has_cancelled = self.request.cancel()
 
 
 def _with_timeout(wanted: R, timeout_s: float | None) -> R:
@@ -266,11 +307,22 @@ def _delivery_content(delivery: Delivery | L1Delivery) -> dict[str, Any]:
     return content
 
 
-def _encode(signed: Aggregation | Delivery, key: str, status: int) -> Response:
-    """Return the answer without a report."""
+def _encode(signed: Aggregation | Delivery, key: bytes, status: int) -> Response:
+    """Return the answer without a report. Hex is JSON as it is; an encoder takes longer than the rest."""
     if isinstance(signed, Delivery):
         aggregation, headers = signed.aggregation, signed.headers
     else:
-        aggregation = signed
-        headers = {HEIGHT_HEADER: str(aggregation.height), SUBNET_HEADER: id_text(aggregation.signing_subnet_id)}
-    return JSONResponse({key: aggregation.signed_message.hex()}, status, headers)
+        aggregation, headers = signed, _set_headers(signed.height, signed.signing_subnet_id)
+    body = b'{"%b":"%b"}' % (key, hexlify(aggregation.signed_message))
+    return _add_headers(Response(body, status, media_type=JSONResponse.media_type), headers)
+
+
+@lru_cache(_MAX_SETS)
+def _set_headers(height: int, subnet_id: SubnetID) -> RawHeaders:
+    """Return the headers that name the validator set."""
+    return encode_headers({HEIGHT_HEADER: str(height), SUBNET_HEADER: id_text(subnet_id)})
+
+
+def _add_headers(response: Response, headers: RawHeaders) -> Response:
+    response.raw_headers.extend(headers)
+    return response
