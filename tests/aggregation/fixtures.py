@@ -307,6 +307,9 @@ class Sets:
             return self.others[subnet_id]
         return self.by_height.get(height, self.latest)
 
+    def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
+        return None if self.hangs else self.by_height.get(height)
+
     def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
         return tuple(parsed_key(validator.public_key) for validator in validators.validators)
 

@@ -275,3 +275,11 @@ def test_the_height_of_an_epoch_that_is_known_as_such_is_looked_up_nowhere_and_n
     resolved = driver.resolve(request(height=HEIGHT - 9, is_epoch_height=True))
     assert (resolved.height, resolved.validators) == (HEIGHT - 9, OLDER)
     assert driver.sets.calls == [(SUBNET, HEIGHT - 9, True, True)]
+
+
+def test_the_set_of_an_epoch_that_is_cached_is_taken_at_once() -> None:
+    driver = ResolverDriver()
+    driver.sets.by_height = {7: OLDER}
+    resolved = driver.resolve(request(height=7, is_epoch_height=True, signing_subnet_id=SUBNET))
+    assert (resolved.height, resolved.subnet_id, resolved.validators) == (7, SUBNET, OLDER)
+    assert driver.sets.calls == []

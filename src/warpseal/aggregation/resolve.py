@@ -114,6 +114,9 @@ class Resolver:
         NoValidators, HeightTooOld, HeightTooNew, NodeUnavailable; QuorumNotReached if the time is over while
         the height or the subnet's first validator is still to come.
         """
+        known = self._resolve_known(request)
+        if known is not None:
+            return known
         subnet_id, height, is_empty = None, request.height, False
         try:
             async with asyncio.timeout_at(deadline):
@@ -147,6 +150,16 @@ class Resolver:
         except (TimeoutError, WarpsealError, RpcRefusal):
             return None
         return None if subnet_id in (None, PRIMARY_NETWORK) else L1_VERIFIES_HINT.format(id_text(subnet_id))
+
+    def _resolve_known(self, request: AggregationRequest) -> ResolvedRequest | None:
+        """Resolve a request for the set of an epoch that is known; None: it is not. It needs no timeout."""
+        message, subnet_id, height = request.message, request.signing_subnet_id, request.height
+        if not request.is_epoch_height or message is None or subnet_id is None or height is None:
+            return None
+        validators = self.sets.known(subnet_id, height) if message.network_id == self.network_id else None
+        if validators is None or not validators.total_weight:
+            return None
+        return ResolvedRequest(message, request.justification, subnet_id, height, validators)
 
     async def _message_and_subnet(self, request: AggregationRequest) -> tuple[UnsignedMessage, SubnetID]:
         if request.message is None:

@@ -100,7 +100,9 @@ class ValidatorSets:
 
     def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
         """Return the set at a height that the daemon itself uses if no node has to be asked, else None."""
-        return self._cached((subnet_id, height), is_current=True)
+        cached = self._cached((subnet_id, height), is_current=True)
+        self.hits += cached is not None
+        return cached
 
     async def past(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:
         """Return the set at a height that the daemon looks at once; no lookback applies.
