@@ -267,6 +267,24 @@ async def test_the_oldest_hours_go_first_if_the_database_is_too_big(any_metrics_
         assert await metrics.read(stored_bytes) == 0
 
 
+async def test_rows_that_are_not_merged_displace_hours_and_no_longer_periods(tmp_path: Path) -> None:
+    async with database(f"sqlite:///{tmp_path}/metrics.db") as metrics:
+        await flush(metrics, make_calls(random.Random(6), 200, NOW - 3 * DAY_S, NOW - HOUR_S))
+        await UsageRollup(metrics, UsageSettings(), lambda: NOW).merge_due(is_last=True)
+        before = await metrics.read(buckets)
+        kept = {key for key in before if key[0] is not Level.HOUR}
+        of_longer = select(func.sum(BUCKETS.c.size_bytes)).where(BUCKETS.c.level != int(Level.HOUR))
+        limit = await metrics.read(lambda connection: connection.execute(of_longer).scalar_one())
+        await flush(metrics, make_calls(random.Random(7), 2_000, NOW - 600, NOW))
+        await UsageRollup(metrics, UsageSettings(max_bytes=limit), lambda: NOW).prune()
+        assert await metrics.read(stored_bytes) > limit
+        assert (await metrics.read(buckets)).keys() == kept
+        await UsageRollup(metrics, UsageSettings(max_bytes=limit - 1), lambda: NOW).prune()
+        after = (await metrics.read(buckets)).keys()
+        assert after < kept
+        assert {key for key in kept if key[0] in (Level.WEEK, Level.MONTH)} <= after
+
+
 def test_nothing_is_removed_for_an_hour_after_the_clock_was_set(tmp_path: Path) -> None:
     clock, monotonic = [float(NOW)], [0.0]
     metrics = database(f"sqlite:///{tmp_path}/metrics.db")

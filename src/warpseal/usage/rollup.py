@@ -225,11 +225,14 @@ class UsageRollup:
     def _prune_beyond_size(self, connection: Connection) -> bool:
         """Remove the oldest hours if the database is too big, else the oldest merged minutes, else other buckets.
 
+        Rows that cannot be removed displace no days, weeks and months: they may be too many because no merge succeeds.
         Returns whether there may be more to remove.
         """
         if stored_bytes(connection) <= self._settings.max_bytes:
             return False
         for level in Level:
+            if level is Level.DAY and _merged_bytes(connection) <= self._settings.max_bytes:
+                return False
             starts = select(BUCKETS.c.start).where(BUCKETS.c.level == int(level)).distinct().order_by(BUCKETS.c.start)
             oldest = connection.execute(starts.limit(_PRUNED_BUCKETS)).scalars().all()
             if oldest:
@@ -261,6 +264,13 @@ def stored_bytes(connection: Connection) -> int:
     """Return the bytes of all sums in the database."""
     sizes = (connection.execute(select(func.sum(table.c.size_bytes))).scalar() for table in (MINUTES, BUCKETS))
     return sum(int(size or 0) for size in sizes)
+
+
+def _merged_bytes(connection: Connection) -> int:
+    """Return the bytes of the sums that may be removed."""
+    minutes = select(func.sum(MINUTES.c.size_bytes)).where(MINUTES.c.is_merged == 1)
+    buckets = select(func.sum(BUCKETS.c.size_bytes)).where(BUCKETS.c.level < _DAMAGED_LEVELS)
+    return sum(int(connection.execute(query).scalar() or 0) for query in (minutes, buckets))
 
 
 def merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
