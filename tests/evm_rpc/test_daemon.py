@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.eventually import TIMEOUT_S, until
 from tests.evm_rpc.evm import CHAIN, Node, open_proxy
@@ -137,3 +140,37 @@ async def test_rate_limits_and_deny_lists_follow_a_chain_through_every_alias(tmp
                 for denied in ("eth_mine", "debug_x"):
                     assert (await rpc(daemon, path, denied))["error"]["code"] == -32601
             assert [await status_of(daemon, path) for path in paths] == [429] * 3
+
+
+@pytest.mark.parametrize("names_database", [False, True], ids=["in data-dir", "named by a setting"])
+async def test_usage_from_before_the_network_is_known_outlives_stops(tmp_path: Path, names_database: bool) -> None:
+    url = f"sqlite:///{tmp_path}/usage.db" if names_database else ""
+    async with run_network(Plan(validators=4)) as network, serving(Node()) as node, AsyncExitStack() as stack:
+        proxy = await stack.enter_async_context(open_proxy(int(network.node_uri.rpartition(":")[2])))
+        proxy.is_cut = True
+        node_url = {"base-url": proxy.url.removesuffix("/rpc")}
+        keys: dict[str, Any] = {"p-chain-api": node_url, "info-api": node_url, "usage-enabled": True}
+        keys |= {"evm-chains": [{"blockchain-id": NAME, "rpc": [node.url]}], "usage-flush-seconds": 0.1}
+        config = build_config(network, tmp_path, keys | ({"metrics-db-url": url} if url else {}))
+        for calls in (1, 2):
+            async with run_daemon(config) as daemon:
+                for _ in range(calls):
+                    assert (await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId"))["result"] == "0x7a69"
+        proxy.is_cut = False
+        async with run_daemon(config) as daemon:
+            await daemon.until_open()
+            path = "/v1/primaryNetworkRpcUsageMetrics?network=fuji&groupBy=rpcMethod"
+
+            async def counts() -> list[tuple[str, int]]:
+                metrics = (await daemon.get(path)).body.get("metrics", [])
+                return [
+                    (value["groupValue"], value["totalRequests"]) for metric in metrics for value in metric["values"]
+                ]
+
+            async def is_counted() -> bool:
+                return bool(await counts())
+
+            await until(is_counted)
+            assert sum(number for _, number in await counts()) == 3
+            assert {method for method, _ in await counts()} == {"eth_chainId"}
+    assert not list((tmp_path / "data").glob("*.db*"))

@@ -23,7 +23,7 @@ from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator
 from warpseal.daemon.ports import DaemonPorts
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import StatusSources
-from warpseal.daemon.usage import UsageRecording, open_metrics_database
+from warpseal.daemon.usage import UsageRecording, open_metrics_database, recording_before_network
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.delivery.preflight import PreflightRequest
 from warpseal.errors import NodeUnavailable, StartupError
@@ -59,14 +59,15 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
     async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
-        network_id = await _network_id(upstream.info, ports.signing, ports.data, ports.gateway_api.gate)
+        async with recording_before_network(config, node_api.usage) as flusher:
+            network_id = await _network_id(upstream.info, ports.signing, ports.data, ports.gateway_api.gate)
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
             metrics_database = await stack.enter_async_context(open_metrics_database(config, identity.folder))
             usage: UsageRecording | None = None
-            if metrics_database is not None and node_api.usage is not None:
-                recording = UsageRecording(config, node_api.usage, metrics_database)
+            if metrics_database is not None and flusher is not None:
+                recording = UsageRecording(config, flusher, metrics_database)
                 usage = await stack.enter_async_context(recording)
             evm_chains = EvmChainServices(node_api.aliases, contract_infos)
             evm_services = EvmDataServices(config, network_id, identity.folder, evm_api, upstreams, evm_chains)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from warpseal.runtime.locks import WorkerThreads
@@ -40,6 +40,7 @@ _RUN_BYTES: Final = 16
 _COMBINATION_BYTES: Final = 700
 # Of the bound, so that not every flush folds.
 _FOLDED_SHARE: Final = 0.5
+_ROWS_AT_ONCE: Final = 50
 
 
 class MinuteRow(NamedTuple):
@@ -78,6 +79,10 @@ class UsageFlusher:
         self._waiting_bytes = 0
         # One thread, since a flush whose task was cancelled may still work in it.
         self._thread = WorkerThreads(1, "usage-flusher")
+
+    def use(self, database: MetricsDatabase) -> None:
+        """Write to another database from now on, also the rows whose writes have failed."""
+        self._database = database
 
     async def run(self) -> None:
         """Write until cancelled; `stop` writes the rest."""
@@ -162,6 +167,19 @@ def insert_minute_rows(connection: Connection, rows: Sequence[MinuteRow]) -> Non
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     values = [{**row._asdict(), "is_merged": 0, "size_bytes": len(row.sums)} for row in rows]
     connection.execute(dialect.insert(MINUTES).on_conflict_do_nothing(), values)
+
+
+def read_minute_rows(connection: Connection) -> list[MinuteRow]:
+    """Return some of the rows, none if there are none."""
+    columns = (MINUTES.c.run, MINUTES.c.sequence, MINUTES.c.minute, MINUTES.c.combinations, MINUTES.c.sums)
+    rows = connection.execute(select(*columns).order_by(MINUTES.c.key).limit(_ROWS_AT_ONCE))
+    return [MinuteRow(bytes(run), sequence, minute, count, bytes(sums)) for run, sequence, minute, count, sums in rows]
+
+
+def remove_minute_rows(connection: Connection, rows: Sequence[MinuteRow]) -> None:
+    """Remove rows that `read_minute_rows` returned."""
+    for row in rows:
+        connection.execute(delete(MINUTES).where(MINUTES.c.run == row.run, MINUTES.c.sequence == row.sequence))
 
 
 def _add(sums: dict[UsageLabels, UsageTotals], added: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> None:
