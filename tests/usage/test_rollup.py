@@ -31,15 +31,16 @@ from warpseal.errors import UsageDamaged
 from warpseal.runtime.throttle import Throttle
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, in_schema
-from warpseal.usage.bucket_reader import _sum_times
 from warpseal.usage.calls import OTHER, UsageLabels, UsageTotals
 from warpseal.usage.database import SCHEMA, MetricsDatabase
 from warpseal.usage.flusher import UsageFlusher
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_start
 from warpseal.usage.queries import UsageQuery, UsageSource
+from warpseal.usage.response_times import median_ms
 from warpseal.usage.rollup import MergedElsewhere, UsageRollup, _read_input, _store, merge, stored_bytes
 from warpseal.usage.schema import BUCKETS, MINUTES
 from warpseal.usage.settings import UsageSettings
+from warpseal.usage.sum_arrays import Sketches, SumArrays, medians
 from warpseal.usage.sum_table import LABELS, Dimension, Sums, SumTable, as_labels
 
 # A Wednesday in a week that has days of two months.
@@ -367,31 +368,56 @@ async def test_a_table_is_the_same_after_it_was_stored() -> None:
     assert as_plain(again.totals(0)) == (6, 2, 2, 2**41, 14, {-100: 2, 700: 2**34})
 
 
-@given(st.lists(TIMES, min_size=1, max_size=12), st.lists(st.integers(0, 2), min_size=12, max_size=12))
-def test_sketches_of_any_form_are_added_up_exactly(sketches: list[dict[int, int]], groups: list[int]) -> None:
+@given(
+    st.lists(TIMES, min_size=1, max_size=12),
+    st.lists(st.integers(0, 2), min_size=12, max_size=12),
+    st.sampled_from((1, 60)),
+)
+def test_sketches_of_any_form_are_added_up_exactly(
+    sketches: list[dict[int, int]], groups: list[int], repetitions: int
+) -> None:
     sums: Sums = {
         (str(number),): UsageTotals(1, times=Counter(times)) for number, times in enumerate(sketches) if times
     }
-    table = SumTable.decode(SumTable.of(sums, 1, _NO_THROTTLE).encode())
+    raw = SumTable.of(sums, 1, _NO_THROTTLE).encode()
+    table = SumTable.decode(raw)
     found = table.sums(_NO_THROTTLE)
     assert {labels: dict(totals.times) for labels, totals in found.items()} == {
         labels: dict(totals.times) for labels, totals in sums.items()
     }
     expected: dict[int, Counter[int]] = {group: Counter() for group in range(3)}
     for (number,), totals in sums.items():
-        expected[groups[int(number)]].update(totals.times)
+        for bucket, count in totals.times.items():
+            expected[groups[int(number)]][bucket] += count * repetitions
     slots = np.array([groups[int(number)] for (number,) in table.labels()], np.int64)
-    first, summed = _sum_times(table, np.arange(len(table)), slots, 3)
-    for group, row in enumerate(summed.tolist()):
-        assert {first + place: count for place, count in enumerate(row) if count} == dict(expected[group])
+    arrays = SumArrays.decode(raw, zstandard.ZstdDecompressor())
+    rows, slots = np.tile(np.arange(len(table)), repetitions), np.tile(slots, repetitions)
+    assert sum_times(arrays.sketches(rows, slots), 3) == (
+        list(map(dict, expected.values())),
+        list(map(median_ms, expected.values())),
+    )
+
+
+def sum_times(sketches: Iterable[Sketches], count: int) -> tuple[list[dict[int, int]], list[float]]:
+    """Return the counts by bucket of so many slots, and their medians."""
+    found = list(sketches)
+    first = min((part.first for part in found), default=0)
+    times = np.zeros((count, max((part.end for part in found), default=0) - first), np.int64)
+    for part in found:
+        part.add_to(times, first)
+    counts = [{first + place: n for place, n in enumerate(row) if n} for row in times.tolist()]
+    return counts, medians(times, first)
 
 
 def test_a_sketch_whose_counts_have_an_unknown_size_is_damaged() -> None:
     values, indices, counters, _, _ = _decoded(_table_of_two().encode())
     times = struct.pack("<hhH", 2**15 - 1, 0, 3) + bytes(6)
-    table = SumTable.decode(_encoded([values, indices, counters, times, struct.pack("<II", 12, 0)]))
+    raw = _encoded([values, indices, counters, times, struct.pack("<II", 12, 0)])
     with pytest.raises(ValueError, match="unknown size"):
-        table.totals(0)
+        SumTable.decode(raw).totals(0)
+    arrays = SumArrays.decode(raw, zstandard.ZstdDecompressor())
+    with pytest.raises(ValueError, match="unknown size"):
+        list(arrays.sketches(np.arange(2), np.zeros(2, np.int64)))
 
 
 def test_a_table_whose_columns_do_not_match_is_damaged() -> None:

@@ -1,17 +1,15 @@
-"""Reads the buckets of a query of usage, with numpy: sums and sketches of thousands of rows at once.
-
-Counts are added as floats, which are exact up to 2^53. Imported by the first query: numpy costs time and memory.
-"""
+"""Reads the buckets of a query of usage. Imported by the first query: numpy costs time and memory."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
@@ -20,23 +18,20 @@ from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import OTHER
 from warpseal.usage.periods import bucket_end, bucket_start
 from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
-from warpseal.usage.response_times import time_of
 from warpseal.usage.schema import BUCKETS, MINUTES, UNMERGED
-from warpseal.usage.sum_table import DENSE_BYTES, LABELS, Dimension, SumTable, dense_times
+from warpseal.usage.sum_arrays import Numbers, Sketches, SumArrays, medians
+from warpseal.usage.sum_table import COUNTERS, LABELS, Dimension
 
 # Rows whose tables stay in memory for the second pass over a range.
 _MAX_KEPT_ROWS: Final = 500_000
-_PAIR: Final = np.dtype([("bucket", "<i2"), ("count", "<u4")])
-_DENSE_COUNTS: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4)}
-_LOWEST, _HIGHEST = -(2**15), 2**15
+# Buckets whose tables one statement reads.
+_BUCKETS_AT_ONCE: Final = 16
 
-# Run for each bucket: as an expression it would be compiled each time.
+# As an expression it would be compiled each time.
 _TABLES: Final = text(
-    "SELECT dimension, sums FROM buckets WHERE level = :level AND start = :start AND dimension IN (:first, :second)"
+    "SELECT start, dimension, sums FROM buckets"
+    " WHERE level = :level AND start BETWEEN :oldest AND :newest AND dimension IN (:first, :second)"
 )
-
-_Numbers = NDArray[np.int64]
-_Counts = NDArray[Any]
 
 
 class _Piece(NamedTuple):
@@ -45,10 +40,10 @@ class _Piece(NamedTuple):
     groups: the number of each row's group. total: of all rows of the bucket, see BucketReader; None: it is not needed.
     """
 
-    table: SumTable
-    positions: _Numbers
-    groups: _Numbers
-    total: SumTable | None
+    table: SumArrays
+    rows: Numbers
+    groups: Numbers
+    total: SumArrays | None
 
 
 class BucketReader:
@@ -63,6 +58,7 @@ class BucketReader:
         self._limit_s = limit_s
         self._give_up_at = time.monotonic() + limit_s
         self._throttle = throttle
+        self._decompressor = zstandard.ZstdDecompressor()
         self._kept: dict[int, list[_Piece]] = {}
         self._kept_rows = 0
         self._unmerged: dict[int, list[bytes]] = {}
@@ -74,7 +70,7 @@ class BucketReader:
         """Return the buckets that have calls, newest first. Raises UsageQueryTooLong."""
         starts = self._starts()
         slots, names = self._slots(starts)
-        found = (UsageBucket(start, self._bucket(start, slots, names)) for start in starts)
+        found = (UsageBucket(start, self._bucket(pieces, slots, names)) for start, pieces in self._pieces(starts))
         return [bucket for bucket in found if bucket.groups]
 
     def _starts(self) -> list[int]:
@@ -93,17 +89,16 @@ class BucketReader:
             self._unmerged.setdefault(start, []).append(bytes(sums))
         return sorted(starts, reverse=True)
 
-    def _slots(self, starts: Sequence[int]) -> tuple[_Numbers, list[str | None]]:
+    def _slots(self, starts: Sequence[int]) -> tuple[Numbers, list[str | None]]:
         """Return the slot of each group, and the groups of the slots: the busiest of the range, then the rest."""
         if self._query.group_by is None:
             return np.zeros(1, np.int64), [None]
         requests = np.zeros(0)
-        for start in starts:
-            for piece in self._pieces(start):
-                counts = _column(piece.table, 0)[piece.positions]
+        for _, pieces in self._pieces(starts):
+            for piece in pieces:
                 if len(requests) < len(self._groups):
                     requests = np.pad(requests, (0, len(self._groups) - len(requests)))
-                requests += np.bincount(piece.groups, counts, len(requests))
+                requests += np.bincount(piece.groups, piece.table.counters[0, piece.rows], len(requests))
         by_requests = sorted(self._groups, key=lambda group: (-requests[self._groups[group]], group))
         busiest = [group for group in by_requests if group != OTHER][:MAX_GROUPS]
         # Later passes may find no other groups: all tables are of one snapshot.
@@ -111,142 +106,115 @@ class BucketReader:
         slots[[self._groups[group] for group in busiest]] = np.arange(len(busiest))
         return slots, [*busiest, OTHER]
 
-    def _pieces(self, start: int) -> list[_Piece]:
-        """Return the tables of a bucket. Raises UsageQueryTooLong."""
-        self._step()
-        kept = self._kept.get(start)
-        if kept is not None:
-            return kept
-        pieces = [*self._merged_pieces(start), *self._unmerged_pieces(start)]
-        rows = sum(len(piece.table) for piece in pieces)
-        if self._kept_rows + rows <= _MAX_KEPT_ROWS:
-            self._kept_rows += rows
-            self._kept[start] = pieces
-        return pieces
+    def _pieces(self, starts: Sequence[int]) -> Iterator[tuple[int, list[_Piece]]]:
+        """Yield the buckets and their tables. Raises UsageQueryTooLong."""
+        for position in range(0, len(starts), _BUCKETS_AT_ONCE):
+            some = starts[position : position + _BUCKETS_AT_ONCE]
+            stored = {} if all(start in self._kept for start in some) else self._stored_tables(some)
+            for start in some:
+                self._step()
+                pieces = self._kept.get(start)
+                if pieces is None:
+                    tables = stored.pop(start, {})
+                    pieces = [*self._merged_pieces(tables), *self._unmerged_pieces(start)]
+                    rows = sum(len(piece.table) for piece in pieces)
+                    if self._kept_rows + rows <= _MAX_KEPT_ROWS:
+                        self._kept_rows += rows
+                        self._kept[start] = pieces
+                yield start, pieces
 
     def _step(self) -> None:
         self._throttle.step()
         if time.monotonic() > self._give_up_at:
             raise UsageQueryTooLong(self._limit_s)
 
-    def _merged_pieces(self, start: int) -> Iterator[_Piece]:
+    def _stored_tables(self, starts: Sequence[int]) -> dict[int, dict[Dimension, bytes]]:
+        """Return the stored tables of buckets that follow one another. starts: newest first."""
         dimension = self._query.stored_dimension
         also = Dimension.NONE if self._has_totals else dimension
-        values = {"level": int(self._query.level), "start": start, "first": int(dimension), "second": int(also)}
-        rows = self._connection.execute(_TABLES, values)
-        tables = {Dimension(number): SumTable.decode(bytes(sums)) for number, sums in rows}
-        if dimension in tables:
-            total = tables.get(Dimension.NONE) if self._has_totals else None
-            if total is not None and sum(total.counters[0]) < sum(tables[dimension].counters[0]):
-                total = None  # It was damaged and began again.
-            yield self._piece(tables[dimension], None if dimension is Dimension.ALL else 0, total)
+        values = {
+            "level": int(self._query.level),
+            "oldest": starts[-1],
+            "newest": starts[0],
+            "first": int(dimension),
+            "second": int(also),
+        }
+        tables: dict[int, dict[Dimension, bytes]] = {}
+        for start, number, sums in self._connection.execute(_TABLES, values):
+            tables.setdefault(start, {})[Dimension(number)] = bytes(sums)
+        return tables
+
+    def _merged_pieces(self, stored: Mapping[Dimension, bytes]) -> Iterator[_Piece]:
+        dimension = self._query.stored_dimension
+        if dimension not in stored:
+            return
+        tables = {found: SumArrays.decode(sums, self._decompressor) for found, sums in stored.items()}
+        table, total = tables[dimension], tables.get(Dimension.NONE) if self._has_totals else None
+        if total is not None and total.counters[0].sum() < table.counters[0].sum():
+            total = None  # It was damaged and began again.
+        yield self._piece(table, None if dimension is Dimension.ALL else 0, total)
 
     def _unmerged_pieces(self, start: int) -> Iterator[_Piece]:
         for raw in self._unmerged.get(start, ()):
             self._step()
-            yield self._piece(SumTable.decode(raw))
+            yield self._piece(SumArrays.decode(raw, self._decompressor))
 
-    def _piece(self, table: SumTable, only_column: int | None = None, total: SumTable | None = None) -> _Piece:
+    def _piece(self, table: SumArrays, only_column: int | None = None, total: SumArrays | None = None) -> _Piece:
         """Return the accepted rows of a table. only_column: of a table with one label."""
 
         def label(dimension: Dimension) -> tuple[list[str], NDArray[np.uint32]]:
-            values, column = table.columns[LABELS.index(dimension) if only_column is None else only_column]
-            return values, np.frombuffer(column, np.uint32)
+            return table.columns[LABELS.index(dimension) if only_column is None else only_column]
 
         is_accepted = np.ones(len(table), np.bool_)
         for dimension, accepted in self._query.filters.items():
             values, column = label(dimension)
             is_accepted &= np.array([value in accepted for value in values], np.bool_)[column]
-        positions = np.flatnonzero(is_accepted)
+        rows = np.flatnonzero(is_accepted)
         if self._query.group_by is None:
-            return _Piece(table, positions, np.zeros(len(positions), np.int64), total)
+            return _Piece(table, rows, np.zeros(len(rows), np.int64), total)
         values, column = label(self._query.group_by)
-        names = map(self._query.group_of, values)
+        names = values if self._query.group_of is str else map(self._query.group_of, values)
         numbers = np.fromiter(map(self._groups.__getitem__, names), np.int64, len(values))
-        return _Piece(table, positions, numbers[column[positions]], total)
+        return _Piece(table, rows, numbers[column[rows]], total)
 
-    def _bucket(self, start: int, slots: _Numbers, names: Sequence[str | None]) -> list[UsageGroup]:
-        counters, sketches = np.zeros((len(names), 5)), list[tuple[int, _Counts]]()
-        rest = len(names) - 1
-        for piece in self._pieces(start):
-            rows, slot_of_row = piece.positions, slots[piece.groups]
-            if piece.total is not None:
-                is_busy = slot_of_row < rest
-                rows, slot_of_row = rows[is_busy], slot_of_row[is_busy]
-            added = _sum_counters(piece.table, rows, slot_of_row, len(names))
-            first, times = _sum_times(piece.table, rows, slot_of_row, len(names))
-            if piece.total is not None:
-                only, slot = np.arange(len(piece.total)), np.full(len(piece.total), rest)
-                added[rest] = _sum_counters(piece.total, only, slot, len(names))[rest] - added.sum(0)
-                times[rest] = -times.sum(0)
-                sketches.append(_sum_times(piece.total, only, slot, len(names)))
-            counters += added
-            sketches.append((first, times))
-        sums = counters.astype(np.int64).tolist()
+    def _bucket(self, pieces: Sequence[_Piece], slots: Numbers, names: Sequence[str | None]) -> list[UsageGroup]:
+        counters, rest = np.zeros((COUNTERS, len(names)), np.int64), len(names) - 1
+        busy, others = list[Sketches](), list[Sketches]()
+        for piece in pieces:
+            rows, slot_of_row = piece.rows, slots[piece.groups]
+            if piece.total is None:
+                piece.table.add_counters(counters, rows, slot_of_row)
+                others.extend(piece.table.sketches(rows, slot_of_row))
+                continue
+            is_busy = slot_of_row < rest
+            rows, slot_of_row = rows[is_busy], slot_of_row[is_busy]
+            sums = np.zeros_like(counters)
+            piece.table.add_counters(sums, rows, slot_of_row)
+            sums[:, rest] = piece.total.counters.sum(axis=1) - sums.sum(axis=1)
+            counters += sums
+            busy.extend(piece.table.sketches(rows, slot_of_row))
+            only = np.arange(len(piece.total))
+            others.extend(piece.total.sketches(only, np.full(len(only), rest)))
+        median_times = self._medians(busy, others, len(names))
         groups = [
             UsageGroup(name, UsageSums(requests, invalid, failed, credits, wasted, median_ms))
-            for name, (requests, invalid, failed, credits, wasted), median_ms in zip(
-                names, sums, _medians(sketches, len(names)), strict=True
+            for name, requests, invalid, failed, credits, wasted, median_ms in zip(
+                names, *counters.tolist(), median_times, strict=True
             )
             if requests
         ]
         return sorted(groups, key=lambda group: (group.value == OTHER, -group.sums.requests, group.value))
 
-
-def _column(table: SumTable, counter: int) -> NDArray[np.uint64]:
-    return np.frombuffer(table.counters[counter], np.uint64)
-
-
-def _sum_counters(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> _Counts:
-    """Return the counters of so many slots."""
-    columns = [np.bincount(slots, _column(table, number)[rows], count) for number in range(5)]
-    return np.stack(columns, axis=1)
-
-
-def _sum_times(table: SumTable, rows: _Numbers, slots: _Numbers, count: int) -> tuple[int, _Counts]:
-    """Return the counts of sketches of so many slots, and their first bucket."""
-    sparse: list[bytes] = []
-    sparse_slots: list[int] = []
-    dense: list[tuple[int, int, _Counts]] = []
-    for slot, row in zip(slots.tolist(), rows.tolist(), strict=True):
-        raw = table.times(row)
-        found = dense_times(raw)
-        if found is not None:
-            first, size = found
-            dense.append((slot, first, np.frombuffer(raw, _DENSE_COUNTS[size], offset=DENSE_BYTES)))
-        elif raw:
-            sparse.append(raw)
-            sparse_slots.append(slot)
-    pairs = np.frombuffer(b"".join(sparse), _PAIR)
-    if not (sparse or dense):
-        return 0, np.zeros((count, 0))
-    low = min((first for _, first, _ in dense), default=_HIGHEST)
-    high = max((first + len(counts) for _, first, counts in dense), default=_LOWEST)
-    if sparse:
-        low, high = min(low, int(pairs["bucket"].min())), max(high, int(pairs["bucket"].max()) + 1)
-    width = high - low
-    lengths = np.fromiter(map(len, sparse), np.int64, len(sparse)) // _PAIR.itemsize
-    places = np.repeat(np.array(sparse_slots, np.int64) * width - low, lengths) + pairs["bucket"]
-    summed = np.bincount(places, pairs["count"], count * width)
-    for slot, first, counts in dense:
-        place = slot * width + first - low
-        summed[place : place + len(counts)] += counts
-    return low, summed.reshape(count, width)
-
-
-def _medians(sketches: Sequence[tuple[int, _Counts]], count: int) -> list[float]:
-    """Return the median of each of so many slots, the lower one of an even number; 0 without any.
-
-    sketches: first bucket and counts, which are added up.
-    """
-    used = [(first, times) for first, times in sketches if times.size]
-    if not used:
-        return [0.0] * count
-    low, high = min(first for first, _ in used), max(first + times.shape[1] for first, times in used)
-    summed = np.zeros((count, high - low))
-    for first, times in used:
-        summed[:, first - low : first - low + times.shape[1]] += times
-    np.cumsum(summed, axis=1, out=summed)
-    totals = summed[:, -1]
-    middles = low + (summed >= ((totals + 1) // 2)[:, None]).argmax(axis=1)
-    return [time_of(middle) if total else 0.0 for middle, total in zip(middles.tolist(), totals.tolist(), strict=True)]
+    def _medians(self, busy: Sequence[Sketches], others: Sequence[Sketches], count: int) -> list[float]:
+        """Return the medians of so many slots. busy: sketches that are subtracted from those of the last slot."""
+        found = (*busy, *others)
+        if not found:
+            return [0.0] * count
+        first, end = min(sketches.first for sketches in found), max(sketches.end for sketches in found)
+        times = np.zeros((count, end - first), np.int64)
+        for sketches in busy:
+            sketches.add_to(times, first)
+        times[-1] -= times.sum(axis=0)
+        for sketches in others:
+            sketches.add_to(times, first)
+        return medians(times, first)

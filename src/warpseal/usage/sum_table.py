@@ -59,29 +59,56 @@ DAMAGE: Final = (IndexError, ValueError, struct.error)
 # Read faster than at level 3, and hardly larger.
 _LEVEL: Final = 1
 _MAX_BYTES: Final = 1024**3
-_COUNTERS: Final = 5
+COUNTERS: Final = 5
+"""Counters of a row: requests, invalid and failed ones, credits, wasted credits."""
+_NUMBER_BYTES: Final = 4
+_COUNTER_BYTES: Final = 8
 _encode: Final = msgspec.msgpack.Encoder().encode
 _PAIR: Final = struct.Struct("<hI")
 _MAX_COUNT: Final = 2**32 - 1
 _DENSE: Final = struct.Struct("<hhH")
 DENSE_BYTES: Final = _DENSE.size
 """The bytes before the counts of a dense sketch."""
-_DENSE_MARK: Final = 2**15 - 1
-_DENSE_START: Final = _DENSE_MARK.to_bytes(2, "little")
-_DENSE_CODES: Final = {1: "B", 2: "H", 4: "I"}
+DENSE_MARK: Final = 2**15 - 1
+_DENSE_START: Final = DENSE_MARK.to_bytes(2, "little")
+DENSE_CODES: Final = {1: "B", 2: "H", 4: "I"}
 
 
-class _Stored(msgspec.Struct, array_like=True, gc=False):
-    """A table as it is stored. times: of all rows. lengths: bytes of the times of each row."""
+class StoredTable(msgspec.Struct, array_like=True, gc=False):
+    """A table as it is stored. times: of all rows. lengths: bytes of the times of each row, 32 bits."""
 
     values: list[list[str]]
-    indices: list[bytes]
-    counters: list[bytes]
-    times: bytes
-    lengths: bytes
+    indices: list[memoryview]
+    counters: list[memoryview]
+    times: memoryview
+    lengths: memoryview
+
+    @classmethod
+    def decode(cls, raw: bytes, decompressor: zstandard.ZstdDecompressor) -> StoredTable:
+        """Return a table without copying its columns. decompressor: not shared by threads. Raises UsageDamaged."""
+        try:
+            stored = _decode_stored(decompressor.decompress(raw, max_output_size=_MAX_BYTES))
+        except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+            raise UsageDamaged(str(error)) from None
+        stored._check()
+        return stored
+
+    def _check(self) -> None:
+        """Raise UsageDamaged if the columns have different lengths."""
+        count, rest = divmod(len(self.lengths), _NUMBER_BYTES)
+        if (
+            rest
+            or len(self.values) != len(self.indices)
+            or len(self.counters) != COUNTERS
+            or any(len(column) != count * _NUMBER_BYTES for column in self.indices)
+            or any(len(column) != count * _COUNTER_BYTES for column in self.counters)
+        ):
+            raise UsageDamaged("the columns have different lengths")
+        if sum(_array("I", self.lengths)) != len(self.times):
+            raise UsageDamaged("the times have another length")
 
 
-_decode_stored: Final = msgspec.msgpack.Decoder(_Stored).decode
+_decode_stored: Final = msgspec.msgpack.Decoder(StoredTable).decode
 
 
 class SumTable:
@@ -91,9 +118,8 @@ class SumTable:
 
     def __init__(self, width: int) -> None:
         self.columns: list[tuple[list[str], array[int]]] = [([], array("I")) for _ in range(width)]
-        # Requests, invalid and failed ones, credits, wasted credits.
-        self.counters: tuple[array[int], ...] = tuple(array("Q") for _ in range(_COUNTERS))
-        # Encoded times by row. Those of a decoded table stay joined until a row changes: most queries need few rows.
+        self.counters: tuple[array[int], ...] = tuple(array("Q") for _ in range(COUNTERS))
+        # Encoded times by row. Those of a decoded table stay joined until a row changes.
         self._times: list[bytes] | None = []
         self._joined_times = b""
         self._ends: list[int] = []
@@ -109,16 +135,12 @@ class SumTable:
     @classmethod
     def decode(cls, raw: bytes) -> SumTable:
         """Return a stored table. Raises UsageDamaged."""
-        table = cls(0)
-        try:
-            # A decompressor must not be shared by threads.
-            stored = _decode_stored(zstandard.ZstdDecompressor().decompress(raw, max_output_size=_MAX_BYTES))
-            indices = [_array("I", column) for column in stored.indices]
-            table.columns = list(zip(stored.values, indices, strict=True))
-            table.counters = tuple(_array("Q", column) for column in stored.counters)
-            table._set_times(stored)
-        except (zstandard.ZstdError, msgspec.MsgspecError, ValueError) as error:
-            raise UsageDamaged(str(error)) from None
+        table, stored = cls(0), StoredTable.decode(raw, zstandard.ZstdDecompressor())
+        indices = [_array("I", column) for column in stored.indices]
+        table.columns = list(zip(stored.values, indices, strict=True))
+        table.counters = tuple(_array("Q", column) for column in stored.counters)
+        table._times, table._joined_times = None, bytes(stored.times)
+        table._ends = list(accumulate(_array("I", stored.lengths)))
         return table
 
     def encode(self) -> bytes:
@@ -126,8 +148,8 @@ class SumTable:
         values, indices = [column[0] for column in self.columns], [_bytes(column[1]) for column in self.columns]
         times = [self.times(position) for position in range(len(self))] if self._times is None else self._times
         lengths = _bytes(array("I", map(len, times)))
-        stored = _Stored(values, indices, list(map(_bytes, self.counters)), b"".join(times), lengths)
-        return zstandard.ZstdCompressor(level=_LEVEL).compress(_encode(stored))
+        encoded = _encode((values, indices, list(map(_bytes, self.counters)), b"".join(times), lengths))
+        return zstandard.ZstdCompressor(level=_LEVEL).compress(encoded)
 
     def __len__(self) -> int:
         return len(self.counters[0])
@@ -204,18 +226,6 @@ class SumTable:
             throttle.step()
         return found
 
-    def _set_times(self, stored: _Stored) -> None:
-        """Take over stored times. Raises ValueError if they are not those of the rows."""
-        self._times, self._joined_times = None, stored.times
-        self._ends = list(accumulate(_array("I", stored.lengths)))
-        count = len(self._ends)
-        if len(stored.times) != (self._ends[-1] if count else 0):
-            raise ValueError("the times have another length")
-        if len(self.counters) != _COUNTERS or any(
-            len(column) != count for column in (*self.counters, *(column for _, column in self.columns))
-        ):
-            raise ValueError("the columns have different lengths")
-
     def _split_times(self, throttle: Throttle) -> list[bytes]:
         """Return the encoded times of all rows, which may be changed."""
         if self._times is None:
@@ -251,10 +261,10 @@ def _encode_times(times: Mapping[int, int]) -> bytes:
     count_bytes = (last - first + 1) * size
     if DENSE_BYTES + count_bytes >= len(times) * _PAIR.size:
         return b"".join(map(_PAIR.pack, times.keys(), times.values()))
-    counts = _array(_DENSE_CODES[size], bytes(count_bytes))
+    counts = _array(DENSE_CODES[size], bytes(count_bytes))
     for bucket, count in times.items():
         counts[bucket - first] = count
-    return _DENSE.pack(_DENSE_MARK, first, size) + _bytes(counts)
+    return _DENSE.pack(DENSE_MARK, first, size) + _bytes(counts)
 
 
 def dense_times(raw: bytes) -> tuple[int, int] | None:
@@ -262,7 +272,7 @@ def dense_times(raw: bytes) -> tuple[int, int] | None:
     if not raw.startswith(_DENSE_START):
         return None
     _, first, size = _DENSE.unpack_from(raw)
-    if size not in _DENSE_CODES:
+    if size not in DENSE_CODES:
         raise ValueError("the counts of a sketch have an unknown size")
     return first, size
 
@@ -271,7 +281,7 @@ def _decode_times(raw: bytes) -> dict[int, int]:
     dense = dense_times(raw)
     if dense is not None:
         first, size = dense
-        counts = _array(_DENSE_CODES[size], raw[DENSE_BYTES:])
+        counts = _array(DENSE_CODES[size], raw[DENSE_BYTES:])
         return {bucket: count for bucket, count in enumerate(counts, first) if count}
     times = dict(_PAIR.iter_unpack(raw))
     if len(times) * _PAIR.size == len(raw):
@@ -321,7 +331,7 @@ def _add_totals(totals: UsageTotals, added: UsageTotals) -> None:
     add_times(totals.times, added.times)
 
 
-def _array(code: str, raw: bytes) -> array[int]:
+def _array(code: str, raw: bytes | memoryview) -> array[int]:
     found: array[Any] = array(code)
     found.frombytes(raw)
     if sys.byteorder == "big":
