@@ -265,6 +265,32 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tm
             assert accepts(network, idle, reply.signed)
 
 
+async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_epoch_that_begins_meanwhile(
+    tmp_path: Path,
+) -> None:
+    plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
+    async with run_network(plan) as network:
+        # Validators are asked again for the same message.
+        nothing_kept = {"validators": QUICK, "aggregation": {"cache_bytes": 1}}
+        async with run_daemon(build_config(network, tmp_path, {"store-url": "off"}, **nothing_kept)) as daemon:
+            await daemon.until_connected(8)
+            idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+            network.build_block(idle)
+            message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
+            assert accepts(network, idle, (await daemon.aggregate_v1(message, **fields)).signed)
+            network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
+            asked = count_requests(network)
+            asking = asyncio.create_task(daemon.aggregate_v1(message, **fields))
+            await until(lambda: count_requests(network) > asked)
+            network.change_weight(l1, 4, 0)
+            height = network.change_weight(l1, 5, 0)
+            network.build_block(idle)
+            reply = await asking
+            assert reply.status == 201, reply.body
+            assert reply.headers["X-Warpseal-P-Chain-Height"] == str(height)
+            assert accepts(network, idle, reply.signed)
+
+
 async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
