@@ -58,6 +58,7 @@ REMOVAL: Final = recorded_message("SetL1ValidatorWeightTx")
 REGISTERED: Final = RegisterL1Validator.parse(AddressedCall.parse(REGISTRATION.payload).payload)
 BEFORE_EXPIRY: Final = REGISTERED.expiry - 3_600
 NOON: Final = 1_795_176_000
+L1_RECORD: Final = recorded_result("platform.getSubnet", subnetID=id_text(L1))
 
 
 def from_manager(
@@ -189,6 +190,13 @@ async def test_the_time_of_the_p_chain_counts_if_it_is_ahead_of_the_daemons_cloc
 async def test_a_registration_must_come_from_the_manager_of_the_l1(chain_id: ChainID, sender: bytes) -> None:
     found = await check(from_manager(REGISTERED, chain_id, sender), now=BEFORE_EXPIRY)
     assert found.refusal == ("other_destination" if chain_id == P_CHAIN else "wrong_manager")
+
+
+async def test_a_refusal_shows_the_beginning_of_a_managers_address() -> None:
+    answers = {"platform.getSubnet": {**L1_RECORD, "managerAddress": "0x" + "5a" * 200_000}}
+    found = await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)
+    assert found.refusal == "wrong_manager"
+    assert f"the manager of the L1 is 0x{'5a' * 32} on chain" in found.text
 
 
 async def test_a_registration_for_a_subnet_that_is_no_l1_is_refused() -> None:
@@ -379,7 +387,6 @@ async def test_the_managers_record_tells_whether_it_has_a_message_of_the_p_chain
     )
 
 
-L1_RECORD: Final = recorded_result("platform.getSubnet", subnetID=id_text(L1))
 CONVERSION: Final = attested(SubnetToL1Conversion(parse_id(L1_RECORD["conversionID"])))
 
 

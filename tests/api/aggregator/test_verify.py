@@ -117,7 +117,8 @@ async def test_a_padded_bit_set_is_well_formed() -> None:
         ({"call": {"to": "02" * 20, "gas": 0}}, "invalid_request", "call.gas"),
         ({"call": {"to": "02" * 20, "gas": 50_000_001}}, "invalid_request", "call.gas"),
         ({"call": {"to": "02" * 20, "gas": "0xg"}}, "undecodable_body", "call.gas"),
-        ({"call": {"to": "02" * 20, "value": 1}}, "unknown_field", "value"),
+        ({"call": {"to": "02" * 20, "value": 1}}, "unknown_field", "call.value"),
+        ({"call": {"to": "02" * 20, "TO": "03" * 20}}, "conflicting_spellings", "call.to"),
     ],
 )
 async def test_each_fault_of_a_request_has_its_code_and_names_the_field(

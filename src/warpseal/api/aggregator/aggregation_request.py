@@ -61,7 +61,7 @@ def parse_aggregation_request(body: bytes, settings: ApiSettings) -> Aggregation
     destination, wants_report = given.get("destinationBlockchainId"), given.get("report", False)
     if destination is None:
         if wants_report:
-            raise InvalidRequest("report", "the report is about a destination: name one in destinationBlockchainId")
+            raise InvalidRequest("report", "the report is about a destination: name its blockchain id as well")
         return request
     names_quorum = bool(given.get("quorumPercentage", 0))
     return DeliveryRequest(request, decode_destination(destination), names_quorum, wants_report)

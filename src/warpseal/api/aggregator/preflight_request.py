@@ -22,11 +22,13 @@ from warpseal.api.settings import ApiSettings
 from warpseal.delivery.destination import DESTINATION_FIELD
 from warpseal.delivery.preflight import DestinationCall, PreflightRequest
 from warpseal.errors import (
+    ConflictingSpellings,
     InvalidQuorum,
     InvalidRequest,
     InvalidSigningSubnet,
     NotAWarpMessage,
     UndecodableMessage,
+    UnknownField,
 )
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import SubnetID
@@ -93,9 +95,12 @@ def _without_predicate_padding(raw: bytes) -> bytes:
 def _call(pairs: Any, settings: ApiSettings) -> DestinationCall:
     if not isinstance(pairs, JsonPairs):
         raise InvalidRequest("call", "not an object with from, to, data and gas")
-    given = _CALL_FIELDS.collect(
-        pairs, lambda name, value: _CALL_CONVERTERS[name](f"call.{name}", value), ignore_unknown=False
-    )
+    try:
+        given = _CALL_FIELDS.collect(
+            pairs, lambda name, value: _CALL_CONVERTERS[name](f"call.{name}", value), ignore_unknown=False
+        )
+    except (UnknownField, ConflictingSpellings) as error:
+        raise type(error)(f"call.{error.field}", error.reason) from None
     if "to" not in given:
         raise InvalidRequest("call.to", "is missing: name the contract")
     return DestinationCall(
