@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -121,7 +121,8 @@ class UsageRecording:
         finally:
             source.close()
         for suffix in ("-wal", "-shm", ""):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
+            with suppress(OSError):  # An empty file does no harm.
+                path.with_name(path.name + suffix).unlink()
 
     def extend(self, status: dict[str, Any]) -> dict[str, Any]:
         """Return the state of the background work with that of the recording, JSON-ready."""
