@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from tests.indexer.evm_chains import ServedChain
+from warpseal.simnet.listener import reserve_port
 
 UNFINALIZED: Final = (-32000, "cannot query unfinalized data")
 LENGTH_MISMATCH: Final = (-32000, "receipts length mismatch: 1 vs 2")
@@ -70,6 +72,7 @@ class EvmReplayNode:
     respond: sends another response to a request, whose body it gets.
     headers, receipts: answered instead, by height. answers: result, or JSON-RPC error as (code, message), by method.
     call: result of eth_call(address, data, block) as bytes; None: it reverts.
+    reserved: keeps the port while the node is not served.
     """
 
     chain: ServedChain
@@ -97,6 +100,7 @@ class EvmReplayNode:
     asked: Counter[str] = field(default_factory=Counter)
     heights: Counter[int] = field(default_factory=Counter)
     batch_sizes: list[int] = field(default_factory=list)
+    reserved: socket.socket | None = None
     _tx_places: dict[str, tuple[int, int]] = field(default_factory=dict)
     _sockets: set[web.WebSocketResponse] = field(default_factory=set)
 
@@ -134,8 +138,8 @@ class EvmReplayNode:
             self.tip = self.height + 1
             header = self.chain.headers[self.tip].decode()
             params = f'{{"subscription":"{_SUBSCRIPTION}","result":{header}}}'
-            for socket in list(self._sockets):
-                await socket.send_str(f'{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}')
+            for client in list(self._sockets):
+                await client.send_str(f'{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}')
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one HTTP request, or serve one WebSocket."""
@@ -291,9 +295,10 @@ async def serving_evm(*nodes: EvmReplayNode) -> AsyncIterator[tuple[EvmReplayNod
             runners.append(runner)
             await runner.setup()
             port = int(node.url.rpartition(":")[2].split("/")[0]) if node.url else 0
-            site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
+            site = web.TCPSite(runner, "127.0.0.1", port, reuse_port=True)
             await site.start()
             node.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            node.reserved = node.reserved or reserve_port(runner.addresses[0][1])
         yield nodes
     finally:
         for runner in runners:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -17,8 +19,11 @@ from tests.chains.exchanges import lines, results
 from tests.chains.p_vectors import genesis_bytes, recorded
 from tests.ledger.recorded import p_blocks, x_blocks
 from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.simnet.listener import reserve_port
 
 Answer = dict[str, Any]
+# Until then the genesis locks its stakeable outputs: 2026-11-28.
+_LOCKED_UNTIL_S: Final = 1_795_831_359
 
 
 class Refused(Exception):
@@ -65,7 +70,8 @@ class ReplayNode:
     """One node. tips: the heights that it has, by chain; None: all. first: below it the node has no blocks.
 
     has_index: whether it has the index API. answers: what is answered instead, by method. busy: how many next
-    requests get 429. asked: how often each method was called; replaced: other blocks, by chain and height.
+    requests get 429. asked: how often each method was called; replaced: other blocks, by chain and height. reserved:
+    keeps the port while the node is not served.
     """
 
     chains: Chains = field(default_factory=recorded_chains)
@@ -81,6 +87,7 @@ class ReplayNode:
     bootstrapped: bool = True
     url: str = ""
     answers: dict[str, Any] = field(default_factory=dict)
+    reserved: socket.socket | None = None
 
     def tip(self, chain: str) -> int:
         """Return the height of the last block that the node has."""
@@ -151,6 +158,8 @@ class ReplayNode:
                 if params["txID"] not in self.chains.x_txs:
                     raise Refused(-32000, "not found")
                 return {"tx": self.chains.x_txs[params["txID"]], "encoding": "hex"}
+            case "platform.getBalance":
+                return _balance_at(_recorded_answer(method, params), time.time())
         return _recorded_answer(method, params)
 
     def _index(self, stream: str, method: str, params: Answer) -> Any:
@@ -174,16 +183,18 @@ class ReplayNode:
 
 @asynccontextmanager
 async def serving(node: ReplayNode) -> AsyncIterator[ReplayNode]:
-    """Serve a node at its `url`."""
+    """Serve a node at its `url`, whose port it keeps afterwards."""
     app = web.Application(client_max_size=2**24)
     app.router.add_post("/{path:.*}", node.handle)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     port = int(node.url.rpartition(":")[2]) if node.url else 0
-    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
+    site = web.TCPSite(runner, "127.0.0.1", port, reuse_port=True)
     await site.start()
     assert site._server is not None
-    node.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
+    port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+    node.url = f"http://127.0.0.1:{port}"
+    node.reserved = node.reserved or reserve_port(port)
     try:
         yield node
     finally:
@@ -206,6 +217,19 @@ def _key(method: str, params: Any) -> str:
     if isinstance(params, dict):
         params = {name: value for name, value in params.items() if value is not False}
     return json.dumps([method, params], sort_keys=True)
+
+
+def _balance_at(recorded_balance: Answer, unix_s: float) -> Answer:
+    """Return a balance as a node reports it at a time: what the genesis locked may be unlocked since the recording."""
+    if unix_s < _LOCKED_UNTIL_S:
+        return recorded_balance
+    locked, unlocked = recorded_balance["lockedStakeables"], recorded_balance["unlockeds"]
+    return recorded_balance | {
+        "unlocked": str(int(recorded_balance["unlocked"]) + int(recorded_balance["lockedStakeable"])),
+        "lockedStakeable": "0",
+        "unlockeds": unlocked | {asset: str(int(unlocked.get(asset, 0)) + int(locked[asset])) for asset in locked},
+        "lockedStakeables": {},
+    }
 
 
 def _recorded_answer(method: str, params: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from warpseal.simnet.state import StateAt
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import id_text
 
+RECORDED_AT_S = 1_795_226_807
 ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getBalance"))
 # The subjects in the recording, and the supply, which is that of a replay of the blocks.
 SUPPLY = {"supply": str(replayed().state.supply), "height": "19"}
@@ -39,7 +41,12 @@ async def verify_recorded(folder: Path, node: ReplayNode) -> dict[str, IndexFind
     return {finding.subject: finding for finding in found}
 
 
-async def test_verify_finds_no_difference_between_the_index_and_its_node(tmp_path: Path) -> None:
+@pytest.mark.parametrize("years", [0, 10])
+async def test_verify_finds_no_difference_between_the_index_and_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    """years: since the recording; outputs that were locked no longer are."""
+    monkeypatch.setattr(time, "time", lambda: RECORDED_AT_S + years * 365 * 86_400.0)
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
         node.answers["platform.getCurrentSupply"] = SUPPLY
