@@ -83,3 +83,26 @@ async def test_a_header_that_would_end_its_line_is_not_sent(header: tuple[bytes,
         received = await exchange(server.port, GET)
     assert received.startswith(b"HTTP/1.1 500 ")
     assert b"x-other" not in received
+
+
+async def test_a_header_that_waits_for_the_client_is_not_mixed_with_100_continue() -> None:
+    size = 20_000_000
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/large":
+            await Response(bytes(size))(scope, receive, send)
+            return
+        responding = asyncio.create_task(Response("body", headers={"X-Name": "value"})(scope, receive, send))
+        await asyncio.sleep(0)
+        await receive()
+        await responding
+
+    async with connected(app) as (reader, writer):
+        writer.write(GET.replace(b"/ ", b"/large ", 1) + GET.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(size)
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        header = await reader.readuntil(b"\r\n\r\n")
+        assert header.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"x-name: value\r\n" in header
+        assert await reader.readexactly(4) == b"body"

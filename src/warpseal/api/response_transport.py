@@ -19,6 +19,8 @@ _MAX_NAMES: Final = 256
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # The fields that uvicorn reads.
 _FRAMING: Final = frozenset((b"content-length: ", b"transfer-encoding: ", b"connection: "))
+# uvicorn sends it when the app asks for the body, even while the header waits for the client to read.
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # All but the tab, which a value may have.
 _CONTROLS: Final = bytes([*range(9), *range(10, 32), 127])
 
@@ -72,7 +74,7 @@ class ResponseTransport(asyncio.Transport):
         return framing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._fields is not None:
+        if self._fields is not None and data != _CONTINUE:
             # The header ends with an empty line.
             self._header = b"%b%b\r\n" % (bytes(data[:-2]), self._fields)
             self._loop.call_soon(self.flush)
