@@ -88,7 +88,7 @@ def _write_day(start: int, usage: MadeUpUsage, combinations: int, connection: Co
     for dimension, marginal in marginal_sums(sums.items(), throttle).items():
         tables[dimension] = SumTable.of(marginal, 0 if dimension is Dimension.NONE else 1, throttle)
     for dimension, table in tables.items():
-        raw = table.encode()
+        raw = table.encode(throttle)
         row = {
             "level": int(Level.DAY),
             "start": start,

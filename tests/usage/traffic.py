@@ -53,7 +53,8 @@ def totals_of(calls: Iterable[Call]) -> UsageTotals:
         if call.outcome == "failed":
             totals.failed += 1
         if call.time_ms is not None:
-            totals.times[bucket_of(call.time_ms)] += 1
+            bucket = bucket_of(call.time_ms)
+            totals.times[bucket] = totals.times.get(bucket, 0) + 1
     return totals
 
 

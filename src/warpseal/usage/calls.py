@@ -5,10 +5,10 @@ Source of truth: the specification's endpoint 16; docs/usage-metrics.md.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 OTHER: Final = "other"
 """Label value of everything beyond a bound."""
@@ -40,8 +40,9 @@ class UsageLabels(NamedTuple):
     user_agent: str
 
 
-@dataclass(slots=True)
-class UsageTotals:
+# The garbage collector goes neither through these objects nor, until Python 3.13, through dicts of numbers: a merge has
+# 100,000 of them.
+class UsageTotals(Struct, gc=False):
     """Sums over calls with the same labels.
 
     times: number of calls by bucket of a DDSketch of 1 % accuracy, over milliseconds, without status 499.
@@ -52,7 +53,7 @@ class UsageTotals:
     failed: int = 0
     credits: int = 0
     credits_wasted: int = 0
-    times: Counter[int] = field(default_factory=Counter)
+    times: dict[int, int] = field(default_factory=dict[int, int])
 
     def add(self, other: UsageTotals) -> None:
         """Add the sums of other calls. The order of additions does not matter."""
@@ -62,5 +63,5 @@ class UsageTotals:
         self.credits += other.credits
         self.credits_wasted += other.credits_wasted
         times = self.times
-        for bucket, calls in other.times.items():  # Counter.update takes twice as long for so few.
+        for bucket, calls in other.times.items():
             times[bucket] = times.get(bucket, 0) + calls

@@ -131,7 +131,7 @@ class UsageFlusher:
         throttle, rows = Throttle(), []
         for minute, sums in sorted(self._waiting.items()):
             table = SumTable.of({as_labels(labels): totals for labels, totals in sums.items()}, len(LABELS), throttle)
-            rows.append(MinuteRow(self._run, self._sequence, minute, len(table), table.encode()))
+            rows.append(MinuteRow(self._run, self._sequence, minute, len(table), table.encode(throttle)))
             self._sequence += 1
         self._numbered, self._waiting = tuple(rows), {}
         self._measure()

@@ -94,14 +94,17 @@ class UsageRecorder:
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, calls)
         if time_ms is not None:
-            totals.times[bucket_of(time_ms)] += calls
+            bucket = bucket_of(time_ms)
+            totals.times[bucket] = totals.times.get(bucket, 0) + calls
             method.time_ms += time_ms * calls
 
     def record_times(self, labels: UsageLabels, outcome: CallOutcome, credits: int, times: Sequence[float]) -> None:
         """Add calls with the same labels and outcome. credits: of one call. times: of the calls, milliseconds."""
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, len(times))
-        totals.times.update(map(bucket_of, times))
+        counts = totals.times
+        for bucket in map(bucket_of, times):
+            counts[bucket] = counts.get(bucket, 0) + 1
         method.time_ms += sum(times)
 
     def defer(self, record: Callable[..., None], *labels: str | int, time_ms: float) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -37,6 +37,7 @@ from warpseal.usage.sum_table import (
     Sums,
     SumTable,
     as_labels,
+    free,
     marginal_sums,
     of_labels,
 )
@@ -57,8 +58,9 @@ _DAMAGED_LEVELS: Final = 100
 """Added to the level of the tables of buckets that are damaged."""
 _PRUNED_ROWS: Final = 1_000
 _PRUNED_BUCKETS: Final = 24
-# Seconds of work and of the pause after it: a merge takes a fifth of the time, the calls that wait have the rest.
-_PAUSES: Final = (0.0003, 0.0012)
+# Seconds of work, of the idle time after it, and of the longest pause. A merge has time: it takes a sixth of an idle
+# core and a fiftieth of a busy one.
+_PAUSES: Final = (0.0002, 0.001, 0.01)
 _CLOCK_STEP_S: Final = 60.0
 _PATIENCE_AFTER_STEP_S: Final = 3_600.0
 
@@ -295,7 +297,7 @@ def find_damaged(given: MergeInput, throttle: Throttle) -> DamagedSums:
 
 def _is_damaged(raw: bytes, throttle: Throttle) -> bool:
     try:
-        SumTable.decode(raw).sums(throttle)
+        SumTable.decode(raw, throttle).sums(throttle)
     except (UsageDamaged, *DAMAGE):
         return True
     return False
@@ -304,7 +306,7 @@ def _is_damaged(raw: bytes, throttle: Throttle) -> bool:
 def _merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
     added: Sums = {}
     for raw in given.rows:
-        _add_rows(added, SumTable.decode(raw), throttle)
+        _add_rows(added, SumTable.decode(raw, throttle), throttle)
         if len(added) > _ADDED_SHARE * max_combinations:
             # Each bucket would be folded: it has these rows.
             added = _fold(added, max_combinations, throttle)
@@ -314,6 +316,8 @@ def _merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict
         start = bucket_start(level, given.hour)
         merged = _merge_level(given.tables, level, start, added, marginals, max_combinations, throttle)
         tables.update({(level, start, dimension): table for dimension, table in merged})
+    for sums in (added, *marginals.values()):
+        free(sums, throttle)
     return tables
 
 
@@ -327,25 +331,26 @@ def _merge_level(
     throttle: Throttle,
 ) -> Iterator[tuple[Dimension, bytes]]:
     """Yield the tables of one bucket."""
-    merged = _stored_table(tables, (level, start, Dimension.ALL))
+    merged = _stored_table(tables, (level, start, Dimension.ALL), throttle)
     merged.add(added, throttle)
     if len(merged) <= max_combinations:
-        yield Dimension.ALL, merged.encode()
+        yield Dimension.ALL, merged.encode(throttle)
         for dimension, sums in marginals.items():
-            table = _stored_table(tables, (level, start, dimension))
+            table = _stored_table(tables, (level, start, dimension), throttle)
             table.add(sums, throttle)
-            yield dimension, table.encode()
-            throttle.step()
+            yield dimension, table.encode(throttle)
         return
     folded = _fold(merged.sums(throttle), max_combinations, throttle)
-    yield Dimension.ALL, SumTable.of(folded, len(LABELS), throttle).encode()
+    yield Dimension.ALL, SumTable.of(folded, len(LABELS), throttle).encode(throttle)
     for dimension, sums in marginal_sums(folded.items(), throttle).items():
-        yield dimension, SumTable.of(sums, _width(dimension), throttle).encode()
+        yield dimension, SumTable.of(sums, _width(dimension), throttle).encode(throttle)
+        free(sums, throttle)
+    free(folded, throttle)
 
 
-def _stored_table(tables: Mapping[BucketKey, bytes], key: BucketKey) -> SumTable:
+def _stored_table(tables: Mapping[BucketKey, bytes], key: BucketKey, throttle: Throttle) -> SumTable:
     raw = tables.get(key)
-    return SumTable(_width(key[2])) if raw is None else SumTable.decode(raw)
+    return SumTable(_width(key[2])) if raw is None else SumTable.decode(raw, throttle)
 
 
 def _width(dimension: Dimension) -> int:
@@ -353,9 +358,12 @@ def _width(dimension: Dimension) -> int:
 
 
 def _fold(sums: Sums, bound: int, throttle: Throttle) -> Sums:
+    """Return folded sums, and remove those that are given."""
     by_call = {of_labels(labels): totals for labels, totals in throttle.steps(sums.items())}
-    folded = fold(by_call, bound, throttle)
-    return {as_labels(labels): totals for labels, totals in throttle.steps(folded.items())}
+    folded = {as_labels(labels): totals for labels, totals in throttle.steps(fold(by_call, bound, throttle).items())}
+    free(sums, throttle)
+    free(by_call, throttle)
+    return folded
 
 
 def _add_rows(sums: dict[Labels, UsageTotals], table: SumTable, throttle: Throttle) -> None:
@@ -371,6 +379,7 @@ def _add_rows(sums: dict[Labels, UsageTotals], table: SumTable, throttle: Thrott
 def _read_input(hour: int, connection: Connection) -> MergeInput:
     of_hour = (MINUTES.c.minute >= hour, MINUTES.c.minute < hour + HOUR_S, UNMERGED)
     counts = select(MINUTES.c.key, MINUTES.c.combinations).where(*of_hour).order_by(MINUTES.c.key)
+    throttle = Throttle()  # Of short pauses: the wait for the database has an end.
     with read_snapshot(connection):
         keys, combinations, has_all = list[int](), 0, True
         for key, count in connection.execute(counts):
@@ -381,8 +390,8 @@ def _read_input(hour: int, connection: Connection) -> MergeInput:
             combinations += count
         rows = select(MINUTES.c.sums).where(*of_hour, MINUTES.c.key <= max(keys, default=0)).order_by(MINUTES.c.key)
         merges = connection.execute(select(ROLLUP.c.merges)).scalar() or 0
-        sums = tuple(bytes(row) for row in connection.execute(rows).scalars())
-        tables = dict(_read_tables(connection, hour)) if keys else {}
+        sums = tuple(bytes(row) for row in throttle.steps(connection.execute(rows).scalars()))
+        tables = dict(throttle.steps(_read_tables(connection, hour))) if keys else {}
         return MergeInput(hour, merges, tuple(keys), sums, tables, has_all)
 
 
@@ -423,10 +432,8 @@ def _store(given: MergeInput, tables: Mapping[BucketKey, bytes], connection: Con
         raise MergedElsewhere
     for level, start in {(level, start) for level, start, _ in tables}:
         connection.execute(delete(BUCKETS).where(BUCKETS.c.level == int(level), BUCKETS.c.start == start))
-    rows: Sequence[dict[str, Any]] = [
-        {"level": int(level), "start": start, "dimension": int(dimension), "size_bytes": len(sums), "sums": sums}
-        for (level, start, dimension), sums in tables.items()
-    ]
-    connection.execute(BUCKETS.insert(), rows)
+    for (level, start, dimension), sums in Throttle().steps(tables.items()):
+        row = {"level": int(level), "start": start, "dimension": int(dimension), "size_bytes": len(sums), "sums": sums}
+        connection.execute(BUCKETS.insert(), row)
     marked = update(MINUTES).where(MINUTES.c.key == bindparam("merged_key")).values(is_merged=1)
     connection.execute(marked, [{"merged_key": key} for key in given.keys])

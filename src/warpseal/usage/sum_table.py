@@ -11,8 +11,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import accumulate
 from typing import Any, Final
@@ -59,6 +58,8 @@ DAMAGE: Final = (IndexError, ValueError, struct.error)
 # Read faster than at level 3, and hardly larger.
 _LEVEL: Final = 1
 _MAX_BYTES: Final = 1024**3
+# Bytes of content that are compressed or decompressed in one step, about 0.2 ms.
+_PIECE_BYTES: Final = 64 * 1024
 COUNTERS: Final = 5
 """Counters of a row: requests, invalid and failed ones, credits, wasted credits."""
 _NUMBER_BYTES: Final = 4
@@ -87,8 +88,16 @@ class StoredTable(msgspec.Struct, array_like=True, gc=False):
     def decode(cls, raw: bytes, decompressor: zstandard.ZstdDecompressor) -> StoredTable:
         """Return a table without copying its columns. decompressor: not shared by threads. Raises UsageDamaged."""
         try:
-            stored = _decode_stored(decompressor.decompress(raw, max_output_size=_MAX_BYTES))
-        except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+            return cls.parse(decompressor.decompress(raw, max_output_size=_MAX_BYTES))
+        except zstandard.ZstdError as error:
+            raise UsageDamaged(str(error)) from None
+
+    @classmethod
+    def parse(cls, content: bytes | bytearray) -> StoredTable:
+        """Return a table that is not compressed, without copying its columns. Raises UsageDamaged."""
+        try:
+            stored = _decode_stored(content)
+        except msgspec.MsgspecError as error:
             raise UsageDamaged(str(error)) from None
         stored._check()
         return stored
@@ -133,9 +142,9 @@ class SumTable:
         return table
 
     @classmethod
-    def decode(cls, raw: bytes) -> SumTable:
+    def decode(cls, raw: bytes, throttle: Throttle) -> SumTable:
         """Return a stored table. Raises UsageDamaged."""
-        table, stored = cls(0), StoredTable.decode(raw, zstandard.ZstdDecompressor())
+        table, stored = cls(0), StoredTable.parse(_decompress(raw, throttle))
         indices = [_array("I", column) for column in stored.indices]
         table.columns = list(zip(stored.values, indices, strict=True))
         table.counters = tuple(_array("Q", column) for column in stored.counters)
@@ -143,13 +152,17 @@ class SumTable:
         table._ends = list(accumulate(_array("I", stored.lengths)))
         return table
 
-    def encode(self) -> bytes:
+    def encode(self, throttle: Throttle) -> bytes:
         """Return the table as it is stored."""
         values, indices = [column[0] for column in self.columns], [_bytes(column[1]) for column in self.columns]
-        times = [self.times(position) for position in range(len(self))] if self._times is None else self._times
-        lengths = _bytes(array("I", map(len, times)))
-        encoded = _encode((values, indices, list(map(_bytes, self.counters)), b"".join(times), lengths))
-        return zstandard.ZstdCompressor(level=_LEVEL).compress(encoded)
+        times, lengths = bytearray(), array("I")
+        for row in throttle.steps(map(self.times, range(len(self)))):
+            times += row
+            lengths.append(len(row))
+        # An array of five whose fourth item is written by hand: msgspec would copy the times of all rows at once.
+        head = _encode((values, indices, list(map(_bytes, self.counters))))
+        start = b"\x95" + head[1:] + b"\xc6" + len(times).to_bytes(4, "big")
+        return _compress((start, times, _encode(_bytes(lengths))), throttle)
 
     def __len__(self) -> int:
         return len(self.counters[0])
@@ -194,11 +207,8 @@ class SumTable:
 
     def totals(self, position: int) -> UsageTotals:
         """Return the sums of a row."""
-        times: Counter[int] = Counter()
-        # Counter.update would look at each bucket.
-        dict.update(times, _decode_times(self.times(position)))
         requests, invalid, failed, credits, wasted = (column[position] for column in self.counters)
-        return UsageTotals(requests, invalid, failed, credits, wasted, times)
+        return UsageTotals(requests, invalid, failed, credits, wasted, _decode_times(self.times(position)))
 
     def add_to(self, totals: UsageTotals, position: int) -> None:
         """Add the sums of a row to others."""
@@ -237,6 +247,40 @@ class SumTable:
         if self._positions is None:
             self._positions = {labels: position for position, labels in enumerate(throttle.steps(self.labels()))}
         return self._positions
+
+
+def free(sums: Sums | dict[UsageLabels, UsageTotals], throttle: Throttle) -> None:
+    """Remove all sums in small steps. Freed at once, those of an hour hold the interpreter for 10 to 20 ms."""
+    while sums:
+        sums.popitem()
+        throttle.step()
+
+
+def _compress(parts: Sequence[bytes | bytearray], throttle: Throttle) -> bytes:
+    """Return the frame of all parts."""
+    # A compressor must not be shared by threads.
+    compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj(size=sum(map(len, parts)))
+    pieces = list[bytes]()
+    for part in parts:
+        view = memoryview(part)
+        starts = throttle.steps(range(0, len(view), _PIECE_BYTES))
+        pieces += (compressor.compress(view[start : start + _PIECE_BYTES]) for start in starts)
+    return b"".join((*pieces, compressor.flush()))
+
+
+def _decompress(raw: bytes, throttle: Throttle) -> bytearray:
+    """Return the content of a frame, or what there is of it. Raises UsageDamaged."""
+    content = bytearray()
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(raw) as reader:
+            while piece := reader.read(_PIECE_BYTES):
+                content += piece
+                if len(content) > _MAX_BYTES:
+                    raise UsageDamaged("the table is too long")
+                throttle.step()
+    except zstandard.ZstdError as error:
+        raise UsageDamaged(str(error)) from None
+    return content
 
 
 def add_times(times: dict[int, int], added: Mapping[int, int]) -> None:
