@@ -28,7 +28,7 @@ from tests.integration.message_verifier import verify_signed_message
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.openapi.examples import load_examples
 from warpseal.api.routes import metrics_app
-from warpseal.daemon import app
+from warpseal.daemon import ports
 from warpseal.simnet.main import add_arguments, build_plan
 from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
@@ -75,8 +75,8 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
         apps.append(metrics_app(*arguments))
         return apps[-1]
 
-    monkeypatch.setattr(app, "switch_paths", switch)
-    monkeypatch.setattr(app, "metrics_app", metrics)
+    monkeypatch.setattr(ports, "switch_paths", switch)
+    monkeypatch.setattr(ports, "metrics_app", metrics)
     async with (
         run_network(simnet_plan()) as network,
         serve_node(Node(answers={"eth_getBlockByNumber": GENESIS})) as node,
