@@ -117,7 +117,7 @@ async def test_the_samples_add_up_to_the_cpu_time_of_the_process(profiler: Profi
 
 async def test_cpu_time_of_the_main_thread_is_attributed_to_its_coroutines(profiler: Profiler, tmp_path: Path) -> None:
     async def serve() -> None:
-        busy_in_python(WORK_S)
+        busy_in_python(WORK_S, be_sampled)
 
     await profiler.start_cpu()
     await serve()
