@@ -186,7 +186,7 @@ class StatementChecker:
         if message.expiry <= next_time_s:
             expiry, block_time = time_text(message.expiry, next_time_s), time_text(next_time_s, message.expiry)
             reason = f"the registration expired at {expiry}, and the P-Chain is at {block_time}"
-            # It has expired whether or not a node tells that.
+            # Delivered before or not, it has expired.
             with suppress(NodeUnavailable, RpcRefusal, TimeoutError):
                 async with asyncio.timeout(ADDITION_TIMEOUT_S):
                     if await self._was_registered(message.validation_id):

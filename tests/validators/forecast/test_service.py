@@ -125,7 +125,7 @@ async def test_a_price_that_cannot_be_foreseen_stays_as_it_is() -> None:
 
 
 async def is_known(observed: Observed) -> bool:
-    """Return whether the forecast of the recorded L1 tells which validators answered."""
+    """Return whether the forecast of the recorded L1 says which validators answered."""
     async with forecasting(RecordedNode(), observed) as service:
         return (await service.forecast(L1)).is_answering_known
 
