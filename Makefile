@@ -6,8 +6,9 @@ STAMP := $(VENV)/.installed
 ANVIL := $(VENV)/anvil/.installed
 CLIENTS := $(VENV)/clients/.installed
 SOLIDITY := $(VENV)/solidity/.installed
+GENERATORS := $(VENV)/generated/.installed
 
-.PHONY: demo test lint types imports unit packages bench docs-table proto clean
+.PHONY: demo test lint types imports unit clients packages bench docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
@@ -50,6 +51,22 @@ $(SOLIDITY): tests/solidity/package.json tests/solidity/package-lock.json | $(ST
 	cp tests/solidity/package.json tests/solidity/package-lock.json $(VENV)/solidity
 	! command -v npm >/dev/null || npm ci --prefix $(VENV)/solidity --silent --no-audit --no-fund --ignore-scripts
 	touch $(SOLIDITY)
+
+# Clients that generators of three languages make from the OpenAPI document, built and run against a daemon.
+clients: $(GENERATORS)
+	.ci/clients $(VENV)
+	$(BIN)/pytest tests/clients/generated_clients.py
+
+$(GENERATORS): $(wildcard tests/clients/generated/*) | $(STAMP)
+	rm -rf $(VENV)/generated
+	$(BIN)/python -m venv $(VENV)/generated/tools
+	$(VENV)/generated/tools/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/generated/requirements.txt
+	mkdir $(VENV)/generated/python $(VENV)/generated/go $(VENV)/generated/typescript
+	cp tests/clients/generated/client.py $(VENV)/generated/python
+	cp tests/clients/generated/client.go tests/clients/generated/go.* $(VENV)/generated/go
+	cp tests/clients/generated/client.ts tests/clients/generated/package*.json $(VENV)/generated/typescript
+	npm ci --prefix $(VENV)/generated/typescript --silent --no-audit --no-fund --ignore-scripts
+	touch $(GENERATORS)
 
 # The wheel, its dependencies and the demo on every supported Python.
 packages: $(STAMP)

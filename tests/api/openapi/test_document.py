@@ -48,6 +48,21 @@ def json_schema_of(content: dict[str, Any]) -> dict[str, Any] | None:
     return schema
 
 
+def parts_of(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and all schemas in it."""
+    if isinstance(schema, dict):
+        yield schema
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from parts_of(part)
+
+
+def test_generators_meet_no_array_without_items_no_value_without_type_and_no_null_that_is_never_sent() -> None:
+    for schema in parts_of(DOCUMENT["components"]["schemas"]):
+        assert schema.get("type") != "array" or "items" in schema, schema
+        assert not any(isinstance(value, bool) for value in schema.get("enum", ())), schema
+        assert schema.get("default", "") is not None, schema
+
+
 def test_documented_parameters_are_the_parsed_ones() -> None:
     for operation in OPERATIONS:
         body = DOCUMENT["paths"][operation.path][operation.method.lower()]["parameters"]
@@ -186,7 +201,7 @@ def untyped_parts(part: Any, path: str) -> Iterator[str]:
         return
     is_open = part.get("type") == "object" and not part.keys() & {"properties", "additionalProperties"}
     is_any = path.rpartition("/")[0].endswith("/properties") and not part.keys() & {"type", "$ref", "anyOf", "enum"}
-    if is_open or is_any or (part.get("type") == "array" and not part.keys() & {"items", "prefixItems"}):
+    if is_open or is_any or (part.get("type") == "array" and not (part.get("items") or "prefixItems" in part)):
         yield path
     for key, value in part.items():
         yield from untyped_parts(value, f"{path}/{key}")

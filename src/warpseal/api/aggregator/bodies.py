@@ -6,7 +6,7 @@ if `/aggregate-signatures` sends it: the document derives it.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, field
 
@@ -120,7 +120,7 @@ class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
     """A second message, for the predicted height of the next epoch. error: the code, if it was not signed."""
 
     p_chain_height: str
-    predicted: Literal[True]
+    predicted: bool
     signed_message: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
 
@@ -224,7 +224,7 @@ class PreflightHeight(Resource, frozen=True, gc=False, kw_only=True):
     p_chain_height: str
     verifies: bool | None
     number: int | UnsetType = UNSET
-    predicted: Literal[True] | UnsetType = UNSET
+    predicted: bool | UnsetType = UNSET
     reason: SignatureRefusal | UnsetType = UNSET
     signed_weight: str | UnsetType = UNSET
     required_weight: str | UnsetType = UNSET

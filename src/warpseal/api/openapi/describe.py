@@ -71,6 +71,25 @@ def describe_text(description: str) -> dict[str, Any]:
     return {"description": description, "schema": {"type": "string"}}
 
 
+def with_plain_types(schema: Any) -> Any:
+    """Return a schema of msgspec in the terms that code generators understand.
+
+    An optional field has the default null, but is left out instead: its type lacks null here. An array has items.
+    """
+    if isinstance(schema, list):
+        return [with_plain_types(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {key: with_plain_types(value) for key, value in schema.items()}
+    if "default" in plain and plain["default"] is None:
+        del plain["default"]
+        types = [choice for choice in plain.pop("anyOf") if choice != {"type": "null"}]
+        plain |= types[0] if len(types) == 1 else {"anyOf": types}
+    if plain.get("type") == "array":
+        plain.setdefault("items", {})
+    return plain
+
+
 def with_kebab_twins(components: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schemas in which all that a schema named Kebab... has, and refers to, has keys in kebab case.
 

@@ -34,6 +34,7 @@ from warpseal.api.openapi.describe import (
     describe_text,
     refer_to,
     with_kebab_twins,
+    with_plain_types,
 )
 from warpseal.api.openapi.examples import load_examples, with_example
 from warpseal.api.openapi.node_paths import (
@@ -97,7 +98,7 @@ def document() -> dict[str, Any]:
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": {path: _with_examples(item) for path, item in paths.items()},
         "components": {
-            "schemas": with_kebab_twins(components),
+            "schemas": with_kebab_twins(with_plain_types(components)),
             "securitySchemes": {**keys, ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
         },
     }
