@@ -90,6 +90,7 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "Warpseal needs Python 3.11, 3.12, 3.13 or 3.14, and found $$version as $(PYTHON): make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1;; esac; \
 	test "$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = $$version || \
 		{ rm -rf $(VENV); $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
+	@echo "Installing Warpseal, its packages and the tools of its tests into $(VENV); this takes a minute or two."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 

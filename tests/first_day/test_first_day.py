@@ -29,6 +29,15 @@ AGGREGATE_PATH = "/aggregate-signatures"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("WARPSEAL_", "PYTHON"))}
 LISTENING = re.compile(r"warpseal is listening: api=(\S+) ")
 P_CHAIN = "11111111111111111111111111111111LpoYY"
+SOME_CLOSED = (
+    "--validators",
+    VALIDATORS,
+    "--messages",
+    2,
+    "--behave",
+    f"{VALIDATORS - MISSING}-{VALIDATORS - 1}:closed",
+)
+"""Flags of a network of which some validators do not listen."""
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +73,10 @@ async def run(program: Path, *arguments: object, code: int = 0) -> str:
 
 
 @asynccontextmanager
-async def run_network(program: Path, folder: Path) -> AsyncIterator[dict[str, Any]]:
-    """Run a simulated network of which some validators do not listen, and yield its description."""
+async def run_network(program: Path, folder: Path, *flags: object) -> AsyncIterator[dict[str, Any]]:
+    """Run a simulated network, and yield its description."""
     file = folder / "network.json"
-    missing = f"{VALIDATORS - MISSING}-{VALIDATORS - 1}:closed"
-    plan = ("--validators", VALIDATORS, "--messages", 2, "--behave", missing)
-    network = await start(program, "simnet", *plan, "--write", file)
+    network = await start(program, "simnet", *flags, "--write", file)
     try:
         await until(file.exists)
         yield json.loads(file.read_text())
@@ -124,6 +131,20 @@ def write_config(network: dict[str, Any], folder: Path, **keys: Any) -> Path:
     return file
 
 
+async def test_the_request_of_the_readme_can_be_copied_as_it_stands(program: Path, tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    request = re.search(
+        r"curl -s localhost:8080(\S+) -H 'content-type: application/json' -d '(\{.*?\})'", text, re.DOTALL
+    )
+    assert request
+    async with run_network(program, tmp_path) as network:
+        config = write_config(network, tmp_path / "daemon")
+        async with run_daemon(program, config) as url, aiohttp.ClientSession() as session:
+            headers = {"content-type": "application/json"}
+            async with session.post(url + request[1], data=request[2], headers=headers) as response:
+                assert (response.status, list(await response.json())) == (201, ["signedMessage"])
+
+
 async def test_the_demo_runs_from_the_wheel(program: Path) -> None:
     printed = await run(program, "demo", "--validators", "5")
     assert "verif" in printed
@@ -147,7 +168,7 @@ async def test_config_check_names_all_three_mistakes_of_a_config(program: Path, 
 
 
 async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_path: Path) -> None:
-    async with run_network(program, tmp_path) as network:
+    async with run_network(program, tmp_path, *SOME_CLOSED) as network:
         message, other = [
             sent for sent in network["messages"] if P_CHAIN not in (sent["sourceBlockchainId"], sent["signingSubnetId"])
         ][:2]
@@ -192,7 +213,7 @@ async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_pa
 
 
 async def test_a_data_folder_of_an_earlier_version_is_upgraded(program: Path, tmp_path: Path) -> None:
-    async with run_network(program, tmp_path) as network:
+    async with run_network(program, tmp_path, *SOME_CLOSED) as network:
         config = write_config(network, tmp_path / "old")
         place = unpack(tmp_path / "old" / "data", "store.db")
         async with run_daemon(program, config) as url:
