@@ -88,7 +88,7 @@ class DataLocation:
         """The folder of the network in the data folder, which has an identity or a store."""
         if self.network_id is not None:
             return self.data_dir / str(self.network_id)
-        has_store = self.store_url is None and any(self.data_dir.glob(f"*/{STORE_NAME}"))
+        has_store = self.store_url is None and bool(self._files(STORE_NAME))
         path = self.store.path if has_store else self._find_file(IDENTITY_NAME, "identity", "identities")
         assert path is not None
         folder = path.parent
@@ -103,10 +103,15 @@ class DataLocation:
         name = store.path.parent.name
         return int(name) if name.isdigit() else None
 
+    def _files(self, name: str, network: str = "*") -> list[Path]:
+        """Return the files of this name; one may be missing beside its log, and its opener says so."""
+        paths = (path for suffix in ("", "-wal") for path in self.data_dir.glob(f"{network}/{name}{suffix}"))
+        return sorted({path.with_name(name) for path in paths})
+
     def _find_file(self, name: str, kind: str, many: str) -> Path:
         """Return the only file of this name in a network's folder."""
         network = self.network_id
-        found = sorted(self.data_dir.glob(f"{'*' if network is None else network}/{name}"))
+        found = self._files(name, "*" if network is None else str(network))
         if len(found) == 1:
             return found[0]
         if found:

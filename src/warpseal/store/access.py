@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.runtime.retry import Backoff, Retrier
-from warpseal.store.engine import create_private, reading_engine, redacted_reason, refuse_lone_log, writing_engine
+from warpseal.store.engine import create_private, lone_log_reason, reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.locks import NO_ANSWER, ServerLock, find_holder, locked_file
 from warpseal.store.url import StoreKind, StoreUrl
@@ -47,7 +47,6 @@ def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
     create: make the file of a store that does not exist, empty.
     """
     if create and url.path is not None:
-        refuse_lone_log(url.path)
         try:
             create_private(url.path)
         except OSError as error:
@@ -120,5 +119,7 @@ def _remove_time_limit(session: Any, _: object) -> None:
 def _check_file(url: StoreUrl) -> None:
     if url.kind is StoreKind.OFF:
         raise StoreUnusable(url.redacted, "store-url is off, so there is no store")
+    if url.path is not None and (reason := lone_log_reason(url.path)):
+        raise StoreUnusable(str(url.path), reason)
     if url.path is not None and not url.path.is_file():
         raise StoreUnusable(str(url.path), "there is no such file; a daemon creates it when it starts")

@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
+from warpseal.store.engine import open_file
 from warpseal.store.errors import StoreUnusable
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,7 @@ def copy_store(path: Path, target: Path) -> None:
     The copy has no log beside it. Raises StoreUnusable for a damaged store, sqlite3.Error, OSError.
     """
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-    source_address = f"{path.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(source_address, uri=True)) as source, closing(sqlite3.connect(target)) as copy:
+    with closing(open_file(path, "ro")) as source, closing(open_file(target, "rw")) as copy:
         # All pages in one step: a copy in several begins again after each write of another process.
         source.backup(copy)
     check_pages(target, str(path))
@@ -39,7 +39,7 @@ def copy_store(path: Path, target: Path) -> None:
 def check_pages(path: Path, where: str) -> None:
     """Check the pages of a store that no process uses, and leave no log beside it. Raises StoreUnusable."""
     try:
-        with closing(sqlite3.connect(path)) as connection:
+        with closing(open_file(path, "rw")) as connection:
             (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.DatabaseError as error:

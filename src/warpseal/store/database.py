@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from warpseal.store.bloom import MessageFilter
 from warpseal.store.copies import keep_upgrade_copy, remove_upgrade_copies
-from warpseal.store.engine import create_private, reading_engine, redacted_reason, refuse_lone_log, writing_engine
+from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
 from warpseal.store.leadership import Leadership, ServerLeadership
@@ -213,7 +213,6 @@ class ReadWriteDatabase(Database):
     def _open(self) -> None:
         try:
             if self._url.path is not None:
-                refuse_lone_log(self._url.path)
                 create_private(self._url.path)
             self._writer.connect()
             if self._message_filter is not None:

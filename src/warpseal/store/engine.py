@@ -75,20 +75,31 @@ def server_parameters(url: StoreUrl) -> dict[str, Any]:
 
 def create_private(path: Path) -> None:
     """Create a database file that only its owner may read, if it does not exist. Raises OSError."""
+    if reason := lone_log_reason(path):
+        raise OSError(reason)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # A file that exists is not opened: to close it would release the locks that connections of this process hold.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def refuse_lone_log(path: Path) -> None:
-    """Raise StoreUnusable if a database file is missing or empty beside its log: SQLite would drop the log."""
+def lone_log_reason(path: Path) -> str | None:
+    """Return why a database file must not be opened: it is missing or empty beside its log, which SQLite would drop."""
     log_path = path.with_name(path.name + "-wal")
-    has_log = log_path.exists() and log_path.stat().st_size > 0
-    if has_log and not (path.exists() and path.stat().st_size > 0):
-        state = "is empty" if path.exists() else "is missing"
-        reason = f"it {state}, but its log {log_path.name} has data: put the file back beside it, or move the log away"
-        raise StoreUnusable(str(path), reason)
+    if _size(path) or not _size(log_path):
+        return None
+    state = "is empty" if path.exists() else "is missing"
+    return f"it {state}, but its log {log_path.name} has data: put the file back beside it, or move the log away"
+
+
+def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
+    """Open a SQLite file; every connection to one begins here. mode: ro, rw or rwc.
+
+    arguments: further ones of sqlite3.connect. Raises sqlite3.Error, also for a log without its file.
+    """
+    if reason := lone_log_reason(path):
+        raise sqlite3.OperationalError(reason)
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, **arguments)
 
 
 def redacted_reason(url: StoreUrl, error: BaseException) -> str:
@@ -98,12 +109,8 @@ def redacted_reason(url: StoreUrl, error: BaseException) -> str:
 
 
 def _sqlite(path: Path, connections: int, mode: str, page_bytes: int = PAGE_BYTES) -> Engine:
-    address = f"{path.absolute().as_uri()}?mode={mode}"
-
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
+        connection = open_file(path, mode, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         for pragma in (f"page_size = {page_bytes}", *_PRAGMAS) if mode == "rwc" else ():
             connection.execute(f"PRAGMA {pragma}")
         return connection
@@ -119,6 +126,13 @@ def _sqlite(path: Path, connections: int, mode: str, page_bytes: int = PAGE_BYTE
         pool_reset_on_return="rollback" if mode == "rwc" else None,
         hide_parameters=True,
     )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _postgresql(url: StoreUrl, connections: int) -> Engine:
