@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
@@ -48,3 +49,13 @@ def query(folder: Path, text: str, *values: Any) -> list[tuple[Any, ...]]:
     """Run a statement over the index in a folder."""
     with sqlite3.connect(folder / "index.db") as database:
         return database.execute(text, values).fetchall()
+
+
+def flip_stored_bytes(folder: Path, random: Random, share: float) -> None:
+    """Change a share of the bytes of stored blocks, at least one of each row."""
+    with sqlite3.connect(folder / "index.db") as database:
+        for number, body in database.execute("SELECT number, body FROM raw_blocks").fetchall():
+            content = bytearray(body)
+            for _ in range(max(1, int(share * len(content)))):
+                content[random.randrange(len(content))] ^= random.randrange(1, 256)
+            database.execute("UPDATE raw_blocks SET body = ? WHERE number = ?", (bytes(content), number))

@@ -6,13 +6,14 @@ import sqlite3
 import threading
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.eventually import until
 from tests.indexer.indexed import FAST, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
-from tests.indexer.rows import query, rows
+from tests.indexer.rows import flip_stored_bytes, query, rows
 from tests.indexer.test_index_faults import read_status
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.history.chains import PrimaryChain
@@ -100,6 +101,17 @@ async def test_a_block_without_derivable_rows_stops_the_rebuild_until_the_parser
             await until_caught_up(indexer)
             await until(lambda: read_status(tmp_path).stopped == "")
     assert rows(tmp_path) == before
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_stored_blocks_with_flipped_bytes_are_reported_as_damage(tmp_path: Path, seed: int) -> None:
+    async with serving(ReplayNode()) as node:
+        await index_all(tmp_path, node)
+        change_schema(tmp_path)
+        flip_stored_bytes(tmp_path, Random(seed), share=0.001)
+        async with indexing(tmp_path, node):
+            await until(lambda: query(tmp_path, "SELECT 1 FROM chain_status WHERE chain = 0") != [])
+            assert read_status(tmp_path).stopped == "index_damaged"
 
 
 async def test_a_c_chain_block_that_repeats_imports_changes_no_balance(tmp_path: Path) -> None:

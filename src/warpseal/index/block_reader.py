@@ -15,9 +15,9 @@ from warpseal.index import type_codes
 from warpseal.index.details import decode_proposer
 from warpseal.index.ids import ACCOUNT
 from warpseal.index.keys import CHAINS, NUMBERS, C, first_key, height_of, last_key, partition_of
+from warpseal.index.raw_blocks import decompress
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
-from warpseal.index.tx_reader import decompress_genesis
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
 
 _BLOCKS: Final = (
@@ -67,7 +67,7 @@ def blockchain(session: ReadSession, chain_id: ChainID) -> Blockchain | None:
         subnet_id=SubnetID(session.id_of(subnet)),
         vm_id=bytes(vm_id),
         name=name,
-        genesis=decompress_genesis(genesis),
+        genesis=decompress(bytes(genesis)),
         height=height,
         time=time,
     )

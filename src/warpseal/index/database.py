@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import psycopg
+import zstandard
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -29,6 +31,9 @@ INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
+
+UNDECODABLE: Final = (msgspec.DecodeError, zstandard.ZstdError)
+"""Errors of decoding what a row holds."""
 
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # A page that is written repeatedly between two WAL checkpoints goes into the file once. The log takes half as much
@@ -109,10 +114,10 @@ def run_pragmas(engine: Engine, pragmas: Sequence[str]) -> None:
 
 @contextmanager
 def translate_errors(engine: Engine) -> Iterator[None]:
-    """Raise StoreDown or IndexDamaged for an error of the database, without the password of its URL."""
+    """Raise StoreDown or IndexDamaged for an error of the database or of its rows, without the password of its URL."""
     try:
         yield
-    except (DBAPIError, sqlite3.Error, psycopg.Error, PoolTimeout) as error:
+    except (DBAPIError, sqlite3.Error, psycopg.Error, PoolTimeout, *UNDECODABLE) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         reason = str(cause).strip() or type(cause).__name__
         password = engine.url.password
@@ -128,5 +133,7 @@ def rebuild_hint(url: StoreUrl) -> str:
 
 def is_damage(error: BaseException) -> bool:
     """Return whether an error says that the file is no database any more, or that a part of it is damaged."""
+    if isinstance(error, UNDECODABLE):
+        return True
     cause = error.orig if isinstance(error, DBAPIError) else error
     return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.errors import IndexDamaged, StoreDown
-from warpseal.index.database import is_damage, reading_index, rebuild_hint, run_pragmas
+from warpseal.index.database import UNDECODABLE, is_damage, reading_index, rebuild_hint, run_pragmas
 from warpseal.index.read_session import MAX_CACHED, ReadCache, ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.settings import MEBIBYTE
@@ -84,7 +84,7 @@ class IndexReader:
             self.cache.clear(MAX_CACHED)
             with read_snapshot(connection):
                 return query(ReadSession(connection, self.cache))
-        except (sqlite3.Error, psycopg.Error, SQLAlchemyError) as error:
+        except (sqlite3.Error, psycopg.Error, SQLAlchemyError, *UNDECODABLE) as error:
             self._is_checked = False
             raise self._translate(error) from None
 

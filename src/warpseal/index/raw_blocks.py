@@ -77,7 +77,7 @@ class Segment:
 
 def pack_segments(entries: Iterable[Entry], max_bytes: int) -> Iterator[Row]:
     """Yield the rows of entries, without their numbers; a segment ends when it is large."""
-    compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     pending: dict[int, tuple[RecordKind, int, list[bytes]]] = {}
 
     def close(chain: int) -> Row:
@@ -127,6 +127,13 @@ def read_blocks(connection: Connection, chain: int, first: int, last: int) -> It
         first = end + 1
 
 
+def decompress(body: bytes) -> bytes:
+    """Return the content of a stored zstd frame. Raises zstandard.ZstdError, also above 256 MiB."""
+    # A frame that declares its size is not held to max_output_size, and damage may make it any size.
+    if zstandard.frame_content_size(body) > MAX_BODY_BYTES:
+        raise zstandard.ZstdError(f"a frame declares more than {MAX_BODY_BYTES} bytes")
+    return zstandard.ZstdDecompressor().decompress(body, max_output_size=MAX_BODY_BYTES)
+
+
 def _entries(body: bytes) -> tuple[bytes, ...]:
-    plain = zstandard.ZstdDecompressor().decompress(bytes(body), max_output_size=MAX_BODY_BYTES)
-    return _decode_entries(plain)
+    return _decode_entries(decompress(bytes(body)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import zstandard
-
 from warpseal.chains.ids import Address, BlockID
 from warpseal.history.evm_genesis import evm_genesis, genesis_text
 from warpseal.history.outputs import AssetAmount, asset_amount
@@ -49,7 +47,7 @@ from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetai
 from warpseal.index.key_streams import transaction_keys
 from warpseal.index.keys import CHAINS, C, P, X, block_key, chain_of
 from warpseal.index.output_reader import OutputReader, TxRow, credentials
-from warpseal.index.raw_blocks import MAX_BODY_BYTES
+from warpseal.index.raw_blocks import decompress
 from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import COMPLETED
 from warpseal.warp.ids import ChainID, NodeID, id_text
@@ -131,7 +129,7 @@ class _TxReader:
         chains = (row.detail.blockchain for row in rows if row.detail.blockchain is not None)
         text = "SELECT chain, name, vm_id, genesis FROM blockchains WHERE chain IN {keys}"
         for key, name, vm_id, genesis in session.by_keys(text, chains):
-            self._blockchains[key] = (name, bytes(vm_id), decompress_genesis(genesis))
+            self._blockchains[key] = (name, bytes(vm_id), decompress(bytes(genesis)))
         created = (row.detail.asset for row in rows if row.detail.asset is not None)
         text = "SELECT asset, is_fixed, made_at FROM assets WHERE asset IN {keys}"
         for key, is_fixed, made_at in session.by_keys(text, created):
@@ -348,11 +346,6 @@ def bls_credentials(raw: bytes) -> BlsCredentials | UnsetType:
     if not raw:
         return UNSET
     return BlsCredentials(public_key=hex_text(raw[:BLS_KEY_BYTES]), proof_of_possession=hex_text(raw[BLS_KEY_BYTES:]))
-
-
-def decompress_genesis(genesis: bytes) -> bytes:
-    """Return the genesis of a blockchain as it was given."""
-    return zstandard.ZstdDecompressor().decompress(bytes(genesis), max_output_size=MAX_BODY_BYTES)
 
 
 # Of the types without a name only the stakings of Helicon are known; a row in `stakings` shows which they are.

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.eventually import until
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
+from tests.indexer.rows import flip_stored_bytes
 from tests.l1.follower.fixtures import FAST, MemoryStore, following, is_done
 from tests.ledger.recorded import p_blocks
 from warpseal.history.chains import PrimaryChain
@@ -80,6 +82,28 @@ async def test_an_index_that_cannot_be_read_has_no_blocks(tmp_path: Path, conten
         (tmp_path / "index.db").write_bytes(content)
     with blocks_of(tmp_path) as blocks:
         assert [await blocks.block_at(height) for height in (7, 6)] == [None, None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_block_with_flipped_bytes_is_not_indexed_for_the_follower(tmp_path: Path, seed: int) -> None:
+    async with serving(ReplayNode()) as replay:
+        await index_all(tmp_path, replay, settings=ONLY_P)
+    flip_stored_bytes(tmp_path, Random(seed), share=0.02 if seed else 1.0)
+    with blocks_of(tmp_path) as blocks:
+        for height in range(19, 0, -1):
+            assert await blocks.block_at(height) in (None, RAW_BLOCKS[height])
+
+
+async def test_a_follower_reads_the_blocks_from_the_node_that_are_damaged_in_the_index(tmp_path: Path) -> None:
+    replay = ReplayNode()
+    async with serving(replay), upstream_of(replay) as upstream:
+        await index_all(tmp_path, replay, settings=ONLY_P)
+        flip_stored_bytes(tmp_path, Random(1), share=1.0)
+        found, settings = MemoryStore(), replace(FAST, follow_from_height=1)
+        with blocks_of(tmp_path) as indexed:
+            async with following(upstream.blocks, found, settings, indexed=indexed) as follower:
+                await until(lambda: is_done(follower.status()))
+    assert found.spans == [(1, replay.tip("P"))]
 
 
 async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of_the_node(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from warpseal.chains.proposervm import inner_block
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import consistency
-from warpseal.index.database import reading_index
+from warpseal.index.database import UNDECODABLE, reading_index
 from warpseal.index.keys import P
 from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
@@ -44,7 +44,7 @@ class IndexedBlocks:
             if height not in self._cache:
                 try:
                     await asyncio.to_thread(self._load, height)
-                except SQLAlchemyError:
+                except (SQLAlchemyError, *UNDECODABLE):
                     self._indexed_height = None
             # The follower asks for each block once.
             raw = self._cache.pop(height, None)
