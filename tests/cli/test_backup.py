@@ -306,6 +306,20 @@ def change_manifest(backup: Path, file: Path, **fields: object) -> None:
     file.write_bytes(rewritten(backup, change))
 
 
+def test_a_deeply_nested_description_is_refused(
+    tmp_path: Path, backup: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nest(member: tarfile.TarInfo, content: bytes, archive: tarfile.TarFile) -> None:
+        if member.name == "backup.json":
+            content = content.rstrip()[:-1] + b',"more":' + b"[" * 30_000 + b"]" * 30_000 + b"}"
+            member.size = len(content)
+        add(archive, member, content)
+
+    file = tmp_path / "bad.tar"
+    file.write_bytes(rewritten(backup, nest))
+    assert_refused(file, tmp_path / "target", "backup.json is damaged", capsys)
+
+
 def test_a_backup_of_another_format_is_refused(
     tmp_path: Path, backup: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -315,6 +329,7 @@ def test_a_backup_of_another_format_is_refused(
         ({"networkId": 0}, "0 is no network id"),
         ({"networkId": "../x"}, "backup.json is damaged"),
         ({"files": {}}, "not those that it lists"),
+        ({"createdAt": "2026-11-23T12:00:00\x1b[2JZ"}, "backup.json is damaged"),
     ):
         change_manifest(backup, file, **fields)
         assert_refused(file, tmp_path / "target", words, capsys)

@@ -80,7 +80,7 @@ def _restore(args: argparse.Namespace) -> int:
             restore_backup(archive, folder, places)
     except OSError as error:
         raise StartupError(f"{args.file} cannot be read: {error.strerror or error}") from error
-    print(f"restored {_describe(manifest)}, backed up {manifest.created_at}, into {folder}")
+    print(f"restored {_describe(manifest)}, backed up {manifest.created_at:%Y-%m-%d %H:%M:%S}, into {folder}")
     print(_NOT_IN_IT)
     return 0
 

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from warpseal.cli.process import run_on_loop, set_up_logging
+from warpseal.cli.running_daemon import printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.daemon.doctor import run_checks
 from warpseal.daemon.finding import Grade
@@ -57,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"canSign": can_sign, "findings": [finding.as_json() for finding in findings]}, indent=2))
         return 0 if can_sign else 1
     for finding in findings:
-        print(f"  {MARKS[finding.grade]}  {finding.text}")
+        print(f"  {MARKS[finding.grade]}  {printable(finding.text)}")
         if finding.advice:
-            print(f"        -> {finding.advice}")
+            print(f"        -> {printable(finding.advice)}")
     grades = [finding.grade for finding in findings]
     if Grade.BAD in grades:
         print("\nThis configuration cannot sign: see BAD above.")

@@ -75,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     format: str
     version: int
     program: str
-    created_at: str
+    created_at: datetime
     network_id: int
     schema_version: str | None
     files: dict[str, BackupFile]
@@ -113,7 +113,7 @@ def _write_archive(target: Path, folder: Path, network_id: int, files: Mapping[s
     for name, path in copies.items():
         with path.open("rb") as file:
             listed[name] = BackupFile(path.stat().st_size, file_digest(file, "sha256").hexdigest())
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    now = datetime.now(UTC).replace(microsecond=0)
     manifest = Manifest(_FORMAT, _VERSION, __version__, now, network_id, schema_version, listed)
     unfinished = folder / "archive"
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -195,7 +195,7 @@ class BackupArchive:
             raise BadBackup(self._path, f"it has no {_MANIFEST_NAME}")
         try:
             manifest = msgspec.json.decode(b"".join(self._chunks(_MANIFEST_NAME)), type=Manifest)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise BadBackup(self._path, f"its {_MANIFEST_NAME} is damaged") from None
         if (manifest.format, manifest.version) != (_FORMAT, _VERSION):
             raise BadBackup(
