@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, func, insert, select
 
+from tests.eventually import until
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.errors import StoreDown
 from warpseal.store.migrate import VERSIONS
@@ -105,6 +107,34 @@ async def test_a_file_that_is_deleted_is_made_again(tmp_path: Path) -> None:
         await metrics.write(add)
         assert await metrics.read(count) == 1
     assert (tmp_path / "metrics.db").stat().st_mode & 0o777 == 0o600
+
+
+async def test_usage_that_is_lost_while_the_daemon_runs_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with database(f"sqlite:///{tmp_path}/metrics.db") as metrics:
+        await metrics.write(add)
+        remove_files(tmp_path)
+        for _ in range(3):
+            await metrics.write(add)
+        assert await metrics.read(count) == 3
+    lost = [record for record in caplog.records if record.getMessage() == "metrics database was made again"]
+    assert [record.levelname for record in lost] == ["WARNING"]
+
+
+async def test_a_file_that_is_emptied_while_the_daemon_runs_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with database(f"sqlite:///{tmp_path}/metrics.db") as metrics:
+        await metrics.write(add)
+        (tmp_path / "metrics.db").write_bytes(b"")
+
+        async def is_noticed() -> bool:
+            with suppress(StoreDown):
+                await metrics.write(add)
+            return any(record.levelname == "WARNING" for record in caplog.records)
+
+        await until(is_noticed)
 
 
 async def test_connections_keep_their_locks_when_the_database_works_again(tmp_path: Path) -> None:

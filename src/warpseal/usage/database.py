@@ -20,7 +20,7 @@ from warpseal.runtime.process import os_error_text
 from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.leadership import Leadership, ServerLeadership
-from warpseal.store.migrate import Migrations, upgrade_at_start
+from warpseal.store.migrate import Migrations, read_version, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
@@ -60,6 +60,7 @@ class MetricsDatabase:
         self._reader = StoreReader(self._reading_engine, StoreSettings(readers=settings.reading_threads), self._down)
         # Of the file that the connections have open; 0 of a server.
         self._inode: int | None = None
+        self._was_prepared = False
         self.reason: str | None = None
 
     @property
@@ -132,19 +133,27 @@ class MetricsDatabase:
             if self.url.kind is not StoreKind.SQLITE:
                 with self._engine.begin() as connection:
                     connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            with self._engine.connect() as connection:
+                is_lost = self._was_prepared and read_version(connection) is None
             upgrade_at_start(self._engine, self.url.redacted, MIGRATIONS)
         except StartupError as error:
             raise StoreDown(str(error)) from None
         except OSError as error:
             raise StoreDown(str(StoreUnusable(self.url.redacted, os_error_text(error), kind="database"))) from None
-        self._inode = self._read_inode()
+        if is_lost:
+            reason = "it was deleted or emptied while the daemon ran: the usage in it is lost"
+            log.warning("metrics database was made again", extra={"url": self.url.redacted, "reason": reason})
+        self._inode, self._was_prepared = self._read_inode(), True
 
     def _read_inode(self) -> int:
-        """Return the inode of the file; another one means that it was deleted or replaced."""
+        """Return the inode of the file, -1 if it is missing or empty; another one means that it was replaced."""
+        if self.url.path is None:
+            return 0
         try:
-            return self.url.path.stat().st_ino if self.url.path is not None else 0
+            status = self.url.path.stat()
         except OSError:
             return -1
+        return status.st_ino if status.st_size else -1
 
     def _down(self, error: BaseException) -> StoreDown:
         if isinstance(error, SQLAlchemyError):
