@@ -139,7 +139,7 @@ class MetadataWorld:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[MetadataWorld]:
         """Index the chain, and fetch the metadata."""
-        exempt = self.settings.exempt_hosts
+        exempt = self.settings.exempt_servers
         policy = AddressPolicy(exempt, frozenset((self.port,)), lambda address: address == ip_address(PUBLIC))
         async with open_fetcher(self.settings, policy) as fetcher:
 

@@ -87,7 +87,7 @@ async def world(
         twin_servers(serve, answer_with(http_answer(b"secret"))) as (public, private),
         dns_server(names) as (dns, resolver),
     ):
-        policy = AddressPolicy(settings.exempt_hosts, frozenset((public.port,)), counts_as_public)
+        policy = AddressPolicy(settings.exempt_servers, frozenset((public.port,)), counts_as_public)
         async with open_fetcher(settings, policy, resolver) as fetcher:
             yield World(public, private, dns, fetcher)
 
@@ -196,6 +196,10 @@ async def test_after_rebinding_the_checked_address_is_connected_to() -> None:
         "http://[64:ff9b::7f00:1]:{port}/",
         "http://[2002:7f00:1::]:{port}/",
         "http://[fe80::1%25lo]:{port}/",
+        "http://[2606:4700::1111%25lo]:{port}/",
+        "http://[v1.a:b.localhost]:{port}/",
+        "http://[localhost:80]:{port}/",
+        "http://local%68ost:{port}/",
         "http://169.254.169.254/latest/meta-data",
     ],
 )
@@ -207,6 +211,34 @@ async def test_private_addresses_in_the_url_are_refused(text: str) -> None:
                 await finish(fetcher.fetch(URL(text.format(port=inside.port)), FetchLane.BACKGROUND, 60.0))
         assert raised.value.fault is FetchFault.UNREACHABLE
         assert inside.connections == 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/ipfs/Qm/../../../x",
+        "/ipfs/Qm/%2e%2e/%2E%2E/x",
+        "/ipfs/Qm/..%2f..%2f..%2fx",
+        "/ipfs/Qm/%252e%252e%252f%252e%252e%252fx",
+        "/ipfs/Qm/..%5c..%5cx",
+        "/x",
+        "/api/v0/id",
+        "/ipfs",
+    ],
+)
+async def test_a_gateway_is_reached_only_below_its_own_path(path: str) -> None:
+    async with http_server(answer_with(http_answer()), PRIVATE) as gateway, dns_server({}) as (_, resolver):
+        settings = replace(SETTINGS, ipfs_gateways=(f"http://{PRIVATE}:{gateway.port}",))
+        policy = AddressPolicy(settings.exempt_servers)
+        async with open_fetcher(settings, policy, resolver) as fetcher:
+            base = f"http://{PRIVATE}:{gateway.port}"
+            with pytest.raises(FetchFailed, match="refused: a path outside"):
+                await finish(fetcher.fetch(URL(base + path), FetchLane.BACKGROUND, 60.0))
+            assert gateway.connections == 0
+            await finish(fetcher.fetch(URL(base + "/ipfs/Qm/1.json?a=.."), FetchLane.BACKGROUND, 60.0))
+            gateway.serve = answer_with(redirect_to("/x"))
+            with pytest.raises(FetchFailed, match="refused: a path outside"):
+                await finish(fetcher.fetch(URL(base + "/ipfs/Qm/2.json"), FetchLane.BACKGROUND, 60.0))
 
 
 @pytest.mark.parametrize(
@@ -431,7 +463,7 @@ async def test_configured_gateways_and_allowed_hosts_may_be_at_any_address_and_p
         )
         async with dns_server({}) as (dns, resolver), open_fetcher(exempt, dns_resolver=resolver) as fetcher:
             for name in ("127.0.0.1", "localhost"):
-                url = URL(f"http://{name}:{inside.port}/x")
+                url = URL(f"http://{name}:{inside.port}/ipfs/x")
                 assert (await fetcher.fetch(url, FetchLane.BACKGROUND, 60.0)).content == b"inside"
             with pytest.raises(FetchFailed, match="refused: port"):
                 await fetcher.fetch(URL(f"http://127.0.0.1:{inside.port + 1}/x"), FetchLane.BACKGROUND, 60.0)

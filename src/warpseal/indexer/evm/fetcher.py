@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 import time
 import zlib
@@ -18,6 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
+from urllib.parse import unquote
 
 import aiohttp
 import dns.asyncresolver
@@ -27,7 +29,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from warpseal.chains.evm.token_uri import parse_http_url
-from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSettings
 from warpseal.node.limits import parse_retry_after
 from warpseal.runtime.http_session import new_session
 from warpseal.runtime.locks import AsyncSemaphore
@@ -96,15 +98,25 @@ def is_global_address(address: IpAddress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """Which servers may be reached. exempt: host and port, port None for any; they are not checked."""
+    """Which servers may be reached. exempt: servers whose addresses are not checked."""
 
-    exempt: frozenset[tuple[str, int | None]] = frozenset()
+    exempt: frozenset[ExemptServer] = frozenset()
     ports: frozenset[int] = _PORTS
     is_allowed: Callable[[IpAddress], bool] = is_global_address
 
     def is_exempt(self, host: str, port: int) -> bool:
         """Return whether a server is configured, so that it may be at any address and port."""
-        return (host, port) in self.exempt or (host, None) in self.exempt
+        return any(server.host == host and server.port in (port, None) for server in self.exempt)
+
+    def _check_exempt(self, url: URL) -> None:
+        """Raise FetchFailed if no configuration allows this path of a server that is configured."""
+        # A server may decode the path once more than this client does.
+        path = unquote(unquote(url.raw_path))
+        paths = [
+            server.path for server in self.exempt if server.host == url.raw_host and server.port in (url.port, None)
+        ]
+        if not any(path.startswith(own) for own in paths) or ".." in re.split(r"[/\\]", path):
+            raise FetchFailed(FetchFault.UNREACHABLE, "refused: a path outside of the gateway's own")
 
     def check_url(self, url: URL) -> None:
         """Raise FetchFailed if a URL may not be requested. Hosts that are names are checked when they are resolved."""
@@ -112,16 +124,19 @@ class AddressPolicy:
         if url.raw_user is not None or url.raw_password is not None:
             raise FetchFailed(FetchFault.UNREACHABLE, "refused: userinfo in the URL")
         if self.is_exempt(host, port):
+            self._check_exempt(url)
             return
         if port not in self.ports:
             raise FetchFailed(FetchFault.UNREACHABLE, f"refused: port {port}")
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
-            if host.replace(".", "").isdigit():
-                # Sockets take 127.1 and 2130706433 for addresses, and no resolver would see them.
-                raise FetchFailed(FetchFault.UNREACHABLE, "refused: a numeric host") from None
+            # Sockets take 127.1 for an address, aiohttp any host with a colon: no resolver would see it.
+            if ":" in host or "%" in host or host.replace(".", "").isdigit():
+                raise FetchFailed(FetchFault.UNREACHABLE, f"refused: host {host[:80]}") from None
             return
+        if "%" in host:
+            raise FetchFailed(FetchFault.UNREACHABLE, "refused: an address with a zone")
         self.check_addresses([address])
 
     def check_addresses(self, addresses: Sequence[IpAddress]) -> None:
@@ -284,7 +299,7 @@ async def open_fetcher(
     dns_resolver: dns.asyncresolver.Resolver | None = None,
 ) -> AsyncIterator[DocumentFetcher]:
     """Hold a fetcher. policy: that of the settings unless given."""
-    policy = policy or AddressPolicy(settings.exempt_hosts)
+    policy = policy or AddressPolicy(settings.exempt_servers)
     resolver = CheckedResolver(policy, dns_resolver)
     connector = aiohttp.TCPConnector(resolver=resolver, limit=0, keepalive_timeout=_KEEP_ALIVE_S)
     async with new_session(connector) as session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from yarl import URL
 
@@ -43,6 +43,14 @@ def display_hosts(hosts: Sequence[tuple[str, int | None]]) -> tuple[str, ...]:
     """Return hosts as they are configured."""
     names = ((f"[{name}]" if ":" in name else name, port) for name, port in hosts)
     return tuple(name if port is None else f"{name}:{port}" for name, port in names)
+
+
+class ExemptServer(NamedTuple):
+    """A server that is configured. port: None for any; path: the beginning of the paths that may be requested."""
+
+    host: str
+    port: int | None
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,13 @@ class MetadataSettings:
         return Gateways(self.ipfs_gateways, self.arweave_gateways)
 
     @property
-    def exempt_hosts(self) -> frozenset[tuple[str, int | None]]:
-        """The servers that are configured: they are reached at any address."""
-        gateways = map(URL, (*self.ipfs_gateways, *self.arweave_gateways))
-        return frozenset((*self.allowed_hosts, *((base.raw_host or "", base.port) for base in gateways)))
+    def exempt_servers(self) -> frozenset[ExemptServer]:
+        """The servers that are configured: they are reached at any address, gateways below their own paths."""
+        bases = [base + path for base in self.ipfs_gateways for path in ("/ipfs/", "/ipns/")]
+        gateways = (URL(base) for base in (*bases, *(f"{base}/" for base in self.arweave_gateways)))
+        return frozenset(
+            (
+                *(ExemptServer(host, port, "/") for host, port in self.allowed_hosts),
+                *(ExemptServer(base.raw_host or "", base.port, base.raw_path) for base in gateways),
+            )
+        )
