@@ -258,6 +258,12 @@ class InvalidSigningSubnet(InvalidRequest):
     code = "invalid_signing_subnet"
 
 
+class WrongSigningSubnet(InvalidRequest):
+    """The named subnet does not run the source chain, so that its validators sign none of the chain's messages."""
+
+    code = "wrong_signing_subnet"
+
+
 class InvalidDestination(InvalidRequest):
     """The destination's blockchain id is neither base58-check nor hex of 32 bytes."""
 

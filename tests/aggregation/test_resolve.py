@@ -33,6 +33,7 @@ from warpseal.errors import (
     UnknownSubnet,
     Verdict,
     WrongNetwork,
+    WrongSigningSubnet,
 )
 from warpseal.node.p_chain import Subnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text
@@ -182,7 +183,20 @@ def test_the_epoch_of_a_chain_of_the_signing_subnet_counts_too() -> None:
     driver.chains.subnet_by_chain[hosted] = L1
     driver.epochs.heights[hosted] = 7
     driver.sets.oldest = 50
+    driver.chains.subnet_by_chain[CHAIN] = PRIMARY_NETWORK
     assert driver.resolve(request(height=7, signing_subnet_id=L1)).height == 7
+
+
+def test_a_subnet_without_the_source_chain_is_refused_unless_the_primary_network_runs_it() -> None:
+    driver = ResolverDriver()
+    driver.chains.subnets[L1] = Subnet(L1)
+    with pytest.raises(WrongSigningSubnet, match=f"subnet {id_text(SUBNET)} does"):
+        driver.resolve(request(signing_subnet_id=L1))
+    driver.chains.subnet_by_chain[CHAIN] = PRIMARY_NETWORK
+    assert driver.resolve(request(signing_subnet_id=L1)).subnet_id == L1
+    # An unknown chain is not looked up for a named subnet, as a node may lag behind.
+    del driver.chains.subnet_by_chain[CHAIN]
+    assert driver.resolve(request(signing_subnet_id=L1)).subnet_id == L1
 
 
 def test_a_height_too_far_back_is_refused() -> None:

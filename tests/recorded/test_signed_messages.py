@@ -140,16 +140,11 @@ async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_imposs
     assert "Retry-After" not in reply.headers
 
 
-async def test_a_failure_at_the_deadline_names_silent_validators(network: SimulatedNetwork, daemon: Daemon) -> None:
-    """Validators of the named subnet do not run the message's chain, and nodes stay silent then."""
-    elsewhere = {"signing-subnet-id": recording.PERMISSIONED, "timeout-seconds": 0.5}
-    reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **elsewhere))
-    assert (reply.status, reply.detail["verdict"]) == (504, "wait")
-    assert reply.detail["signedWeight"] == "0"
-    assert reply.detail["counts"] == {"no_answer": 1}
-    (silent,) = reply.detail["validators"]
-    ((key, weight),), _ = recording.validators(recording.PERMISSIONED)
-    (name,) = [node for node, its_key in recording.keys_by_node().items() if its_key == key]
-    assert silent["nodeIds"] == [rewritten_node_ids(network, recording.RECORDING)[name]]
-    assert (silent["publicKey"], silent["weight"]) == ("0x" + key.hex(), str(weight))
-    assert int(reply.headers["Retry-After"]) >= 1
+async def test_a_subnet_that_does_not_run_the_source_chain_is_refused_with_the_one_that_does(daemon: Daemon) -> None:
+    reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"signing-subnet-id": recording.PERMISSIONED}))
+    assert (reply.status, reply.body["code"]) == (400, "wrong_signing_subnet")
+    assert f"subnet {recording.L1} does" in reply.body["error"]
+    body = {"message": _request(OF_THE_L1)["message"], "signingSubnetId": recording.PERMISSIONED}
+    reply = await daemon.post(AGGREGATE_V1_PATH, body)
+    assert (reply.status, reply.body["code"]) == (400, "wrong_signing_subnet")
+    assert f"subnet {recording.L1} does" in reply.body["message"]

@@ -21,10 +21,12 @@ from warpseal.errors import (
     QuorumNotReached,
     QuorumShortfall,
     SubnetNotConverted,
+    UnknownChain,
     UnusableJustification,
     Verdict,
     WarpsealError,
     WrongNetwork,
+    WrongSigningSubnet,
 )
 from warpseal.node.errors import RpcRefusal
 from warpseal.warp.codec import MalformedMessage
@@ -110,7 +112,7 @@ class Resolver:
     async def resolve(self, request: AggregationRequest, deadline: float) -> ResolvedRequest:
         """Return the message and the validator set of a request.
 
-        Raises WrongNetwork, UnknownChain, UnknownSubnet, SubnetNotConverted, UnusableJustification,
+        Raises WrongNetwork, WrongSigningSubnet, UnknownChain, UnknownSubnet, SubnetNotConverted, UnusableJustification,
         NoValidators, HeightTooOld, HeightTooNew, NodeUnavailable; QuorumNotReached if the time is over while
         the height or the subnet's first validator is still to come.
         """
@@ -168,7 +170,29 @@ class Resolver:
         message = request.message
         if message.network_id != self.network_id:
             raise WrongNetwork(message.network_id, self.network_id)
-        return message, request.signing_subnet_id or await self.chains.subnet_of(message.source_chain_id)
+        if request.signing_subnet_id is None:
+            return message, await self.chains.subnet_of(message.source_chain_id)
+        await self._check_signing_subnet(message.source_chain_id, request.signing_subnet_id)
+        return message, request.signing_subnet_id
+
+    async def _check_signing_subnet(self, source_chain_id: ChainID, subnet_id: SubnetID) -> None:
+        """Raise WrongSigningSubnet, or UnknownSubnet, if no validator of the subnet can sign.
+
+        If no node answers in time, they may.
+        Any subnet may sign for a chain of the Primary Network, whose chains all validators run.
+        """
+        try:
+            async with asyncio.timeout(_ADVICE_TIMEOUT_S):
+                source_subnet_id = await self.chains.subnet_of(source_chain_id)
+        except (TimeoutError, UnknownChain, NodeUnavailable, RpcRefusal):
+            return
+        if source_subnet_id not in (subnet_id, PRIMARY_NETWORK):
+            await self.chains.subnet(subnet_id)
+            reason = (
+                f"subnet {id_text(subnet_id)} does not run the source chain {id_text(source_chain_id)}; "
+                f"subnet {id_text(source_subnet_id)} does"
+            )
+            raise WrongSigningSubnet("signingSubnetId", reason)
 
     async def _named_set(
         self, request: AggregationRequest, subnet_id: SubnetID, height: int, message: UnsignedMessage

@@ -82,6 +82,7 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.AllZeroes: ErrorResponseRule(400, 400, text="Must provide either message or justification"),
     errors.InvalidQuorum: ErrorResponseRule(400, 400, text="Invalid quorum number"),
     errors.InvalidQuorumBuffer: ErrorResponseRule(400, 400, text="Invalid quorum buffer number"),
+    errors.WrongSigningSubnet: ErrorResponseRule(400, 400),
     errors.InvalidSigningSubnet: ErrorResponseRule(400, 400, text="Error parsing signing subnet ID"),
     errors.InvalidTimeout: _REQUEST,
     errors.InvalidDestination: _REQUEST,

@@ -99,7 +99,8 @@ def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
     """
     if reason := lone_log_reason(path):
         raise sqlite3.OperationalError(reason)
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, **arguments)
+    connection: sqlite3.Connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, **arguments)
+    return connection
 
 
 def redacted_reason(url: StoreUrl, error: BaseException) -> str:

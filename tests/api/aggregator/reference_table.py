@@ -72,12 +72,12 @@ _INACTIVE: Final = Expected(
     deviation="The reference waits and says 500; one validator is inactive, so that 100 % cannot be reached until its "
     "balance is topped up: the reply says so at once and names the validator.",
 )
-_NOT_THERE_YET: Final = Expected(
-    504,
-    "quorum_not_reached",
-    "failed to aggregate signatures. error: failed to collect a threshold of signatures: ",
-    "The reference says 500; the validators of the named subnet do not run the chain and stay silent, which may "
-    "change: Warpseal asks until the caller's deadline and answers 504 with the weights and who is missing.",
+_WRONG_SUBNET: Final = Expected(
+    400,
+    "wrong_signing_subnet",
+    "does not run the source chain",
+    "The reference asks validators that do not run the chain until the deadline, and says 500; the P-Chain knows "
+    "which subnet does, and Warpseal names it at once.",
 )
 _NO_SET: Final = Expected(
     400, "no_validators", "no validators at P-Chain height 1", "The reference says 500 to a wrong request."
@@ -113,7 +113,7 @@ _METRICS: Final = Expected(
 EXPECTED: Final[dict[int, Expected]] = {
     **_each(range(38), SAME),
     **_each((1, 4, 7, 28, 31, 34), _INACTIVE),
-    38: _NOT_THERE_YET,
+    38: _WRONG_SUBNET,
     **_each((39, 40), _bad_request("nothing_to_sign")),
     41: _bad_request("undecodable_message"),
     **_each((42, 43, 44), _bad_request("not_a_warp_message")),
