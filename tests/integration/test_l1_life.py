@@ -88,6 +88,15 @@ async def test_every_transaction_about_a_validation_gets_the_message_that_the_p_
             assert refused.detail["verdict"] == "never"
             assert refused.detail["superseded"]["now"] == {"registered": False}
             assert count_signature_requests(network) == before
+            # The outcome is the code that the caller gets, wherever it is shown.
+            counts = {
+                name: value
+                for name, value in (await running.daemon.metrics()).items()
+                if name.startswith("warpseal_aggregation_duration_seconds_count") and 'outcome="ok"' not in name
+            }
+            assert counts == {'warpseal_aggregation_duration_seconds_count{outcome="message_superseded"}': 1}
+            status = (await running.daemon.get("/status.json")).body
+            assert status["aggregations"][0]["outcome"] == "message_superseded"
 
 
 async def test_x_chain_transactions_have_no_message(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class AggregationRequest:
     height: of the validator set on the P-Chain; None means the proposed one. timeout_s: None: the default.
     is_epoch_height: the height is known to be an epoch's, so no lookback applies. is_pinned: what is signed of the
     message, now or later, is never evicted. stored_only: no validator is asked; what is stored suffices or not.
+    refusal: error of the caller if what is stored does not suffice; without one, the look into the store is no outcome.
     """
 
     message: UnsignedMessage | None
@@ -76,6 +77,7 @@ class AggregationRequest:
     is_epoch_height: bool = False
     is_pinned: bool = False
     stored_only: bool = False
+    refusal: WarpsealError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,13 @@ class SignatureAggregator:
             outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise
         finally:
+            self._report(request, trace, outcome, reason)
+        return aggregation
+
+    def _report(self, request: AggregationRequest, trace: _RequestTrace, outcome: str, reason: str) -> None:
+        """Count and log the outcome: the code that the caller gets."""
+        is_outcome = outcome == _OK or not request.stored_only or request.refusal is not None
+        if is_outcome:
             stages = trace.stages()
             self._metrics.observe_aggregation(outcome, stages)
             if not trace.is_cached:
@@ -154,7 +161,6 @@ class SignatureAggregator:
             if log.isEnabledFor(level):
                 seconds = {f"{stage}_s": round(taken, 6) for stage, taken in stages.items()}
                 log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
-        return aggregation
 
     def caches(self) -> tuple[CacheSample, ...]:
         """Return lookups and size of the caches of shares and of results."""
@@ -188,6 +194,8 @@ class SignatureAggregator:
             try:
                 result = await self._rounds.collect(caller)
             except (QuorumNotReached, QuorumImpossible) as error:
+                if request.refusal is not None:
+                    raise request.refusal from None
                 hint = None if goal.stored_only else await self._resolver.advise_subnet(resolved, error.shortfall)
                 if hint is not None:
                     error.shortfall = replace(error.shortfall, hints=(hint, *error.shortfall.hints))

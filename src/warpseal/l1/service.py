@@ -160,9 +160,10 @@ class L1MessageService:
             if found is not None:
                 validity = replace(validity, justification=found.origin.justification)
         superseded = validity.as_json()
-        stored = await self._aggregate_stored(request, context)
+        refusal = MessageSuperseded(id_text(request.tx_id), superseded)
+        stored = await self._aggregate_stored(request, context, refusal)
         if stored is None:
-            raise MessageSuperseded(id_text(request.tx_id), superseded)
+            raise refusal
         return _result(stored, context, superseded)
 
     async def _stored_without_node(self, request: L1Request) -> L1SignedMessage | None:
@@ -194,12 +195,17 @@ class L1MessageService:
         result = _result(stored, replace(context, choice=source), superseded)
         return replace(result, is_unchecked=validity == NO_NODE_ANSWERED)
 
-    async def _aggregate_stored(self, request: L1Request, context: SigningContext) -> Aggregation | None:
-        """Return the message signed by stored signatures, or None if they do not suffice. Raises StoreDown."""
+    async def _aggregate_stored(
+        self, request: L1Request, context: SigningContext, refusal: WarpsealError | None = None
+    ) -> Aggregation | None:
+        """Return the message signed by stored signatures, or None if they do not suffice.
+
+        Raises StoreDown, and the refusal in place of None.
+        """
         deadline = asyncio.get_running_loop().time() + min(_STORED_TIMEOUT_S, self._limits.max_timeout_s)
         try:
             return await self._aggregate(
-                replace(_aggregation_request(request, context, b""), stored_only=True), deadline
+                replace(_aggregation_request(request, context, b""), stored_only=True, refusal=refusal), deadline
             )
         except (QuorumNotReached, QuorumImpossible):
             return None
