@@ -24,7 +24,8 @@ PLAN = Plan(
 SUBNETS = """[...document.querySelectorAll("#subnets [data-subnet]")].map((card) => [card.dataset.subnet,
   ...["connected", "required", "total"].map((name) => card.querySelector(`[data-field=${name}]`).value)])"""
 SHOWN = "[...document.querySelectorAll('#rows tr')].filter((row) => !row.hidden)"
-NAMES = f"{SHOWN}.map((row) => row.cells[0].textContent)"
+NAMES = f"{SHOWN}.map((row) => row.cells[0].querySelector('code').title)"
+UNFOLD = "document.getElementById('unfold').click()"
 
 
 async def assert_agreement(tab: BrowserTab, ready: dict[str, Any], metrics: dict[str, float]) -> None:
@@ -87,7 +88,10 @@ async def test_validators_can_be_searched_filtered_and_sorted(tmp_path: Path) ->
         await tab.load(daemon.api_url + "/")
         await tab.until("document.querySelectorAll('#rows tr').length === 10")
         names = [validator.name for validator in network.validators]
-        assert (await tab.evaluate(NAMES))[:6] == names[:6]
+        # Missing ones first, then subnet by subnet, the heaviest first.
+        shown = await tab.evaluate(NAMES)
+        assert set(shown[:2]) == {names[6], names[7]}
+        assert shown[2:8] == names[:6]
         await tab.evaluate("document.querySelectorAll('#validators th button')[2].click()")
         assert [name for name in await tab.evaluate(NAMES) if name in names[:6]] == names[:6]
         await tab.evaluate("document.querySelectorAll('#validators th button')[2].click()")
@@ -120,7 +124,14 @@ async def test_thousands_of_validators_can_be_searched_and_sorted() -> None:
     setup.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
     async with serving(setup.app()) as server, open_tab() as tab:
         await tab.load(server.url + "/")
-        await tab.until("document.getElementById('count').textContent === '5000 of 5000, the first 500 are shown'")
+        await tab.until("document.getElementById('count').textContent === '5000 of 5000, the first 50 are shown'")
+        assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 50
+        await tab.evaluate(UNFOLD)
+        assert (
+            await tab.evaluate("document.getElementById('count').textContent")
+            == "5000 of 5000, the first 500 are shown"
+        )
+        assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 500
         assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(500)]
         await tab.evaluate("document.querySelectorAll('#validators th button')[6].click()")
         assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(4_999, 4_499, -1)]
