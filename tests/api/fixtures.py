@@ -234,6 +234,7 @@ class ApiSetup:
     interval_s: float = 2.0
     write_timeout_s: float = 20.0
     chain_lookups: int = 0
+    first_signed: bytes | None = None
     metrics: Metrics = field(default_factory=Metrics)
     gate: CountingGate = field(default_factory=lambda: CountingGate(timeout_s=60.0))
 
@@ -270,6 +271,7 @@ class ApiSetup:
             self.refresh_status,
             verify=self.preflight.verify,
             primary_chains=self._primary_chains,
+            first_signed=lambda: self.first_signed,
         )
         self.gate.open(services)
 

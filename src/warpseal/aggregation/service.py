@@ -87,7 +87,8 @@ class SignatureAggregator:
     """Used from one event loop. executor: worker threads for sums and pairings; clock: measures the stages.
 
     auditor: has a `run` of its own; without it shares are verified only when they are needed. recent: the aggregations
-    that ended last, without those that the memory answered; last_hour: the same by minute. unix_clock: dates them.
+    that ended last, without those that the memory answered; last_hour: the same by minute. first_signed: the first
+    result. unix_clock: dates them.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class SignatureAggregator:
         self._unix_clock = unix_clock
         self.recent: Final[deque[AggregationRecord]] = deque(maxlen=_MAX_RECENT)
         self.last_hour: Final = LastHour()
+        self.first_signed: bytes | None = None
         self._memory = SharedByteLimit(settings.cache_bytes)
         # Shares are attached first, so they are evicted first: a result is worth more than its shares.
         self._shares = ShareCache(settings.signature_cache_size, self._memory)
@@ -143,6 +145,8 @@ class SignatureAggregator:
         try:
             aggregation = await self._aggregate(request, trace)
             outcome = _OK
+            if self.first_signed is None:
+                self.first_signed = aggregation.signed_message
         except WarpsealError as error:
             outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise

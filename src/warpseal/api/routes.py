@@ -57,7 +57,7 @@ def api_app(
         *status.routes(),
         *data.routes(),
         *data.metrics_routes(),
-        *ApiExplorer().routes(),
+        *ApiExplorer(aggregator.network).routes(),
     ]
     return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
 

@@ -159,6 +159,7 @@ def _signing_services(
         deliver=services.delivery.sign,
         deliver_l1_message=services.delivery.sign_l1,
         verify=verify,
+        first_signed=lambda: services.aggregator.first_signed,
         primary_chains=partial(upstream.view.primary_chains, network_id),
         readiness=services.subnet_tracker.readiness,
         is_height_fresh=lambda: services.heights.is_fresh,

@@ -28,6 +28,7 @@ from warpseal.api.aggregator.preflight_request import parse_preflight_request
 from warpseal.api.aggregator.request_fields import UnresolvedChain
 from warpseal.api.errors import with_kebab_names
 from warpseal.api.middleware import client_address, log_fields
+from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.api.request_body import ClientDisconnected, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
@@ -75,7 +76,8 @@ class SigningServices:
     JSON-ready. readiness: of the Primary Network and each tracked subnet. is_height_fresh: whether the proposed height
     is recent. background_status: state of what signing does not need, JSON-ready. missing_connection: why a node is not
     connected. underfunded: the L1 validators of a tracked subnet without enough balance. refresh_status: reads the old
-    parts of the background status again. primary_chains: raises NodeUnavailable.
+    parts of the background status again. primary_chains: raises NodeUnavailable. first_signed: the first
+    message that was signed since the start.
     """
 
     network_id: int
@@ -92,6 +94,7 @@ class SigningServices:
     refresh_status: Callable[[], Awaitable[None]] | None = None
     verify: Callable[[PreflightRequest], Awaitable[Mapping[str, Any]]] = field(kw_only=True)
     primary_chains: Callable[[], Awaitable[PrimaryChains]] = field(kw_only=True)
+    first_signed: Callable[[], bytes | None] = field(kw_only=True)
 
 
 class AggregatorEndpoints:
@@ -104,6 +107,14 @@ class AggregatorEndpoints:
         self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
         self._chains: PrimaryChains | None = None
         self._parse_cached = lru_cache(_MAX_PARSED)(partial(parse_aggregation_request, settings=settings))
+
+    def network(self) -> RunningNetwork | None:
+        """Return the network of this daemon and a message that it has signed; None while it starts."""
+        services = self._gate.services
+        if services is None:
+            return None
+        name = self._settings.served_names(services.network_id)
+        return RunningNetwork(services.network_id, "fuji" if "fuji" in name else name[0], services.first_signed())
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
