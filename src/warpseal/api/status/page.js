@@ -40,8 +40,11 @@
     }
   };
   const copy = async (text) => {
-    if (navigator.clipboard) return navigator.clipboard.writeText(text);
-    // Over plain HTTP from another machine, browsers have no clipboard.
+    try {
+      return await navigator.clipboard.writeText(text);
+    } catch {
+      // Browsers refuse it, or have no clipboard over plain HTTP from another machine.
+    }
     const area = document.createElement("textarea");
     area.className = "clipboard";
     area.value = text;
