@@ -193,7 +193,7 @@ class InvalidRequest(WarpsealError):
 
 
 class UndecodableBody(InvalidRequest):
-    """The body is not a JSON object of the documented types."""
+    """The body is empty, compressed, not JSON, or not a JSON object of the documented types."""
 
     code = "undecodable_body"
 
@@ -265,7 +265,7 @@ class WrongSigningSubnet(InvalidRequest):
 
 
 class InvalidDestination(InvalidRequest):
-    """The destination's blockchain id is neither base58-check nor hex of 32 bytes."""
+    """The destination is neither P, X, C nor a blockchain id: base58-check, or hex of 32 bytes."""
 
     code = "invalid_destination"
 

@@ -35,6 +35,7 @@ from warpseal.delivery.report import DeliveryReport
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
 from warpseal.delivery.warp_rules import WarpRules
 from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall, Verdict, WarpsealError
+from warpseal.history.chains import PrimaryChains
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -54,6 +55,7 @@ SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_host="127.0.0.1
 
 
 DESTINATION = ChainID(bytes(range(64, 96)))
+CHAINS = PrimaryChains(x=ChainID(bytes([88]) * 32), c=ChainID(bytes([67]) * 32))
 REPORT = DeliveryReport(
     Destination(DESTINATION, SUBNET, Epoch(18, 30, 1_795_226_806), 300, 19, WarpRules(80, True, "genesis"), 0.0),
     SUBNET,
@@ -231,6 +233,8 @@ class ApiSetup:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     interval_s: float = 2.0
     write_timeout_s: float = 20.0
+    chain_lookups: int = 0
+    first_signed: bytes | None = None
     metrics: Metrics = field(default_factory=Metrics)
     gate: CountingGate = field(default_factory=lambda: CountingGate(timeout_s=60.0))
 
@@ -266,8 +270,14 @@ class ApiSetup:
             lambda subnet_id: self.readiness.underfunded.get(subnet_id, ()),
             self.refresh_status,
             verify=self.preflight.verify,
+            primary_chains=self._primary_chains,
+            first_signed=lambda: self.first_signed,
         )
         self.gate.open(services)
+
+    async def _primary_chains(self) -> PrimaryChains:
+        self.chain_lookups += 1
+        return CHAINS
 
     def with_settings(self, **changes: object) -> ApiSetup:
         return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]

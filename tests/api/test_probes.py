@@ -174,3 +174,13 @@ async def test_ready_reads_old_status_again_but_does_not_wait_long_for_it(monkey
     async with client_of(setup) as client:
         heights = [(await (await client.get("/ready")).json())["height"] for _ in range(3)]
     assert heights == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [("subnet=", "unknown_field"), (f"subnet={id_text(SUBNET)}", "unknown_field"), ("subnetId=", "invalid_request")],
+)
+async def test_ready_refuses_what_names_no_subnet(query: str, code: str) -> None:
+    status, body = await ask(ScriptedReadiness((READY,)), f"/ready?{query}")
+    assert (status, body["code"]) == (400, code)
+    assert ("did you mean subnetId?" in body["error"]) == (code == "unknown_field")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.fixtures import PREFLIGHT, ApiSetup, ScriptedPreflight, serving
+from tests.api.fixtures import CHAINS, PREFLIGHT, ApiSetup, ScriptedPreflight, serving
 from tests.cli.test_message import CONVERSION, REGISTRATION
 from tests.delivery.recorded_chains import CONFIG, EPOCH, ChainNode
 from tests.l1.test_verification import FROM_L1
@@ -23,7 +23,7 @@ from tests.node.recorded_node import L1, L1_CHAIN, NO_CHAIN, refusing_uri, serve
 from warpseal.cli.main import main
 from warpseal.delivery.preflight import PreflightRequest
 from warpseal.errors import NodeUnavailable, WarpDisabled
-from warpseal.warp.ids import P_CHAIN, id_text
+from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 
 TO_L1 = ("--destination", id_text(L1_CHAIN))
 
@@ -131,15 +131,19 @@ def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], capsys: pytest.Cap
     assert error.count("--node:") == ("--node" in arguments)
 
 
-@pytest.mark.parametrize("network_id", [1, 5, 88_888])
-async def test_without_a_node_the_running_daemon_is_asked(network_id: int, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("network_id", "name", "destination_id"), [(1, "p", P_CHAIN), (5, "C", CHAINS.c), (88_888, "X", CHAINS.x)]
+)
+async def test_without_a_node_the_running_daemon_is_asked(
+    network_id: int, name: str, destination_id: ChainID, capsys: pytest.CaptureFixture[str]
+) -> None:
     setup = ApiSetup(network_id=network_id)
     async with serving(setup.app()) as server:
         code, out, _ = await verify(
             capsys,
             REGISTRATION,
             "--destination",
-            "p",
+            name,
             "--quorum",
             "80",
             "--signing-subnet",
@@ -148,7 +152,7 @@ async def test_without_a_node_the_running_daemon_is_asked(network_id: int, capsy
             server.url,
         )
     assert (code, "verifies now" in out) == (0, True)
-    assert setup.preflight.requests == [PreflightRequest(MESSAGE, P_CHAIN, L1, 80)]
+    assert setup.preflight.requests == [PreflightRequest(MESSAGE, destination_id, L1, 80)]
 
 
 async def test_answers_of_the_daemon_decide_on_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

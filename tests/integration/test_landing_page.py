@@ -11,7 +11,7 @@ from tests.api.fixtures import ApiSetup, serving
 from tests.api.status.test_page import DOCUMENT, FORECAST
 from tests.integration.browser import BrowserTab, needs_chromium, open_tab
 from tests.integration.daemon import build_config, run_daemon, run_network
-from warpseal.api.status.document import MAX_VALIDATORS, ValidatorStatus
+from warpseal.api.status.document import MAX_VALIDATORS, AggregationStatus, ValidatorStatus
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
@@ -24,7 +24,8 @@ PLAN = Plan(
 SUBNETS = """[...document.querySelectorAll("#subnets [data-subnet]")].map((card) => [card.dataset.subnet,
   ...["connected", "required", "total"].map((name) => card.querySelector(`[data-field=${name}]`).value)])"""
 SHOWN = "[...document.querySelectorAll('#rows tr')].filter((row) => !row.hidden)"
-NAMES = f"{SHOWN}.map((row) => row.cells[0].textContent)"
+NAMES = f"{SHOWN}.map((row) => row.cells[0].querySelector('code').title)"
+UNFOLD = "document.getElementById('unfold').click()"
 
 
 async def assert_agreement(tab: BrowserTab, ready: dict[str, Any], metrics: dict[str, float]) -> None:
@@ -87,7 +88,10 @@ async def test_validators_can_be_searched_filtered_and_sorted(tmp_path: Path) ->
         await tab.load(daemon.api_url + "/")
         await tab.until("document.querySelectorAll('#rows tr').length === 10")
         names = [validator.name for validator in network.validators]
-        assert (await tab.evaluate(NAMES))[:6] == names[:6]
+        # Missing ones first, then subnet by subnet, the heaviest first.
+        shown = await tab.evaluate(NAMES)
+        assert set(shown[:2]) == {names[6], names[7]}
+        assert shown[2:8] == names[:6]
         await tab.evaluate("document.querySelectorAll('#validators th button')[2].click()")
         assert [name for name in await tab.evaluate(NAMES) if name in names[:6]] == names[:6]
         await tab.evaluate("document.querySelectorAll('#validators th button')[2].click()")
@@ -120,7 +124,14 @@ async def test_thousands_of_validators_can_be_searched_and_sorted() -> None:
     setup.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
     async with serving(setup.app()) as server, open_tab() as tab:
         await tab.load(server.url + "/")
-        await tab.until("document.getElementById('count').textContent === '5000 of 5000, the first 500 are shown'")
+        await tab.until("document.getElementById('count').textContent === '5000 of 5000, the first 50 are shown'")
+        assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 50
+        await tab.evaluate(UNFOLD)
+        assert (
+            await tab.evaluate("document.getElementById('count').textContent")
+            == "5000 of 5000, the first 500 are shown"
+        )
+        assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 500
         assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(500)]
         await tab.evaluate("document.querySelectorAll('#validators th button')[6].click()")
         assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(4_999, 4_499, -1)]
@@ -161,3 +172,38 @@ async def test_a_value_on_a_phone_is_one_text_beside_its_label() -> None:
         texts = "[...document.querySelectorAll('td')].map((cell) => cell.innerText)"
         assert [text for text in await tab.evaluate(texts) if "\n" in text] == []
         assert "margin" in await tab.evaluate("document.querySelector('#forecasts td:nth-child(2)').innerText")
+
+
+@needs_chromium
+async def test_a_phone_with_200_validators_stays_below_6000_pixels_and_unfolds() -> None:
+    setup = ApiSetup()
+    node = "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg"
+    rows = [
+        ValidatorStatus(
+            id_text(PRIMARY_NETWORK),
+            [f"{node}{number}"],
+            "2000000000000",
+            "waiting" if number % 3 else "connected",
+            "unreachable" if number % 3 else None,
+            disconnected_since="2026-01-01T00:00:00Z" if number % 3 else None,
+        )
+        for number in range(200)
+    ]
+    failed = AggregationStatus("2026-01-01T00:00:00Z", "quorum_not_reached", {"total": 15.0}, "reason " * 9)
+    setup.status.document = msgspec.structs.replace(
+        DOCUMENT, validators=rows, forecasts=[FORECAST], aggregations=[failed] * 100
+    )
+    async with serving(setup.app()) as server, open_tab() as tab:
+        await tab.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+        await tab.load(server.url + "/")
+        await tab.until("document.getElementById('count').textContent === '200 of 200, the first 50 are shown'")
+        assert await tab.evaluate("document.documentElement.scrollHeight") < 6_000
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= 390
+        # Each id has a button that copies all of it.
+        assert await tab.evaluate("document.querySelector('#rows .copy').parentElement.title") == f"{node}1"
+        await tab.evaluate("document.querySelector('#rows .copy').click()")
+        await tab.until("document.querySelector('#rows .copy').classList.contains('done')")
+        await tab.evaluate(UNFOLD)
+        await tab.until("document.getElementById('count').textContent === '200 of 200'")
+        assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 200
+        assert tab.log == []

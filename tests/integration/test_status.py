@@ -127,6 +127,10 @@ async def test_aggregations_are_listed_with_stages_and_the_reason_of_a_failure(t
         signing = [row for row in rows_of(document, PRIMARY_NETWORK) if "lastReply" in row]
         assert len(signing) >= 3
         assert all(row["latencyMs"] > 0 for row in signing)
+        minutes = document["aggregationMinutes"]
+        counts = [count for minute in minutes for count in minute["outcomes"].items()]
+        assert sorted(counts) == sorted([("ok", 1), (failed.body["code"], 1)])
+        assert all(minute["p50Ms"] == minute["p95Ms"] > 0 for minute in minutes if "ok" in minute["outcomes"])
         assert other.unsigned.id not in {item.get("messageId") for item in document["aggregations"]}
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from cachetools import LRUCache, TTLCache
 
 from warpseal.aggregation.goals import QuorumGoal
+from warpseal.aggregation.last_hour import LastHour
 from warpseal.aggregation.ports import AggregationDeps, ShareArchive
 from warpseal.aggregation.resolve import AggregationRequest, Resolver
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
@@ -86,7 +87,8 @@ class SignatureAggregator:
     """Used from one event loop. executor: worker threads for sums and pairings; clock: measures the stages.
 
     auditor: has a `run` of its own; without it shares are verified only when they are needed. recent: the aggregations
-    that ended last, without those that the memory answered. unix_clock: dates them.
+    that ended last, without those that the memory answered; last_hour: the same by minute. first_signed: the first
+    result. unix_clock: dates them.
     """
 
     def __init__(
@@ -105,6 +107,8 @@ class SignatureAggregator:
         self._clock = clock
         self._unix_clock = unix_clock
         self.recent: Final[deque[AggregationRecord]] = deque(maxlen=_MAX_RECENT)
+        self.last_hour: Final = LastHour()
+        self.first_signed: bytes | None = None
         self._memory = SharedByteLimit(settings.cache_bytes)
         # Shares are attached first, so they are evicted first: a result is worth more than its shares.
         self._shares = ShareCache(settings.signature_cache_size, self._memory)
@@ -141,6 +145,8 @@ class SignatureAggregator:
         try:
             aggregation = await self._aggregate(request, trace)
             outcome = _OK
+            if self.first_signed is None:
+                self.first_signed = aggregation.signed_message
         except WarpsealError as error:
             outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise
@@ -155,7 +161,9 @@ class SignatureAggregator:
             stages = trace.stages()
             self._metrics.observe_aggregation(outcome, stages)
             if not trace.is_cached:
-                self.recent.append(trace.record(self._unix_clock(), outcome, reason, stages))
+                ended_at = self._unix_clock()
+                self.recent.append(trace.record(ended_at, outcome, reason, stages))
+                self.last_hour.add(ended_at, outcome, stages["total"], has_succeeded=outcome == _OK)
             # An aggregation that succeeded is in the access log already.
             level = logging.DEBUG if outcome == _OK else logging.INFO
             if log.isEnabledFor(level):

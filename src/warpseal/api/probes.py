@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from warpseal.api.aggregator.endpoints import SigningServices
-from warpseal.api.aggregator.request_fields import decode_id
+from warpseal.api.aggregator.request_fields import decode_id, unknown_field
 from warpseal.api.errors import without_addresses
 from warpseal.api.middleware import is_from_this_machine
 from warpseal.api.startup_gate import StartupGate
@@ -33,6 +33,7 @@ from warpseal.warp.validator_set import Validator
 
 CHECK: Final = "signature-aggregator-health"
 MAX_SHOWN: Final = 50
+_SUBNET: Final = "subnetId"
 _REFRESH_TIMEOUT_S: Final = 1.0
 
 
@@ -80,14 +81,18 @@ class ProbeEndpoints:
     async def ready(self, request: Request) -> Response:
         """GET /ready: 200 if each subnet that counts has enough weight connected, else 503.
 
-        ?subnetId=ID: that subnet alone counts and is shown. Raises InvalidRequest.
+        ?subnetId=ID: that subnet alone counts and is shown. Raises InvalidRequest, also for any other parameter: the
+        caller would take the state of all subnets for that of the one.
         """
-        named = request.query_params.get("subnetId")
+        for name in request.query_params:
+            if name != _SUBNET:
+                raise unknown_field(name, (_SUBNET,))
+        named = request.query_params.get(_SUBNET)
         if named is None:
             shown = self.readiness()
             counting = self.counting(shown)
         else:
-            shown = counting = self._named(decode_id("subnetId", named, InvalidRequest))
+            shown = counting = self._named(decode_id(_SUBNET, named, InvalidRequest))
         faults = list(self.faults(counting))
         shows_addresses = is_from_this_machine(request.scope)
         content: dict[str, Any] = {
@@ -153,7 +158,7 @@ class ProbeEndpoints:
         subnets = self.readiness()
         found = [subnet for subnet in subnets if subnet.subnet_id == subnet_id]
         if subnets and not found:
-            raise InvalidRequest("subnetId", "the daemon does not follow this subnet; add it to tracked-subnet-ids")
+            raise InvalidRequest(_SUBNET, "the daemon does not follow this subnet; add it to tracked-subnet-ids")
         return found
 
 

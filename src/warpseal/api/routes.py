@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final, NoReturn
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,7 +19,7 @@ from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
 from warpseal.api.errors import Dialect
 from warpseal.api.middleware import ErrorMiddleware, RequestLog
-from warpseal.api.openapi.explorer import ApiExplorer
+from warpseal.api.openapi.explorer import EXPLORER_PATH, ApiExplorer
 from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.request_body import DiscardUnread
 from warpseal.api.settings import ApiSettings
@@ -28,6 +31,10 @@ V1_AGGREGATE = "/v1/signatureAggregator/{network}/aggregateSignatures"
 V1_L1_MESSAGE = V1_AGGREGATE + "/{tx_hash}"
 V1_VERIFY = "/v1/signatureAggregator/{network}/verify"
 KEBAB_AGGREGATE = "/aggregate-signatures"
+_COMPARED_CHARACTERS: Final = 128
+_MIN_SIMILARITY: Final = 0.5
+_MAX_CACHED_PATHS: Final = 256
+_PARAMETER: Final = re.compile(r"\{\w+\}")
 
 
 def api_app(
@@ -50,7 +57,7 @@ def api_app(
         *status.routes(),
         *data.routes(),
         *data.metrics_routes(),
-        *ApiExplorer().routes(),
+        *ApiExplorer(aggregator.network).routes(),
     ]
     return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
 
@@ -89,7 +96,32 @@ def _app(
 
 
 async def _not_found(request: Request, error: Exception) -> NoReturn:
-    raise NotFound("no such path")
+    paths = [route.path for route in request.app.routes]
+    near = nearest_path(request.scope["path"], paths)
+    hint = f"; did you mean {near}?" if near is not None else ""
+    raise NotFound(f"no such path{hint}" + (f"; {EXPLORER_PATH} lists all paths" if EXPLORER_PATH in paths else ""))
+
+
+def nearest_path(path: str, templates: Iterable[str]) -> str | None:
+    """Return the template that shares most pairs of letters with a path; None if none shares half of them.
+
+    Only the first letters of the path count, and pairs are compared as sets: a hostile path must not cost time.
+    """
+    pairs = _letter_pairs(path[:_COMPARED_CHARACTERS])
+    score, nearest = max((_similarity(pairs, _letter_pairs(template)), template) for template in templates)
+    return nearest if score >= _MIN_SIMILARITY else None
+
+
+@lru_cache(_MAX_CACHED_PATHS)
+def _letter_pairs(path: str) -> frozenset[tuple[str, str]]:
+    """Return the pairs of neighbouring letters of a path, without its parameters."""
+    plain = _PARAMETER.sub("", path)
+    return frozenset(pairwise(plain))
+
+
+def _similarity(pairs: frozenset[tuple[str, str]], others: frozenset[tuple[str, str]]) -> float:
+    """Return the Dice coefficient of two sets."""
+    return 2 * len(pairs & others) / (len(pairs) + len(others) or 1)
 
 
 async def _method_not_allowed(request: Request, error: Exception) -> NoReturn:

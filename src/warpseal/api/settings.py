@@ -165,8 +165,12 @@ class ApiSettings:
         """The limit of concurrent aggregations of one client address."""
         return max(1, self.max_requests_in_flight // 2)
 
+    def served_names(self, network_id: int) -> tuple[str, ...]:
+        """Return the names of this daemon's network in `/v1` paths."""
+        return tuple(name.lower() for name in self.network_names) or NETWORK_NAMES.get(network_id, ALL_NETWORK_NAMES)
+
     def require_network(self, name: str, network_id: int) -> None:
         """Raise NetworkNotServed if a `/v1` path of this daemon, of this network, must not have this name."""
-        served = tuple(name.lower() for name in self.network_names) or NETWORK_NAMES.get(network_id, ALL_NETWORK_NAMES)
+        served = self.served_names(network_id)
         if name.lower() not in served:
             raise NetworkNotServed(name, served, network_id)

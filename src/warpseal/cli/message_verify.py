@@ -20,6 +20,7 @@ from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightRequest
 from warpseal.delivery.statement import StatementChecker
 from warpseal.errors import NetworkNotServed, StartupError, WarpDisabled, WarpsealError
+from warpseal.history.chains import PrimaryChain
 from warpseal.l1.describe import unwrap
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import RpcRefusal
@@ -32,7 +33,7 @@ from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import MalformedID, id_text, parse_id
+from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 from warpseal.warp.message import SignedMessage
 
 DESCRIPTION = """\
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=argument(_parse_destination, MalformedID),
         metavar="ID",
-        help="blockchain id of the chain that is to verify the message; P: the P-Chain",
+        help="blockchain id of the chain that is to verify the message, or P, X or C",
     )
     parser.add_argument(
         "--node",
@@ -117,8 +118,11 @@ class _NotChecked(Exception):
     """No verdict."""
 
 
-def _parse_destination(text: str) -> bytes:
-    return bytes(32) if text.lower() in _P_CHAIN_NAMES else parse_id(text)
+def _parse_destination(text: str) -> ChainID | PrimaryChain:
+    """Return an id; the ids of the X- and C-Chain depend on the network."""
+    if text.lower() in _P_CHAIN_NAMES:
+        return P_CHAIN
+    return PrimaryChain.__members__.get(text) or ChainID(parse_id(text))
 
 
 def _parse_signed(text: str) -> SignedMessage:
@@ -162,10 +166,14 @@ def _height_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 async def _ask_node(signed: SignedMessage, args: argparse.Namespace) -> dict[str, Any]:
     node: NodeEndpoint = args.node
-    request = PreflightRequest(signed, args.destination, args.signing_subnet, args.quorum)
     try:
         async with open_session() as session:
             upstream = connect_upstream(NodeSettings((node,), (node,)), session)
+            destination: ChainID | PrimaryChain = args.destination
+            if isinstance(destination, PrimaryChain):
+                chains = await upstream.view.primary_chains(await upstream.info.network_id())
+                destination = chains.id_of(destination)
+            request = PreflightRequest(signed, destination, args.signing_subnet, args.quorum)
             preflight = await _connect_preflight(upstream)
             return (await preflight.check(request)).as_json()
     except WarpDisabled as error:
@@ -203,7 +211,9 @@ async def _connect_preflight(upstream: Upstream) -> Preflight:
 def _ask_daemon(signed: SignedMessage, args: argparse.Namespace) -> dict[str, Any]:
     body: dict[str, Any] = {
         "signedMessage": signed.encode().hex(),
-        "destinationBlockchainId": id_text(args.destination),
+        "destinationBlockchainId": (
+            args.destination.name if isinstance(args.destination, PrimaryChain) else id_text(args.destination)
+        ),
     }
     if args.signing_subnet is not None:
         body["signingSubnetId"] = id_text(args.signing_subnet)

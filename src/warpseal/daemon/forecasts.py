@@ -7,9 +7,18 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from warpseal.api.status.document import MAX_TOP_UPS, ForecastStatus, TopUpStatus, utc_text
+from warpseal.api.status.document import (
+    MAX_LOSS_NODES,
+    MAX_LOSSES,
+    MAX_TOP_UPS,
+    ForecastStatus,
+    LossStatus,
+    TopUpStatus,
+    utc_text,
+)
 from warpseal.metrics.samples import L1QuorumSample, L1ValidatorSample
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
 
 if TYPE_CHECKING:
     from warpseal.config.keys import Config
@@ -101,6 +110,8 @@ def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
         first_loss_weight=None if first_loss is None else str(first_loss.weight_lost),
         quorum_impossible_at=_impossible_at(today),
         quorum_impossible_at_capacity=None if outlook.at_capacity is None else _impossible_at(outlook.at_capacity),
+        losses=_losses(forecast, today),
+        omitted_losses=max(0, len(today.losses) - MAX_LOSSES),
         top_ups=_top_ups(forecast, today),
         omitted_top_ups=max(0, len(today.top_ups or ()) - MAX_TOP_UPS),
         top_up_total=str(today.top_up_total_navax),
@@ -118,6 +129,22 @@ def _urgency(row: ValidatorOutlook) -> tuple[bool, int]:
 
 def _impossible_at(course: Course) -> str | None:
     return None if course.quorum_impossible_at_s is None else utc_text(course.quorum_impossible_at_s)
+
+
+def _losses(forecast: SubnetForecast, course: Course) -> list[LossStatus]:
+    nodes = {row.validator.id: row.validator.node_id for row in forecast.outlook.validators}
+    return [
+        LossStatus(
+            at=utc_text(loss.at_s),
+            validators=len(loss.ids),
+            node_ids=[node_id_text(nodes[name]) for name in loss.ids[:MAX_LOSS_NODES]],
+            weight_lost=str(loss.weight_lost),
+            active_weight=str(loss.active_weight),
+            required_weight=str(required_weight(loss.total_weight, DEFAULT_QUORUM)),
+            total_weight=str(loss.total_weight),
+        )
+        for loss in course.losses[:MAX_LOSSES]
+    ]
 
 
 def _top_ups(forecast: SubnetForecast, course: Course) -> list[TopUpStatus]:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
 from warpseal.node.info import InfoClient
+from warpseal.node.upstream import Upstream
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.prices.sources import AvaxPrices, open_price_sources
@@ -97,7 +99,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             )
             metrics.watch(sources)
             ports.status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status, forecasts))
-            ports.signing.open(_signing_services(network_id, services, index_status, usage))
+            ports.signing.open(_signing_services(network_id, services, upstream, index_status, usage))
             node_api.open(services, node_id, index_status)
             services.store.confirm_start()
 
@@ -136,7 +138,11 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
 
 
 def _signing_services(
-    network_id: int, services: Services, index_status: IndexStatus, usage: UsageRecording | None
+    network_id: int,
+    services: Services,
+    upstream: Upstream,
+    index_status: IndexStatus,
+    usage: UsageRecording | None,
 ) -> SigningServices:
     def background_status() -> Mapping[str, Any]:
         status = index_status.extend(services.background_status())
@@ -153,6 +159,8 @@ def _signing_services(
         deliver=services.delivery.sign,
         deliver_l1_message=services.delivery.sign_l1,
         verify=verify,
+        first_signed=lambda: services.aggregator.first_signed,
+        primary_chains=partial(upstream.view.primary_chains, network_id),
         readiness=services.subnet_tracker.readiness,
         is_height_fresh=lambda: services.heights.is_fresh,
         background_status=background_status,

@@ -20,6 +20,7 @@ from warpseal.api.status.document import (
     MAX_ROUTES,
     MAX_VALIDATORS,
     NOT_TRACKED,
+    AggregationMinute,
     AggregationStatus,
     ChainSummary,
     MissingStatus,
@@ -32,11 +33,13 @@ from warpseal.api.status.document import (
 )
 from warpseal.daemon.forecasts import forecast_status
 from warpseal.ops.health.nodes import P_CHAIN_API
+from warpseal.usage.response_times import percentile_ms
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
 
 if TYPE_CHECKING:
+    from warpseal.aggregation.last_hour import MinuteCounts
     from warpseal.aggregation.service import AggregationRecord
     from warpseal.api.probes import ProbeEndpoints
     from warpseal.config.keys import Config
@@ -149,6 +152,9 @@ class DaemonStatus:
             subnets=subnets,
             forecasts=[] if sources is None else list(map(forecast_status, sources.forecasts.latest())),
             aggregations=[_aggregation(record) for record in reversed(recent)],
+            aggregation_minutes=[]
+            if sources is None
+            else list(map(_minute, sources.services.aggregator.last_hour.minutes(self._unix_clock()))),
             nodes=list(self._nodes(with_addresses=with_addresses)),
             chains=list(self._chains(sources)),
             usage=[] if self._node_api.usage is None else route_usage(self._node_api.usage.since_start),
@@ -332,6 +338,12 @@ def _aggregation(record: AggregationRecord) -> AggregationStatus:
         required_weight=str(record.required_weight),
         total_weight=str(record.total_weight),
     )
+
+
+def _minute(minute: MinuteCounts) -> AggregationMinute:
+    p50_ms, p95_ms = (round(percentile_ms(minute.times, percent), 1) for percent in (50, 95))
+    times = {"p50_ms": p50_ms, "p95_ms": p95_ms} if minute.times else {}
+    return AggregationMinute(utc_text(minute.start_s), dict(minute.outcomes), **times)
 
 
 def _indexed_chain(sample: IndexSample) -> ChainSummary:

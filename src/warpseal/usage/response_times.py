@@ -39,7 +39,12 @@ def time_of(bucket: int) -> float:
 
 def median_ms(times: Mapping[int, int]) -> float:
     """Return the median of counts by bucket, the lower one of an even number, within 1 %; 0 without any."""
-    left = (sum(times.values()) + 1) // 2
+    return percentile_ms(times, 50)
+
+
+def percentile_ms(times: Mapping[int, int], percent: int) -> float:
+    """Return the least time that so many percent of counts by bucket do not exceed, within 1 %; 0 without any."""
+    left = -(-sum(times.values()) * percent // 100)
     for bucket in sorted(times):
         left -= times[bucket]
         if left <= 0:

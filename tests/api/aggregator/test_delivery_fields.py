@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tests.api.fixtures import DESTINATION, KEBAB, MESSAGE, SIGNED, V1, ApiSetup, client_of
+from tests.api.fixtures import CHAINS, DESTINATION, KEBAB, MESSAGE, NETWORK_ID, SIGNED, V1, ApiSetup, client_of
+from tests.eventually import until
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.delivery.request import DeliveryRequest, L1DeliveryRequest, NextMessage
 from warpseal.errors import DestinationMismatch, DestinationUnavailable, WarpDisabled, WarpsealError
 from warpseal.l1.request import L1Request
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import P_CHAIN, id_text
 
 BODY: dict[str, Any] = {"message": MESSAGE.raw.hex()}
 TX_ID = bytes(range(100, 132))
@@ -49,6 +51,30 @@ async def test_a_destination_is_named_in_any_spelling_on_both_paths(name: str, t
                 assert list((await response.json()).values()) == [SIGNED.hex()]
     assert setup.deliveries.requests == [DeliveryRequest(REQUEST, DESTINATION)] * 2
     assert setup.aggregator.requests == []
+
+
+async def test_primary_chains_are_destinations_by_their_letters_on_all_paths() -> None:
+    setup = ApiSetup()
+    letters = {"P": P_CHAIN, "X": CHAINS.x, "C": CHAINS.c}
+    async with client_of(setup) as client:
+        for letter in letters:
+            for path, name in ((V1, "destinationBlockchainId"), (KEBAB, "destination-blockchain-id")):
+                assert (await client.post(path, json={**BODY, name: letter})).ok
+            assert (await client.get(PATH, params={"destinationBlockchainId": letter})).ok
+    expected = [chain_id for chain_id in letters.values() for _ in range(2)]
+    assert [request.destination_id for request in setup.deliveries.requests] == expected
+    assert [request.destination_id for request in setup.deliveries.l1_requests] == list(letters.values())
+    # The ids of a network's chains never change.
+    assert setup.chain_lookups == 1
+
+
+async def test_the_c_chain_by_its_letter_waits_for_the_start_of_the_daemon() -> None:
+    setup = ApiSetup(network_id=None)
+    async with client_of(setup) as client:
+        waiting = asyncio.create_task(client.post(V1, json={**BODY, "destinationBlockchainId": "C"}))
+        await until(lambda: setup.gate.waits == 1)
+        setup.open(NETWORK_ID)
+        assert (await waiting).status == 201
 
 
 async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -229,6 +231,82 @@ async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
                 assert (method, path, answer.status, reply["code"]) == (method, path, status, code)
                 assert ("statusCode" in reply) == path.startswith("/v1")
                 assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "near"),
+    [
+        ("POST", "/aggregate-signature", "; did you mean /aggregate-signatures?"),
+        ("POST", "/v1/signatureAggregator/aggregateSignatures", f"; did you mean {V1.replace('fuji', '{network}')}?"),
+        ("GET", "/healthz", "; did you mean /health?"),
+        ("GET", "/wp-login.php", ""),
+        ("GET", "/%3Cscript%3E", ""),
+        ("GET", "/health" + "/x" * 4_000, "; did you mean /health?"),
+    ],
+)
+async def test_a_wrong_path_names_the_nearest_one_and_the_list_of_all(method: str, path: str, near: str) -> None:
+    async with client_of(ApiSetup()) as client, client.request(method, path) as answer:
+        reply = await answer.json()
+    assert (answer.status, reply.get("message") or reply["error"]) == (
+        404,
+        f"no such path{near}; /docs lists all paths",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "reason"),
+    [
+        (b"", {}, "empty; send a JSON object"),
+        (b" \r\n", {}, "empty; send a JSON object"),
+        (
+            b'{"message": "00",\n}',
+            {},
+            "not JSON: Expecting property name enclosed in double quotes at line 2, column 1",
+        ),
+        (b'{"quorumPercentage": NaN}', {}, "not JSON: it has a number that is none, or that is too large"),
+        (b"[]", {}, "a JSON array, not a JSON object"),
+        (b'"{}"', {}, "a JSON string, not a JSON object"),
+        (b"6.5", {}, "a JSON number, not a JSON object"),
+        (b"\xff{}", {}, "not UTF-8"),
+        (gzip.compress(b"{}", mtime=0), {}, "compressed with gzip; send it uncompressed"),
+        *(
+            (data, {"Content-Encoding": name}, f"compressed (Content-Encoding: {name}); send it uncompressed")
+            for data, name in (
+                (gzip.compress(b"{}", mtime=0), "gzip"),
+                (zlib.compress(b"{}"), "deflate"),
+                (b"\x8b\x01", "br"),
+            )
+        ),
+    ],
+)
+async def test_bodies_that_are_no_json_object_have_texts_of_their_own(
+    body: bytes, headers: dict[str, str], reason: str
+) -> None:
+    verify = V1.replace("aggregateSignatures", "verify")
+    async with client_of(ApiSetup()) as client:
+        for path, key in ((V1, "message"), (KEBAB, "error"), (verify, "message")):
+            async with client.post(path, data=body, headers=headers) as answer:
+                reply = await answer.json()
+            assert (answer.status, reply["code"], reply["detail"]["field"]) == (400, "undecodable_body", "body")
+            assert reply[key].partition(": ")[2] == reason, path
+
+
+async def test_an_encoding_that_a_plain_body_does_not_have_is_ignored() -> None:
+    async with client_of(ApiSetup()) as client:
+        body = {"message": MESSAGE.raw.hex()}
+        async with client.post(V1, json=body, headers={"Content-Encoding": "identity"}) as answer:
+            assert answer.status == 201
+        async with client.post(V1, json={**body, "x": 1}, headers={"Content-Encoding": "gzip"}) as answer:
+            assert (await answer.json())["code"] == "unknown_field"
+
+
+@pytest.mark.parametrize(
+    ("digits", "reason"), [("0x123", "an odd number of hex digits, 3: one is missing"), ("12g", "not hex")]
+)
+async def test_an_odd_number_of_hex_digits_is_named(digits: str, reason: str) -> None:
+    async with client_of(ApiSetup()) as client, client.post(V1, json={"message": digits}) as answer:
+        reply = await answer.json()
+    assert (reply["code"], reply["message"]) == ("undecodable_message", f"message: {reason}")
 
 
 async def test_a_request_id_is_echoed_and_reaches_the_service() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.api.fixtures import MESSAGE, PREFLIGHT, SUBNET, ApiSetup, ScriptedPreflight, client_of
+from tests.api.fixtures import CHAINS, MESSAGE, PREFLIGHT, SUBNET, ApiSetup, ScriptedPreflight, client_of
 from tests.eventually import TIMEOUT_S, until
 from warpseal.delivery.preflight import DestinationCall, PreflightRequest
 from warpseal.errors import DestinationUnavailable, NodeUnavailable, WarpDisabled, WarpsealError
@@ -100,7 +100,7 @@ async def test_a_padded_bit_set_is_well_formed() -> None:
         ({"signedMessage": RAW.hex() + "00"}, "not_a_warp_message", "signedMessage"),
         ({"signedMessage": "00" * 80_000}, "field_too_large", "signedMessage"),
         ({"destinationBlockchainId": None}, "invalid_request", "destinationBlockchainId"),
-        ({"destinationBlockchainId": "P"}, "invalid_destination", "destinationBlockchainId"),
+        ({"destinationBlockchainId": "Q"}, "invalid_destination", "destinationBlockchainId"),
         ({"destination-blockchain-id": id_text(P_CHAIN)}, "conflicting_spellings", "destinationBlockchainId"),
         ({"signingSubnetId": "x"}, "invalid_signing_subnet", "signingSubnetId"),
         ({"quorumPercentage": 101}, "invalid_quorum", "quorumPercentage"),
@@ -128,6 +128,11 @@ async def test_each_fault_of_a_request_has_its_code_and_names_the_field(
     status, body = await post(setup, {**BODY, **changes})
     assert (status, body["code"], body["detail"]["field"]) == (400, code, field)
     assert setup.preflight.requests == []
+
+
+async def test_primary_chains_are_destinations_by_their_letters() -> None:
+    for letter, chain_id in (("P", P_CHAIN), ("X", CHAINS.x), ("C", CHAINS.c)):
+        assert (await asked(destinationBlockchainId=letter)).destination_id == chain_id
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b"{" * 300, b'{"call":' + b'{"to":' * 300])

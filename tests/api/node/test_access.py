@@ -155,3 +155,16 @@ async def status_behind(guard: AdminGuard, peer: str, headers: Mapping[str, str]
     await guard(scope, receive, send)
     status: int = sent[0]["status"]
     return status
+
+
+async def test_paths_of_primary_chains_that_are_not_configured_name_their_setting() -> None:
+    gateway, evm = "set gateway-nodes", "add the C-Chain to evm-chains, or set gateway-nodes,"
+    paths = {
+        **dict.fromkeys(("/ext/bc/P", "/ext/bc/platform", "/ext/info", "/ext/index/X/tx", "/ext/bc/C/avax"), gateway),
+        **dict.fromkeys(("/ext/bc/C/rpc", "/ext/bc/evm/ws"), evm),
+    }
+    async with started_node_api() as node:
+        for path, setting in paths.items():
+            reply = await node.rpc(path, "platform.getHeight", {})
+            assert status_and_text(reply) == (404, f"404 page not found: {setting} to serve this path\n")
+        assert status_and_text(await node.rpc("/ext/bc/P/rpc", "platform.getHeight", {})) == NO_PAGE

@@ -14,9 +14,11 @@ import msgspec
 from tests.api.fixtures import METRICS_PORT, ApiSetup, client_of
 from warpseal.api.status.document import (
     MAX_VALIDATORS,
+    AggregationMinute,
     AggregationStatus,
     ChainSummary,
     ForecastStatus,
+    LossStatus,
     MissingStatus,
     NodeStatus,
     RouteUsage,
@@ -124,7 +126,7 @@ async def test_the_page_is_complete_without_a_script() -> None:
     assert "not ready" in html
     assert "1 validator is missing" in html
     assert "1 L1 validator is inactive" in html
-    assert "<code>NodeID-c</code> 20.0" in html
+    assert '<code title="NodeID-c">NodeID-c</code> 20.0' in html
     assert "top up their balance" in html
 
 
@@ -169,6 +171,126 @@ async def test_nodes_show_their_state_and_whether_they_contradict_others() -> No
     table = html.partition('<div id="nodes">')[2].partition("</table>")[0]
     cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", table)]
     assert [cells[row + 1] for row in (0, 4, 8)] == ["up, contradicts the others", "up, behind for 8 s", "timeout"]
+
+
+async def test_missing_validators_come_first_and_more_than_fifty_are_folded() -> None:
+    rows = [ValidatorStatus("sub", [f"NodeID-{number}"], str(99 - number), "connected") for number in range(50)]
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, validators=rows))
+    assert '<p id="fold" hidden>' in html
+    light = ValidatorStatus("sub", ["NodeID-light"], "1", "waiting", "unreachable")
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, validators=[*rows, light]))
+    page = Page(html)
+    assert [key.partition("/")[2] for key in page.rows][:3] == ["NodeID-light", "NodeID-0", "NodeID-1"]
+    # The style folds the table, so that it is folded without a script; the box is outside of what the script replaces.
+    assert '<p id="fold"><label><input id="unfold" type="checkbox">' in html
+    assert "#validators:not(:has(#unfold:checked)) #rows tr:nth-child(n + 51 of :not([hidden])) {" in page.styles[0]
+    assert "const MAX_FOLDED = 50;" in page.scripts[0]
+
+
+async def test_weights_of_the_primary_network_are_avax_and_those_of_l1s_have_no_unit() -> None:
+    space, primary = "\N{NO-BREAK SPACE}", id_text(PRIMARY_NETWORK)
+    weights = {"2000000000000": "2,000", "1234567890123456": "1,234,567.89", "1500000000": "1.5", "1000": "0.000001"}
+    rows = [ValidatorStatus(primary, [f"NodeID-{weight}"], weight, "connected") for weight in weights]
+    subnet = msgspec.structs.replace(SUBNET, subnet_id=primary, total_weight="2000000000000")
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, subnets=[subnet, SUBNET], validators=[*rows, *ROWS]))
+    page = Page(html)
+    shown = [cells[2].partition(" (")[0] for cells in page.rows.values()]
+    assert sorted(shown) == sorted(["30", "50", *(f"{text}{space}AVAX" for text in weights.values())])
+    assert f'<data data-field="total" value="2000000000000">2,000{space}AVAX</data>' in html
+    assert '<data data-field="total" value="100">100</data>' in html
+
+
+async def test_ids_are_shortened_and_whole_in_their_titles() -> None:
+    node, subnet = "NodeID-" + "7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg", id_text(bytes(range(32)))
+    html, _ = await load(
+        msgspec.structs.replace(
+            DOCUMENT,
+            node_id=node,
+            subnets=[
+                msgspec.structs.replace(SUBNET, subnet_id=subnet, missing=[MissingStatus([node], "30", "waiting")])
+            ],
+            validators=[ValidatorStatus(subnet, [node], "50", "connected")],
+        )
+    )
+    page = Page(html)
+    assert page.rows[f"v-{subnet}/{node}"][:2] == ["NodeID-7Xhw2…St3Lg", f"{subnet[:8]}…{subnet[-5:]}"]
+    titles = [item["title"] for item in page.all("code") if "title" in item]
+    assert (titles.count(node), titles.count(subnet)) == (3, 2)
+    assert not re.search(f">[^<]*({node}|{subnet})", html)
+
+
+async def test_usage_is_shown_with_a_gateway_or_with_calls_only() -> None:
+    head = "<h2>Usage since the start</h2>"
+    evm, gateway = ChainSummary("evm", "c"), ChainSummary("gateway", "P")
+    calls = RouteUsage("/ext/bc/C/rpc", 1, 0, 0, 10, {})
+    for changes, is_shown in (
+        ({}, False),
+        ({"chains": [evm]}, False),
+        ({"chains": [gateway]}, True),
+        ({"usage": [calls]}, True),
+    ):
+        html, _ = await load(msgspec.structs.replace(DOCUMENT, **changes))
+        assert (head in html) == is_shown
+
+
+async def test_older_aggregations_are_folded() -> None:
+    rows = [AggregationStatus("2026-01-01T00:00:00Z", "ok", {"total": float(number)}) for number in range(25)]
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, aggregations=rows))
+    latest, _, older = html.partition('<div id="aggregations">')[2].partition('<details data-of="older">')
+    assert latest.count("<tr>") == 1 + 10
+    assert older.startswith("<summary>15 older</summary>")
+
+
+def minute(started_at: str, outcomes: dict[str, int], *times: float) -> AggregationMinute:
+    return AggregationMinute(started_at, outcomes, *times)
+
+
+def picture_of(html: str, section: str) -> str:
+    """Return the first picture in a section; empty without one."""
+    inner = html.partition(f'<div id="{section}">')[2].partition("</section>")[0]
+    drawn = re.search("<svg class=.picture.*?</svg>", inner, re.DOTALL)
+    return "" if drawn is None else drawn[0]
+
+
+async def test_the_last_hour_is_a_picture_with_a_text_alternative() -> None:
+    late = msgspec.structs.replace(DOCUMENT, time="2026-01-01T01:30:20Z")
+    minutes = [
+        minute("2026-01-01T00:30:00Z", {"ok": 9}, 1.0, 1.0),
+        minute("2026-01-01T01:00:00Z", {"ok": 3, "quorum_not_reached": 2, "cancelled": 1}, 20.0, 1_500.0),
+        minute("2026-01-01T01:01:00Z", {"ok": 1}, 10.0, 10.0),
+        minute("2026-01-01T01:30:00Z", {"store_down": 4}),
+    ]
+    html, _ = await load(msgspec.structs.replace(late, aggregation_minutes=minutes))
+    drawn = picture_of(html, "hour")
+    counts = "Last hour: 4 signed, 4 store_down, 2 quorum_not_reached, 1 cancelled"
+    assert f'role="img" aria-label="{counts}; at most 6 a minute, p95 up to 1.5 s"' in drawn
+    assert f"<p>{counts}</p>" in html
+    # The minute an hour before this one is not in the picture.
+    assert re.findall("<title>(.*?)</title>", drawn) == [
+        "01:00 UTC: 3 signed, 2 quorum_not_reached, 1 cancelled, p50 20 ms, p95 1.5 s",
+        "01:01 UTC: 1 signed, p50 10 ms, p95 10 ms",
+        "01:30 UTC: 4 store_down",
+    ]
+    bars = re.findall(r'<rect class="(\w+)" x="(\d+)" y="([\d.]+)" width="6" height="([\d.]+)"', drawn)
+    assert [(kind, x) for kind, x, *_ in bars] == [
+        *(("ok", "233"), ("bad", "233"), ("soft", "233")),
+        *(("ok", "241"), ("bad", "473")),
+    ]
+    assert [float(height) for *_, height in bars] == [30, 20, 10, 10, 40]
+    assert re.findall(r'<path class="(p\d+)" d="([^"]*)"', drawn) == [
+        ("p95", "M236 18.0L244 87.5"),
+        ("p50", "M236 87.1L244 87.5"),
+    ]
+
+
+async def test_an_hour_with_one_message_and_an_hour_without_any_can_be_read() -> None:
+    html, _ = await load(DOCUMENT)
+    assert picture_of(html, "hour") == ""
+    assert "No message was signed in the last hour." in html
+    html, _ = await load(
+        msgspec.structs.replace(DOCUMENT, aggregation_minutes=[minute("2026-01-01T00:00:00Z", {"ok": 1}, 5.0, 5.0)])
+    )
+    assert re.findall(r'<circle class="(\w+)" cx="476" cy="18.0"', picture_of(html, "hour")) == ["p95", "p50"]
 
 
 FORECAST = ForecastStatus(
@@ -237,6 +359,7 @@ async def test_every_text_is_escaped() -> None:
     )
     document = hostile(
         StatusDocument,
+        time="2026-01-01T00:00:20Z",
         ready=False,
         network_id=1,
         faults=[HOSTILE],
@@ -245,6 +368,7 @@ async def test_every_text_is_escaped() -> None:
         aggregations=[
             hostile(AggregationStatus, stages_ms={}, signed_weight="1", required_weight="1", total_weight="1"),
         ],
+        aggregation_minutes=[AggregationMinute("2026-01-01T00:00:00Z", {HOSTILE: 1})],
         nodes=[hostile(NodeStatus, position=0, is_up=False), hostile(NodeStatus, position=1, is_up=True)],
         chains=[hostile(ChainSummary, errors={HOSTILE: HOSTILE})],
         usage=[RouteUsage(HOSTILE, 1, 0, 1, 10, {HOSTILE: 1})],
@@ -258,6 +382,50 @@ async def test_every_text_is_escaped() -> None:
     assert HOSTILE[:9] not in html.replace(f"<script>{page.scripts[0]}", "")
     for _, attributes in page.elements:
         assert all("alert" not in name for name in attributes)
+
+
+async def test_the_forecast_is_a_picture_of_weight_against_the_quorum_that_names_the_losses() -> None:
+    def loss(at: str, nodes: list[str], lost: str, active: str, validators: int = 1) -> LossStatus:
+        return LossStatus(at, validators, nodes, lost, active, "670", "1000")
+
+    losses = [
+        loss("2026-01-11T00:00:00Z", ["NodeID-<b>"], "100", "700"),
+        loss("2026-01-21T00:00:00Z", ["NodeID-c", "NodeID-d"], "300", "400", 7),
+        loss("2030-01-01T00:00:00Z", ["NodeID-e"], "400", "0"),
+    ]
+    row = msgspec.structs.replace(
+        FORECAST, quorum_impossible_at="2026-01-21T00:00:00Z", losses=losses, omitted_losses=4
+    )
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, forecasts=[row]))
+    drawn = picture_of(html, "forecasts")
+    # The loss of 2030 comes long after the end of the quorum.
+    assert re.findall(r'<circle class="loss" cx="([\d.]+)"', drawn) == ["218.2", "436.4"]
+    assert 'class="weight" d="M0 44.4H218.2V57.6H436.4V97.2H480.0H480V150H0Z"' in drawn
+    assert 'class="quorum" d="M0 61.6H218.2V61.6H436.4V61.6H480.0H480"' in drawn
+    assert (
+        'aria-label="Weight that can sign: 80.0 % now, 0.0 % after the last loss listed; 67.0 % are required"' in drawn
+    )
+    assert ">2026-01-01</text>" in drawn
+    assert ">2026-01-23</text>" in drawn
+    listed = [re.sub("<[^>]*>", "", item) for item in re.findall("<li>(.*?)</li>", html.partition("<ol>")[2])]
+    space = "\N{NO-BREAK SPACE}"
+    assert listed == [
+        f"2026-01-11T00:00:00Z: NodeID-&lt;b&gt; with 10.0{space}%, 70.0 % left",
+        f"2026-01-21T00:00:00Z: NodeID-c, NodeID-d, 5 more with 30.0{space}%, 40.0 % left",
+        f"2030-01-01T00:00:00Z: NodeID-e with 40.0{space}%, 0.0 % left",
+    ]
+    assert "4 later losses are not listed." in html
+    assert '<span class="ok">70.0 % left</span>' in html
+    assert '<span class="bad">40.0 % left</span>' in html
+
+
+async def test_a_forecast_without_losses_has_no_picture_and_a_single_loss_now_has_one() -> None:
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, forecasts=[FORECAST]))
+    assert picture_of(html, "forecasts") == ""
+    now = LossStatus(FORECAST.as_of, 1, ["NodeID-b"], "800", "0", "670", "1000")
+    halted = msgspec.structs.replace(FORECAST, quorum_impossible_at=FORECAST.as_of, losses=[now])
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, forecasts=[halted]))
+    assert '<circle class="loss" cx="0.0" cy="150.0"' in picture_of(html, "forecasts")
 
 
 async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_asked_by_the_same_scheme() -> None:

@@ -30,6 +30,7 @@ from tests.validators.forecast.fixtures import (
     l1_node,
     named,
 )
+from warpseal.api.status.document import utc_text
 from warpseal.daemon.forecasts import MAX_SERIES, forecast_status, quorum_samples, validator_samples
 from warpseal.errors import NodeUnavailable, UnknownSubnet
 from warpseal.ledger.chain_time import l1_fee_cost
@@ -97,6 +98,10 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_foretold() -> None:
     assert found.outlook.at_capacity == found.outlook.today
     shown = forecast_status(found)
     assert (shown.quorum_impossible_at, shown.first_loss_weight) == ("2026-11-23T08:21:59Z", "49463000")
+    assert [(loss.at, loss.node_ids, loss.active_weight, loss.required_weight) for loss in shown.losses] == [
+        (utc_text(AT + 195_312), [named(1)["nodeID"]], "49463000", "66280420"),
+        (utc_text(AT + 193_359_375), [named(2)["nodeID"]], "0", "66280420"),
+    ]
     assert [(line.node_id, line.amount) for line in shown.top_ups] == [(named(1)["nodeID"], "1227104512")]
 
 

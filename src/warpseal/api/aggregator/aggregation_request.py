@@ -25,6 +25,7 @@ from warpseal.errors import (
     UndecodableMessage,
     UnusableJustification,
 )
+from warpseal.history.chains import PrimaryChains
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ID_BYTES, SubnetID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
@@ -36,8 +37,10 @@ MAX_PERCENTAGE: Final = 100
 _LOG_DATA_OVERHEAD_BYTES: Final = 3 * 32
 
 
-def parse_aggregation_request(body: bytes, settings: ApiSettings) -> AggregationRequest | DeliveryRequest:
-    """Parse a request body. Raises an InvalidRequest that names the first error.
+def parse_aggregation_request(
+    body: bytes, settings: ApiSettings, chains: PrimaryChains | None = None
+) -> AggregationRequest | DeliveryRequest:
+    """Parse a request body. Raises an InvalidRequest that names the first error, or UnresolvedChain without `chains`.
 
     A missing quorum is 67 percent, or that of the destination; a missing height, 0 and 2^64-1 mean the proposed height
     (None), or that of the destination's epoch. Only the form of a justification without a message is checked; the
@@ -64,7 +67,7 @@ def parse_aggregation_request(body: bytes, settings: ApiSettings) -> Aggregation
             raise InvalidRequest("report", "the report is about a destination: name its blockchain id as well")
         return request
     names_quorum = bool(given.get("quorumPercentage", 0))
-    return DeliveryRequest(request, decode_destination(destination), names_quorum, wants_report)
+    return DeliveryRequest(request, decode_destination(destination, chains), names_quorum, wants_report)
 
 
 def _subject(message_hex: str, justification_hex: str, limit_bytes: int) -> tuple[UnsignedMessage | None, bytes]:

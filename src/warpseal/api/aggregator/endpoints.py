@@ -25,8 +25,10 @@ from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.aggregator.aggregation_request import parse_aggregation_request
 from warpseal.api.aggregator.l1_request import L1Query, parse_l1_query
 from warpseal.api.aggregator.preflight_request import parse_preflight_request
+from warpseal.api.aggregator.request_fields import UnresolvedChain
 from warpseal.api.errors import with_kebab_names
 from warpseal.api.middleware import client_address, log_fields
+from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.api.request_body import ClientDisconnected, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.api.startup_gate import StartupGate
@@ -47,6 +49,7 @@ from warpseal.errors import (
     UndecodableBody,
     WarpsealError,
 )
+from warpseal.history.chains import PrimaryChains
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -59,6 +62,7 @@ _MAX_SETS: Final = 256
 # The bodies whose parsed requests are cached.
 _MAX_PARSED: Final = 1_024
 _MAX_PARSED_BYTES: Final = 4_096
+_SHOWN_CHARACTERS: Final = 64
 
 T = TypeVar("T")
 R = TypeVar("R", AggregationRequest, L1Request)
@@ -72,7 +76,8 @@ class SigningServices:
     JSON-ready. readiness: of the Primary Network and each tracked subnet. is_height_fresh: whether the proposed height
     is recent. background_status: state of what signing does not need, JSON-ready. missing_connection: why a node is not
     connected. underfunded: the L1 validators of a tracked subnet without enough balance. refresh_status: reads the old
-    parts of the background status again.
+    parts of the background status again. primary_chains: raises NodeUnavailable. first_signed: the first
+    message that was signed since the start.
     """
 
     network_id: int
@@ -88,6 +93,8 @@ class SigningServices:
     underfunded: Callable[[SubnetID], Sequence[MissingValidator]] = lambda subnet_id: ()
     refresh_status: Callable[[], Awaitable[None]] | None = None
     verify: Callable[[PreflightRequest], Awaitable[Mapping[str, Any]]] = field(kw_only=True)
+    primary_chains: Callable[[], Awaitable[PrimaryChains]] = field(kw_only=True)
+    first_signed: Callable[[], bytes | None] = field(kw_only=True)
 
 
 class AggregatorEndpoints:
@@ -98,7 +105,16 @@ class AggregatorEndpoints:
         self._settings = settings
         self._metrics = metrics
         self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
+        self._chains: PrimaryChains | None = None
         self._parse_cached = lru_cache(_MAX_PARSED)(partial(parse_aggregation_request, settings=settings))
+
+    def network(self) -> RunningNetwork | None:
+        """Return the network of this daemon and a message that it has signed; None while it starts."""
+        services = self._gate.services
+        if services is None:
+            return None
+        name = self._settings.served_names(services.network_id)
+        return RunningNetwork(services.network_id, "fuji" if "fuji" in name else name[0], services.first_signed())
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
@@ -120,7 +136,11 @@ class AggregatorEndpoints:
         """GET /v1/signatureAggregator/{network}/aggregateSignatures/{txHash}."""
         with self._counted():
             params = request.path_params
-            wanted = parse_l1_query(params["tx_hash"], request.query_params.multi_items(), self._settings)
+            query = params["tx_hash"], request.query_params.multi_items(), self._settings
+            try:
+                wanted = parse_l1_query(*query)
+            except UnresolvedChain:
+                wanted = parse_l1_query(*query, await self._primary_chains())
             log_fields(request.scope)["tx_id"] = id_text(wanted.request.tx_id)
             with self._in_flight.slot(client_address(request.scope)):
                 work = self._l1_response(wanted, params["network"], request.scope)
@@ -131,7 +151,12 @@ class AggregatorEndpoints:
         """POST /v1/signatureAggregator/{network}/verify."""
         with self._in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
-            wanted = parse_preflight_request(body, self._settings)
+            try:
+                wanted = parse_preflight_request(body, self._settings)
+            except UnresolvedChain:
+                wanted = parse_preflight_request(body, self._settings, await self._primary_chains())
+            except UndecodableBody as error:
+                raise _name_encoding(error, request) from None
             log_fields(request.scope)["message_id"] = id_text(wanted.signed.unsigned.id)
             work = self._verify(wanted, request.path_params["network"])
             content = await cancel_on_disconnect(work, request.receive)
@@ -145,7 +170,12 @@ class AggregatorEndpoints:
     async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery:
         with self._counted(), self._in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
-            wanted = self._parse(body)
+            try:
+                wanted = self._parse(body)
+            except UnresolvedChain:
+                wanted = parse_aggregation_request(body, self._settings, await self._primary_chains())
+            except UndecodableBody as error:
+                raise _name_encoding(error, request) from None
             message = (wanted.aggregation if isinstance(wanted, DeliveryRequest) else wanted).message
             if message is not None:
                 log_fields(request.scope)["message_id"] = id_text(message.id)
@@ -161,6 +191,11 @@ class AggregatorEndpoints:
         if len(body) > _MAX_PARSED_BYTES:
             return parse_aggregation_request(body, self._settings)
         return self._parse_cached(body)
+
+    async def _primary_chains(self) -> PrimaryChains:
+        if self._chains is None:
+            self._chains = await (await self._gate.wait()).primary_chains()
+        return self._chains
 
     async def _aggregate_admitted(
         self, wanted: AggregationRequest | DeliveryRequest, network: str | None
@@ -290,6 +325,14 @@ class _DisconnectWatch:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.has_cancelled = self.request.cancel()
+
+
+def _name_encoding(error: UndecodableBody, request: Request) -> UndecodableBody:
+    """Return the error of a body that is not JSON; it names the encoding that the header says."""
+    encoding = request.headers.get("content-encoding", "identity")[:_SHOWN_CHARACTERS]
+    if error.field != "body" or encoding == "identity":
+        return error
+    return UndecodableBody("body", f"compressed (Content-Encoding: {ascii(encoding)[1:-1]}); send it uncompressed")
 
 
 def _with_timeout(wanted: R, timeout_s: float | None) -> R:

@@ -28,6 +28,7 @@ from warpseal.api.aggregator.request_fields import (
 from warpseal.api.settings import ApiSettings
 from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import InvalidRequest, MalformedTransactionHash, UndecodableBody, UndecodableJustification
+from warpseal.history.chains import PrimaryChains
 from warpseal.l1.request import L1Request
 
 T = TypeVar("T")
@@ -55,8 +56,10 @@ class L1Query:
     delivery: L1DeliveryRequest | None = None
 
 
-def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings) -> L1Query:
-    """Parse a path and its query. Raises an InvalidRequest.
+def parse_l1_query(
+    tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings, chains: PrimaryChains | None = None
+) -> L1Query:
+    """Parse a path and its query. Raises an InvalidRequest, or UnresolvedChain without `chains`.
 
     A missing quorum is that of the manager's chain, else 67 percent. A missing height means the epoch height; 0 and
     2^64-1 mean the proposed height.
@@ -89,7 +92,7 @@ def parse_l1_query(tx_hash: str, query: Iterable[tuple[str, str]], settings: Api
     delivery = None
     if destination is not None or wants_report:
         delivery = L1DeliveryRequest(
-            request, None if destination is None else decode_destination(destination), wants_report
+            request, None if destination is None else decode_destination(destination, chains), wants_report
         )
     return L1Query(request, _flag("explain", given), delivery)
 

@@ -30,6 +30,7 @@ from warpseal.errors import (
     UndecodableMessage,
     UnknownField,
 )
+from warpseal.history.chains import PrimaryChains
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.message import SignedMessage
@@ -43,8 +44,10 @@ _WORD_BYTES: Final = 32
 _HEX_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
 
-def parse_preflight_request(body: bytes, settings: ApiSettings) -> PreflightRequest:
-    """Parse a request body. Raises an InvalidRequest that names the first error.
+def parse_preflight_request(
+    body: bytes, settings: ApiSettings, chains: PrimaryChains | None = None
+) -> PreflightRequest:
+    """Parse a request body. Raises an InvalidRequest that names the first error, or UnresolvedChain without `chains`.
 
     A quorum of 0 counts as not given.
     """
@@ -53,7 +56,7 @@ def parse_preflight_request(body: bytes, settings: ApiSettings) -> PreflightRequ
     destination = given.get(DESTINATION_FIELD)
     if destination is None:
         raise InvalidRequest(DESTINATION_FIELD, "is missing: name the chain that is to verify the message")
-    destination_id = decode_destination(destination)
+    destination_id = decode_destination(destination, chains)
     subnet = given.get("signingSubnetId")
     quorum = given.get("quorumPercentage") or None
     if quorum is not None and quorum > MAX_PERCENTAGE:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
+from string import hexdigits
 from typing import Any, Final, TypeVar
 
 from warpseal.delivery.destination import DESTINATION_FIELD
@@ -24,7 +25,8 @@ from warpseal.errors import (
     UndecodableBody,
     UnknownField,
 )
-from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, parse_id
+from warpseal.history.chains import PrimaryChain, PrimaryChains
+from warpseal.warp.ids import ID_BYTES, P_CHAIN, ChainID, MalformedID, parse_id
 
 MAX_UINT64: Final = 2**64 - 1
 _MAX_DIGITS: Final = 40
@@ -118,13 +120,28 @@ def _decode(body: bytes) -> JsonPairs:
         raise UndecodableBody("body", "too many fields")
     try:
         decoded = _DECODER.decode(body.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        if not body.strip(_JSON_WHITESPACE):
+            raise UndecodableBody("body", "empty; send a JSON object") from None
+        reason = f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        raise UndecodableBody("body", reason) from None
+    except UnicodeDecodeError:
+        kind = "compressed with gzip; send it uncompressed" if body.startswith(_GZIP_MAGIC) else "not UTF-8"
+        raise UndecodableBody("body", kind) from None
     except (ValueError, ArithmeticError, RecursionError):
-        raise UndecodableBody("body", "not a JSON object") from None
+        raise UndecodableBody("body", "not JSON: it has a number that is none, or that is too large") from None
     if decoded is None:
         return JsonPairs()
     if not isinstance(decoded, JsonPairs):
-        raise UndecodableBody("body", "not a JSON object")
+        kind = _JSON_KINDS.get(type(decoded), "number")
+        raise UndecodableBody("body", f"a JSON {kind}, not a JSON object")
     return decoded
+
+
+# The second byte of gzip, 0x8b, is never UTF-8 at this place.
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_JSON_WHITESPACE: Final = b" \t\r\n"
+_JSON_KINDS: Final = {list: "array", str: "string", bool: "boolean"}
 
 
 def _refuse_constant(name: str) -> Any:
@@ -220,12 +237,32 @@ def decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidReq
     try:
         return binascii.unhexlify(digits)
     except ValueError:
-        raise fault(field, "not hex") from None
+        is_odd = len(digits) % 2 and not digits.strip(hexdigits)
+        reason = f"an odd number of hex digits, {len(digits)}: one is missing" if is_odd else "not hex"
+        raise fault(field, reason) from None
+
+
+class UnresolvedChain(Exception):
+    """A request names the X- or the C-Chain by its letter, and was parsed without the ids of the network's chains."""
+
+
+def decode_destination(text: str, chains: PrimaryChains | None = None) -> ChainID:
+    """Return the blockchain id of a destination: an id, or P, X or C.
+
+    Raises InvalidDestination, or UnresolvedChain for the X- and the C-Chain without `chains`.
+    """
+    chain = PrimaryChain.__members__.get(text)
+    if chain is None:
+        return _decode_chain_id(text)
+    if chain is PrimaryChain.P:
+        return P_CHAIN
+    if chains is None:
+        raise UnresolvedChain
+    return chains.id_of(chain)
 
 
 @lru_cache(_MAX_DESTINATIONS)
-def decode_destination(text: str) -> ChainID:
-    """Return the blockchain id of a destination. Raises InvalidDestination."""
+def _decode_chain_id(text: str) -> ChainID:
     return ChainID(decode_id(DESTINATION_FIELD, text, InvalidDestination))
 
 

@@ -41,8 +41,9 @@ from warpseal.evm_rpc.build import ForwardedChain
 from warpseal.evm_rpc.methods import KNOWN_METHODS
 from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.gateway.build import Gateway
-from warpseal.gateway.routes import CHAIN, INDEX, INFO, GatewayRoute
+from warpseal.gateway.routes import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
 from warpseal.history.aliases import PRIMARY_NAMES
+from warpseal.history.chains import PrimaryChain
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.usage.credits import MethodCredits
@@ -53,6 +54,19 @@ _GATEWAY_PATHS: Final = frozenset({CHAIN, INDEX, INFO}.union(*PRIMARY_NAMES.valu
 """First parts of the paths behind /ext/ that the gateway may have."""
 _RPC: Final = "/rpc"
 _WS: Final = "/ws"
+_MISSING_SETTINGS: Final = {
+    **{
+        PREFIX + route.endpoint(alias) + route.sub_route: ": set gateway-nodes to serve this path"
+        for route in ROUTES
+        for alias in PRIMARY_NAMES[route.chain]
+    },
+    **{
+        f"{PREFIX}{CHAINS}{alias}{route}": ": add the C-Chain to evm-chains, or set gateway-nodes, to serve this path"
+        for alias in PRIMARY_NAMES[PrimaryChain.C]
+        for route in (_RPC, _WS)
+    },
+}
+"""What would serve the paths of the primary chains, by path."""
 _ROUTE_HEADER: Final = b"avalanche-api-route"
 _NODE_ID: Final = b"node-id"
 _HOST: Final = b"host"
@@ -185,7 +199,7 @@ class NodeInterfaces:
         else:
             found = await self._find(scope["path"])
             scope["endpoint"] = found.template if found else ""
-            app = found.app if found else not_found_response()
+            app = found.app if found else self._not_found(scope["path"])
         await app(scope, receive, send)
 
     async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -205,11 +219,15 @@ class NodeInterfaces:
             denial = text_response(403, refusal)
             SocketMeter(self._meter_at(scope["path"]), scope).record_refused_handshake(denial.status_code)
         elif found is None or _ROUTE_HEADER in given:
-            denial = not_found_response()
+            denial = self._not_found(scope["path"])
         else:
             await found.app(scope, receive, send)
             return
         await WebSocket(scope, receive, send).send_denial_response(denial)
+
+    def _not_found(self, path: str) -> Response:
+        """Return the response for a path without an app; it names the settings that would serve a primary chain's."""
+        return not_found_response(_MISSING_SETTINGS.get(path, "") if self._gateway is None else "")
 
     def _meter_at(self, path: str) -> RouteMeter | None:
         """Return the meter of the route at a path; None if its requests are not metered."""

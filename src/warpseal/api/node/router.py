@@ -32,9 +32,9 @@ def text_response(status: int, text: str) -> Response:
     return PlainTextResponse(text + "\n", status, {"x-content-type-options": "nosniff"})
 
 
-def not_found_response() -> Response:
-    """Return the response for a path that does not exist or must not be revealed."""
-    return text_response(404, "404 page not found")
+def not_found_response(hint: str = "") -> Response:
+    """Return the response for a path that does not exist or must not be revealed. hint: what would serve it."""
+    return text_response(404, f"404 page not found{hint}")
 
 
 class Router:

@@ -5,6 +5,7 @@ Source of truth: OpenAPI 3.1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -36,7 +37,13 @@ from warpseal.api.openapi.describe import (
     with_kebab_twins,
     with_plain_types,
 )
-from warpseal.api.openapi.examples import load_examples, with_example
+from warpseal.api.openapi.examples import (
+    OperationExample,
+    RunningNetwork,
+    examples_of,
+    load_examples,
+    with_example,
+)
 from warpseal.api.openapi.node_paths import (
     ADMIN_TOKEN,
     GATEWAY,
@@ -77,8 +84,9 @@ _ABOUT: Final = (
 )
 
 
-def document() -> dict[str, Any]:
-    """Return the whole document, JSON-ready."""
+def document(network: RunningNetwork | None = None) -> dict[str, Any]:
+    """Return the whole document, JSON-ready. network: of the examples; None: the simulated one."""
+    examples = load_examples() if network is None else examples_of(network)
     _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
     history: Paths = {operation.path: {operation.method.lower(): _describe(operation)} for operation in OPERATIONS}
     paths = {
@@ -96,7 +104,7 @@ def document() -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "security": [{}, *({name: []} for name in KEY_HEADERS)],
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
-        "paths": {path: _with_examples(item) for path, item in paths.items()},
+        "paths": {path: _with_examples(item, examples) for path, item in paths.items()},
         "components": {
             "schemas": with_kebab_twins(with_plain_types(components)),
             "securitySchemes": {**keys, ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
@@ -104,9 +112,8 @@ def document() -> dict[str, Any]:
     }
 
 
-def _with_examples(item: dict[str, Any]) -> dict[str, Any]:
+def _with_examples(item: dict[str, Any], examples: Mapping[str, OperationExample]) -> dict[str, Any]:
     """Return the operations of a path with their examples."""
-    examples = load_examples()
     return {
         key: with_example(value, examples[value["operationId"]]) if key in METHODS else value
         for key, value in item.items()

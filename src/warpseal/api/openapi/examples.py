@@ -1,7 +1,7 @@
 """The examples of the OpenAPI document: a request that can be sent as it is, and a recorded answer, for each operation.
 
-Requests about signing and node interfaces fit the network that `warpseal simnet` runs by default. Requests about the
-history fit every network; their answers were recorded from a small one.
+The stored requests fit the network that `warpseal simnet` runs by default. Those about signing are adapted to the
+network of the daemon, and to a message that it can sign. Answers were recorded from a small network.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
+
+from warpseal.history.chains import PUBLIC_CHAINS
+from warpseal.warp.message import Hash, SignedMessage, UnsignedMessage
 
 
 class OperationExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,6 +30,47 @@ def load_examples() -> Mapping[str, OperationExample]:
     """Return the examples by operation id."""
     text = (files(__package__) / "examples.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, OperationExample])
+
+
+class RunningNetwork(NamedTuple):
+    """The network of a daemon, the name of it in paths, and a message that the daemon has signed, if there is one."""
+
+    network_id: int
+    name: str
+    signed_message: bytes | None = None
+
+
+def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:
+    """Return the examples for a network; a message of the network replaces that of the simulated one."""
+    examples = {operation: _with_name(example, network.name) for operation, example in load_examples().items()}
+    signed, chains = network.signed_message, PUBLIC_CHAINS.get(network.network_id)
+    if signed is not None:
+        message = SignedMessage.parse(signed).unsigned.raw
+        body = {"signedMessage": signed.hex(), "destinationBlockchainId": "C"}
+        verify = examples["verifySignedMessage"]
+        examples["verifySignedMessage"] = msgspec.structs.replace(verify, bodies={"a message at the C-Chain": body})
+    elif chains is not None:
+        message = UnsignedMessage.build(network.network_id, chains.c, Hash(_C_CHAIN_GENESIS).encode()).raw
+    else:
+        return examples
+    for operation in _SIGNING_OPERATIONS:
+        example = examples[operation]
+        answer = example.answer if signed is None else dict.fromkeys(example.answer, signed.hex())
+        bodies = {"a message of this network": {"message": message.hex(), "quorumPercentage": 67}}
+        examples[operation] = msgspec.structs.replace(example, bodies=bodies, answer=answer)
+    return examples
+
+
+_SIGNING_OPERATIONS: Final = ("aggregateSignatures", "aggregateSignaturesAsReference", "putSignaturesAsReference")
+# The hash of the C-Chain's genesis block on mainnet and on Fuji (avalanchego `graft/coreth`). All validators of the
+# chain sign that they have accepted it.
+_C_CHAIN_GENESIS: Final = bytes.fromhex("31ced5b9beb7f8782b014660da0cb18cc409f121f408186886e1ca3e8eeca96b")
+
+
+def _with_name(example: OperationExample, name: str) -> OperationExample:
+    if "network" not in example.parameters:
+        return example
+    return msgspec.structs.replace(example, parameters={**example.parameters, "network": name})
 
 
 def with_example(operation: Mapping[str, Any], example: OperationExample) -> dict[str, Any]:

@@ -6,6 +6,7 @@ The package swagger-ui-py contributes the files of Swagger UI only; its code is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from starlette.routing import Route
 
 from warpseal.api.data.responses import JSON, EncodedBody, respond_encoded, response_headers
 from warpseal.api.openapi.document import document
+from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.errors import NotFound
 from warpseal.version import __version__
 
@@ -40,10 +42,15 @@ _UNCHANGING: Final = "public, max-age=31536000, immutable"
 
 
 class ApiExplorer:
-    """Serves the document, the page and its files."""
+    """Serves the document, the page and its files.
 
-    def __init__(self) -> None:
+    network: of the document's examples; None: while the daemon starts.
+    """
+
+    def __init__(self, network: Callable[[], RunningNetwork | None]) -> None:
+        self._network = network
         self._assets: dict[str, EncodedBody] = {}
+        self._document: tuple[RunningNetwork | None, EncodedBody] | None = None
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -55,7 +62,11 @@ class ApiExplorer:
 
     async def document(self, request: Request) -> Response:
         """GET /openapi.json."""
-        return await respond_encoded(request, await self._load(DOCUMENT_PATH), JSON, _REVALIDATED)
+        network = self._network()
+        if self._document is None or self._document[0] != network:
+            body = await asyncio.to_thread(lambda: msgspec.json.encode(document(network)))
+            self._document = network, EncodedBody(body)
+        return await respond_encoded(request, self._document[1], JSON, _REVALIDATED)
 
     async def page(self, request: Request) -> Response:
         """GET /docs."""
@@ -73,16 +84,14 @@ class ApiExplorer:
         return await respond_encoded(request, await self._load(name), media_type, _UNCHANGING)
 
     async def _load(self, name: str) -> EncodedBody:
-        """Return the document or a file; other requests are served while it is made or read."""
+        """Return a file; other requests are served while it is read."""
         if name not in self._assets:
-            self._assets[name] = EncodedBody(await asyncio.to_thread(_make_body, name))
+            self._assets[name] = EncodedBody(await asyncio.to_thread(_read_asset, name))
         return self._assets[name]
 
 
-def _make_body(name: str) -> bytes:
-    """Return the bytes of the document or of a file."""
-    if name == DOCUMENT_PATH:
-        return msgspec.json.encode(document())
+def _read_asset(name: str) -> bytes:
+    """Return the bytes of a file."""
     if name == _SCRIPT:
         return (files(__package__) / name).read_bytes()
     # To find a package is not to import it.

@@ -23,6 +23,10 @@ MAX_METHODS: Final = 5
 """Methods that one route names, the busiest first."""
 MAX_TOP_UPS: Final = 20
 """Top-ups that one forecast names."""
+MAX_LOSSES: Final = 20
+"""Losses of weight that one forecast names."""
+MAX_LOSS_NODES: Final = 5
+"""Nodes that one loss names."""
 MAX_MISSING_UNPINNED: Final = 5
 """Missing validators of a subnet that only requests name, of which there may be hundreds."""
 
@@ -109,6 +113,15 @@ class AggregationStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     total_weight: str | None = None
 
 
+class AggregationMinute(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The aggregations that ended in one minute, counted by outcome; p50_ms, p95_ms: times of successful ones."""
+
+    started_at: str
+    outcomes: Mapping[str, int]
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+
+
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One upstream node when it was probed last. setting, position: its place in the configuration.
 
@@ -182,13 +195,29 @@ class TopUpStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     amount: str
 
 
+class LossStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Validators that leave a subnet's quorum at the same time, and the weights after it.
+
+    node_ids: of the first MAX_LOSS_NODES of `validators`.
+    """
+
+    at: str
+    validators: int
+    node_ids: list[str]
+    weight_lost: str
+    active_weight: str
+    required_weight: str
+    total_weight: str
+
+
 class ForecastStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The forecast of a tracked subnet at the chain time `as_of`. kind: l1, permissioned or primary.
 
     margin: active weight above the required one, over the total; answering: of validators that answered in the last
     day, left out if that is not known. first_loss: of the next ten years. quorum_impossible_at, also with as many
-    active validators as the network's capacity. top_ups: keep the quorum for 30 days, `top_up_total` in all;
-    can_be_kept: whether any do; omitted_top_ups: those beyond MAX_TOP_UPS.
+    active validators as the network's capacity. losses: the first MAX_LOSSES; omitted_losses: the rest. top_ups: keep
+    the quorum for 30 days, `top_up_total` in all; can_be_kept: whether any do; omitted_top_ups: those beyond
+    MAX_TOP_UPS.
     """
 
     subnet_id: str
@@ -205,6 +234,8 @@ class ForecastStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     first_loss_weight: str | None = None
     quorum_impossible_at: str | None = None
     quorum_impossible_at_capacity: str | None = None
+    losses: list[LossStatus] = []
+    omitted_losses: int = 0
     top_ups: list[TopUpStatus] = []
     omitted_top_ups: int = 0
     top_up_total: str = "0"
@@ -214,7 +245,8 @@ class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """The state of the daemon at `time`. ready, faults, degraded: as in `/ready`.
 
     bls_backend, network_id, node_id, proposed_height: left out while the daemon starts. validators: heaviest first in
-    each subnet; omitted_validators: those beyond MAX_VALIDATORS. aggregations: latest first. usage: if it is recorded.
+    each subnet; omitted_validators: those beyond MAX_VALIDATORS. aggregations: latest first. aggregation_minutes: those
+    of the last hour that had any, oldest first. usage: if it is recorded.
     """
 
     version: str
@@ -231,6 +263,7 @@ class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     subnets: list[SubnetStatus] = []
     forecasts: list[ForecastStatus] = []
     aggregations: list[AggregationStatus] = []
+    aggregation_minutes: list[AggregationMinute] = []
     nodes: list[NodeStatus] = []
     chains: list[ChainSummary] = []
     usage: list[RouteUsage] = []

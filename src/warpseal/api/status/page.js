@@ -2,7 +2,7 @@
 // Keeps the page up to date by server-sent events, sorts and filters the validators. The server escapes all it sends.
 (() => {
   const byId = (id) => document.getElementById(id);
-  const rows = byId("rows"), search = byId("search"), subnet = byId("subnet"), state = byId("state-filter"), live = byId("live");
+  const rows = byId("rows"), search = byId("search"), subnet = byId("subnet"), state = byId("state-filter"), live = byId("live"), unfold = byId("unfold");
   let column = -1, isDescending = false, retry = 0;
 
   const ago = (seconds) => {
@@ -22,18 +22,52 @@
   };
   // A browser lays out more rows too slowly.
   const MAX_SHOWN = 500;
+  const MAX_FOLDED = 50;
+  const texts = new WeakMap();
+  const textOf = (row) => {
+    // Ids are shortened; all of them are titles.
+    if (!texts.has(row)) texts.set(row, [row.textContent, ...[...row.querySelectorAll("code[title]")].map((code) => code.title)].join(" ").toLowerCase());
+    return texts.get(row);
+  };
+  const addCopyButtons = (root) => {
+    for (const code of root.querySelectorAll("code[title]")) {
+      if (code.firstElementChild) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "copy";
+      button.setAttribute("aria-label", `Copy ${code.title}`);
+      code.append(button);
+    }
+  };
+  const copy = async (text) => {
+    try {
+      return await navigator.clipboard.writeText(text);
+    } catch {
+      // Browsers refuse it, or have no clipboard over plain HTTP from another machine.
+    }
+    const area = document.createElement("textarea");
+    area.className = "clipboard";
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  };
   const matches = (row) =>
     (!subnet.value || row.dataset.subnet === subnet.value) &&
     (!state.value || (state.value === "missing") === (row.dataset.state !== "connected")) &&
-    (!search.value || row.textContent.toLowerCase().includes(search.value.trim().toLowerCase()));
+    (!search.value || textOf(row).includes(search.value.trim().toLowerCase()));
   const filter = () => {
     let count = 0;
     for (const row of rows.rows) {
       const isMatch = matches(row);
       row.hidden = !isMatch || count >= MAX_SHOWN;
+      if (!row.hidden) addCopyButtons(row);
       count += isMatch;
     }
-    const note = count > MAX_SHOWN ? `, the first ${MAX_SHOWN} are shown` : "";
+    const limit = unfold.checked ? MAX_SHOWN : MAX_FOLDED;
+    const note = count > limit ? `, the first ${limit} are shown` : "";
+    byId("fold").hidden = count <= MAX_FOLDED;
     byId("count").textContent = `${count} of ${rows.rows.length}${note}`;
   };
   const valueOf = (row) => {
@@ -46,9 +80,15 @@
     const order = a.value < b.value ? -1 : a.value > b.value ? 1 : 0;
     return isDescending ? -order : order;
   };
+  // Missing validators first, then in the order of the subnets, the heaviest first.
+  const byDefault = () => {
+    const places = new Map([...document.querySelectorAll("#subnets [data-subnet]")].map((card, place) => [card.dataset.subnet, place]));
+    const keyOf = (row) => [row.dataset.state === "connected" ? 1 : 0, places.get(row.dataset.subnet) ?? 0, -Number(row.cells[2].dataset.value)];
+    const keyed = [...rows.rows].map((row) => ({ row, key: keyOf(row) }));
+    return keyed.sort((a, b) => a.key[0] - b.key[0] || a.key[1] - b.key[1] || a.key[2] - b.key[2]);
+  };
   const sort = () => {
-    if (column < 0) return;
-    const sorted = [...rows.rows].map((row) => ({ row, value: valueOf(row) })).sort(compare);
+    const sorted = column < 0 ? byDefault() : [...rows.rows].map((row) => ({ row, value: valueOf(row) })).sort(compare);
     if (sorted.some(({ row }, place) => rows.rows[place] !== row)) rows.append(...sorted.map(({ row }) => row));
   };
   const listSubnets = () => {
@@ -71,6 +111,7 @@
       byId(id).innerHTML = html;
       for (const [subnetId, list] of lists()) list.open = before.get(subnetId) ?? list.open;
       showTimes(byId(id));
+      addCopyButtons(byId(id));
     }
     const template = document.createElement("template");
     template.innerHTML = Object.values(change.rows).join("");
@@ -114,7 +155,14 @@
       filter();
     });
   }
-  for (const control of [search, subnet, state]) control.addEventListener("input", filter);
+  for (const control of [search, subnet, state, unfold]) control.addEventListener("input", filter);
+  document.addEventListener("click", async ({ target }) => {
+    if (!target.matches(".copy")) return;
+    await copy(target.parentElement.title);
+    target.classList.add("done");
+    setTimeout(() => target.classList.remove("done"), 1500);
+  });
+  for (const section of document.querySelectorAll("#state, main > section:not(#validators)")) addCopyButtons(section);
   byId("tools").hidden = false;
   live.hidden = false;
   showTimes(document);

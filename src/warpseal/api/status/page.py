@@ -20,12 +20,14 @@ from warpseal.api.status.document import (
     AggregationStatus,
     ChainSummary,
     ForecastStatus,
+    LossStatus,
     NodeStatus,
     RouteUsage,
     StatusDocument,
     SubnetStatus,
     ValidatorStatus,
 )
+from warpseal.api.status.pictures import draw_forecast, draw_hour
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
@@ -47,6 +49,12 @@ _NAVAX: Final = 10**9
 _ROWS_PER_TURN: Final = 100
 _PRIMARY_NETWORK: Final = id_text(PRIMARY_NETWORK)
 _MAX_OPEN_MISSING: Final = 5
+_MAX_FOLDED: Final = 50
+"""Rows of validators that are shown until the reader unfolds the rest; the style has the same number."""
+_MAX_RECENT: Final = 10
+"""Aggregations that are shown until the reader unfolds the rest."""
+_SHORT_ID: Final = 20
+_FORWARDED: Final = "gateway"
 _STAGES: Final = ("validators", "connect", "collect", "verify")
 _COLUMNS: Final = (
     ("Node", ""),
@@ -66,7 +74,7 @@ Rows = Mapping[str, str]
 
 
 async def render_rows(document: StatusDocument, before: StatusDocument | None, rendered: Rows) -> Rows:
-    """Return the rows of all validators in the order of the document; other callbacks run meanwhile.
+    """Return the rows of all validators: missing ones first, else as in the document; other callbacks run meanwhile.
 
     before, rendered: an earlier document and its rows, which are used again for validators that did not change.
     """
@@ -76,7 +84,7 @@ async def render_rows(document: StatusDocument, before: StatusDocument | None, r
     }
     known = {row.key: row for row in before.validators} if before is not None and same_totals else {}
     rows: dict[str, str] = {}
-    for position, row in enumerate(document.validators):
+    for position, row in enumerate(sorted(document.validators, key=lambda row: row.state == CONNECTED)):
         if position % _ROWS_PER_TURN == _ROWS_PER_TURN - 1:
             await asyncio.sleep(0)
         key = row.key
@@ -90,6 +98,7 @@ def render_sections(document: StatusDocument) -> Mapping[str, str]:
         ("state", _state),
         ("subnets", _subnets),
         ("forecasts", _forecasts),
+        ("hour", draw_hour),
         ("aggregations", _aggregations),
         ("nodes", _nodes),
         ("chains", _chains),
@@ -117,16 +126,23 @@ def _page(
     yield f'<p class="soft">Last change: <time id="time" datetime="{moment}">{moment}</time>'
     yield "<noscript>. Reload the page for a newer snapshot</noscript></p>"
     yield f'<div id="state">{sections["state"]}</div></header><main>'
-    for name, head in (("subnets", "Subnets"), ("forecasts", "Forecast"), ("aggregations", "Recent aggregations")):
+    for name, head in (("subnets", "Subnets"), ("forecasts", "Forecast")):
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
-    for name, head in (("nodes", "Upstream nodes"), ("chains", "Chains"), ("usage", "Usage since the start")):
+    yield f'<section><h2>Recent aggregations</h2><div id="hour">{sections["hour"]}</div>'
+    yield f'<div id="aggregations">{sections["aggregations"]}</div></section>'
+    for name, head in (("nodes", "Upstream nodes"), ("chains", "Chains")):
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
+    yield f'<section id="usage">{sections["usage"]}</section>'
     yield '<section id="validators"><h2>Validators <span id="count" class="soft"></span></h2>'
     yield '<div id="tools" class="tools" hidden><input id="search" type="search" placeholder="Search"'
     yield ' aria-label="Search validators"><select id="subnet" aria-label="Subnet">'
     yield '<option value="">all subnets</option></select>'
     yield '<select id="state-filter" aria-label="State"><option value="">all states</option>'
     yield '<option value="missing">not connected</option><option value="connected">connected</option></select></div>'
+    # The style folds the table by the box, which works without a script.
+    hidden = "" if len(rows) > _MAX_FOLDED else " hidden"
+    yield f'<p id="fold"{hidden}><label><input id="unfold" type="checkbox"> Show all, not only the first {_MAX_FOLDED}'
+    yield "</label></p>"
     yield '<div class="wide"><table><thead><tr>'
     for name, first in _COLUMNS:
         yield f'<th scope="col"><button type="button" data-first="{first}">{name}</button></th>'
@@ -159,7 +175,7 @@ def _state(document: StatusDocument) -> Iterator[str]:
         yield "</ul>"
     facts = [f"version {escape(document.version)}"]
     facts += [f"BLS {escape(document.bls_backend)}"] if document.bls_backend else []
-    facts += [f"<code>{escape(document.node_id)}</code>"] if document.node_id else []
+    facts += [_short(document.node_id)] if document.node_id else []
     yield f'<p class="soft">{", ".join(facts)}, started {_time(document.started_at)}</p>'
 
 
@@ -178,7 +194,7 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
     subnet_id = escape(subnet.subnet_id)
     mark = '<span class="pill ok">ready</span>' if subnet.ready else '<span class="pill bad">not ready</span>'
     name = "Primary Network " if subnet.subnet_id == _PRIMARY_NETWORK else ""
-    yield f'<div class="card" data-subnet="{subnet_id}">{name}<code>{subnet_id}</code> {mark}'
+    yield f'<div class="card" data-subnet="{subnet_id}">{name}{_short(subnet.subnet_id)} {mark}'
     if not subnet.is_known:
         yield "<p>Its validators are not known yet.</p></div>"
         return
@@ -191,16 +207,17 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
     yield f"<p><b>{shares}</b></p>"
     yield '<p class="numbers soft">'
     for name, weight in (("connected", connected), ("required", required), ("total", total)):
-        yield f'<span>{name} <data data-field="{name}" value="{weight}">{weight:,}</data></span> '
+        text = _weight(weight, subnet.subnet_id)
+        yield f'<span>{name} <data data-field="{name}" value="{weight}">{text}</data></span> '
     if subnet.keyless_weight != "0":
-        yield f"<span>inactive or without a key {int(subnet.keyless_weight):,}</span>"
+        yield f"<span>inactive or without a key {_weight(int(subnet.keyless_weight), subnet.subnet_id)}</span>"
     yield "</p>"
     if subnet.inactive_validators:
         count = subnet.inactive_validators
         subject = "L1 validator is" if count == 1 else "L1 validators are"
         yield f'<details data-of="inactive-{subnet_id}"{_open(count)}><summary>{count} {subject} inactive</summary><ul>'
         for inactive in subnet.inactive:
-            names = ", ".join(f"<code>{escape(node_id)}</code>" for node_id in inactive.node_ids)
+            names = ", ".join(map(_short, inactive.node_ids))
             yield f"<li>{names} {_percent(int(inactive.weight), total)}</li>"
         yield f'</ul><p class="soft">{escape(UNDERFUNDED_ADVICE)}</p></details>'
     if subnet.missing_validators:
@@ -208,7 +225,7 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
         subject = "validator is" if count == 1 else "validators are"
         yield f'<details data-of="{subnet_id}"{_open(count)}><summary>{count} {subject} missing</summary><ul>'
         for missing in subnet.missing:
-            names = ", ".join(f"<code>{escape(node_id)}</code>" for node_id in missing.node_ids)
+            names = ", ".join(map(_short, missing.node_ids))
             reason = _with_reason(missing.state, missing.reason)
             yield f"<li>{names} {_percent(int(missing.weight), total)}, {reason}</li>"
         yield "</ul></details>"
@@ -224,6 +241,11 @@ def _forecasts(document: StatusDocument) -> Iterator[str]:
     tracked = any(subnet.is_pinned and subnet.subnet_id != _PRIMARY_NETWORK for subnet in document.subnets)
     empty = "No forecast was made within the last minutes: the start was just now, or no node answers."
     yield from _table(heads, map(_forecast_cells, document.forecasts), empty if tracked else "No subnet is tracked.")
+    for row in document.forecasts:
+        if row.losses:
+            yield f'<div class="card outlook"><p>{_short(row.subnet_id)}: weight that can sign</p>'
+            yield from draw_forecast(row, [_loss(loss, int(row.total_weight)) for loss in row.losses])
+            yield "</div>"
 
 
 def _forecast_cells(row: ForecastStatus) -> Iterator[str]:
@@ -235,6 +257,12 @@ def _forecast_cells(row: ForecastStatus) -> Iterator[str]:
     yield "none within ten years" if row.first_loss_at is None else f"{_time(row.first_loss_at)}, {first}"
     yield _halt(row)
     yield "" if row.kind != "l1" else _top_ups(row)
+
+
+def _loss(loss: LossStatus, total: int) -> str:
+    more = [f"{loss.validators - len(loss.node_ids)} more"] if loss.validators > len(loss.node_ids) else []
+    names = ", ".join([*map(_short, loss.node_ids), *more])
+    return f"{_time(loss.at)}: {names} with {_percent(int(loss.weight_lost), total)}"
 
 
 def _halt(row: ForecastStatus) -> str:
@@ -267,7 +295,12 @@ def _avax(navax: str) -> str:
 
 def _aggregations(document: StatusDocument) -> Iterator[str]:
     heads = ("Ended", "Outcome", "Subnet", "Signed weight", "Total, ms", "Stages, ms", "Message")
-    yield from _table(heads, map(_aggregation_cells, document.aggregations), "No message was signed since the start.")
+    latest, older = document.aggregations[:_MAX_RECENT], document.aggregations[_MAX_RECENT:]
+    yield from _table(heads, map(_aggregation_cells, latest), "No message was signed since the start.")
+    if older:
+        yield f'<details data-of="older"><summary>{len(older)} older</summary>'
+        yield from _table(heads, map(_aggregation_cells, older), "")
+        yield "</details>"
 
 
 def _aggregation_cells(row: AggregationStatus) -> Iterator[str]:
@@ -324,7 +357,9 @@ def _chain_cells(row: ChainSummary) -> Iterator[str]:
 
 def _usage(document: StatusDocument) -> Iterator[str]:
     heads = ("Route", "Calls", "Successful", "Invalid", "Failed", "Credits", "Busiest methods")
-    yield from _table(heads, map(_usage_cells, document.usage), "No forwarded call was recorded.")
+    if document.usage or any(chain.kind == _FORWARDED for chain in document.chains):
+        yield "<h2>Usage since the start</h2>"
+        yield from _table(heads, map(_usage_cells, document.usage), "No forwarded call was recorded.")
 
 
 def _usage_cells(row: RouteUsage) -> Iterator[str]:
@@ -361,17 +396,18 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], empty: str) -> I
 def _validator_row(row: ValidatorStatus, total: int) -> str:
     kind = "ok" if row.state == CONNECTED else "warn" if row.state == INACTIVE else "bad"
     subnet_id, state, weight = escape(row.subnet_id), escape(row.state), int(row.weight)
-    names = ", ".join(escape(node_id) for node_id in row.node_ids)
+    names = ", ".join(map(_short, row.node_ids))
     address = escape(row.address or "")
     version = f" ({escape(row.version)})" if row.version else ""
     latency = ("", "") if row.latency_ms is None else (f"{row.latency_ms:g}", f"{row.latency_ms:g} ms")
     since = f", since {_time(row.disconnected_since)}" if row.disconnected_since is not None else ""
     since += f", next try {_time(row.next_try_at)}" if row.next_try_at is not None else ""
+    since = f'<span class="dial">{since}</span>' if since else ""
     balance = ("", "") if row.balance is None else (row.balance, f"{int(row.balance) / _NAVAX:.4f} AVAX")
     return (
         f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}" data-state="{state}">'
-        f"<td><code>{names}</code></td><td>{_short(row.subnet_id)}</td>"
-        f'<td class="n" data-value="{weight}">{weight:,} ({_percent(weight, total)})</td>'
+        f"<td>{names}</td><td>{_short(row.subnet_id)}</td>"
+        f'<td class="n" data-value="{weight}">{_weight(weight, row.subnet_id)} ({_percent(weight, total)})</td>'
         f'<td class="{kind}"><span>{_with_reason(row.state, row.reason)}{since}</span></td>'
         f"<td>{address}{version}</td><td{_time_value(row.connected_since)}>{_time(row.connected_since)}</td>"
         f'<td class="n" data-value="{latency[0]}">{latency[1]}</td>'
@@ -382,8 +418,18 @@ def _validator_row(row: ValidatorStatus, total: int) -> str:
 
 def _short(name: str) -> str:
     """Return the ends of an id; all of it is its title."""
-    ends = f"{name[:8]}…{name[-5:]}" if len(name) > 16 else name
+    head = len("NodeID-") + 5 if name.startswith("NodeID-") else 8
+    ends = f"{name[:head]}…{name[-5:]}" if len(name) > _SHORT_ID else name
     return f'<code title="{escape(name)}">{escape(ends)}</code>'
+
+
+def _weight(weight: int, subnet_id: str) -> str:
+    """Return a weight with its unit: the stake of the Primary Network is AVAX, other weights have none."""
+    if subnet_id != _PRIMARY_NETWORK:
+        return f"{weight:,}"
+    digits = f"{weight % _NAVAX:09}"
+    fraction = (digits[:2] if weight >= _NAVAX else digits).rstrip("0")
+    return f"{weight // _NAVAX:,}{'.' if fraction else ''}{fraction}\N{NO-BREAK SPACE}AVAX"
 
 
 def _with_reason(state: str, reason: str | None) -> str:

@@ -1,0 +1,46 @@
+"""The aggregations of the last hour by minute: counts by outcome, and the times of those that succeeded. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from warpseal.usage.response_times import bucket_of
+
+MINUTES: Final = 60
+_MINUTE_S: Final = 60
+
+
+@dataclass(slots=True)
+class MinuteCounts:
+    """One minute. start_s: Unix seconds. outcomes: counts. times: of successful ones, counts by bucket of a sketch."""
+
+    start_s: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+    times: Counter[int] = field(default_factory=Counter)
+
+
+class LastHour:
+    """Counts aggregations; a minute without any takes no place."""
+
+    def __init__(self) -> None:
+        self._minutes: deque[MinuteCounts] = deque(maxlen=MINUTES)
+
+    def add(self, ended_at: float, outcome: str, seconds: float, *, has_succeeded: bool) -> None:
+        """Count an aggregation that ended at a Unix time."""
+        start_s = int(ended_at) // _MINUTE_S * _MINUTE_S
+        # If the clock was set back, later minutes have not been yet.
+        while self._minutes and self._minutes[-1].start_s > start_s:
+            self._minutes.pop()
+        if not self._minutes or self._minutes[-1].start_s != start_s:
+            self._minutes.append(MinuteCounts(start_s))
+        minute = self._minutes[-1]
+        minute.outcomes[outcome] += 1
+        if has_succeeded:
+            minute.times[bucket_of(1_000 * seconds)] += 1
+
+    def minutes(self, unix_s: float) -> Sequence[MinuteCounts]:
+        """Return the minutes of the hour before a Unix time that have aggregations, oldest first."""
+        return [minute for minute in self._minutes if unix_s - MINUTES * _MINUTE_S < minute.start_s <= unix_s]
