@@ -32,6 +32,7 @@ class StopReason(StrEnum):
     ANOTHER_HASH = "another_hash"
     NODES_DISAGREE = "nodes_disagree"
     ANSWER_TOO_LARGE = "answer_too_large"
+    WRONG_TIME = "wrong_time"
     WRONG_RECEIPT_COUNT = "wrong_receipt_count"
     RECEIPT_OF_ANOTHER_BLOCK = "receipt_of_another_block"
     RECEIPT_OF_ANOTHER_TRANSACTION = "receipt_of_another_transaction"

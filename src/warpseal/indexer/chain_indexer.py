@@ -46,6 +46,7 @@ _TRIES_ALTERNATIVES: Final = (
     StopReason.UNDECODABLE_BLOCK,
     StopReason.WRONG_HEIGHT,
     StopReason.WRONG_PARENT,
+    StopReason.WRONG_TIME,
 )
 
 

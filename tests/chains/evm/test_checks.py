@@ -18,7 +18,14 @@ from tests.chains.evm.evm_values import (
 )
 from tests.indexer.evm_chains import MadeUpChain, Tx, erc20_transfer, erc721_transfer
 from warpseal.chains.evm.blocks import EvmHeader, EvmReceipt, MalformedBlock, parse_bytes
-from warpseal.chains.evm.checks import BlockContradiction, BlockFault, BlockRules, block_facts, check_parents
+from warpseal.chains.evm.checks import (
+    BlockContradiction,
+    BlockFault,
+    BlockRules,
+    ParentBlock,
+    block_facts,
+    check_parents,
+)
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 
 Block = tuple[EvmHeader, Sequence[EvmReceipt]]
@@ -77,7 +84,7 @@ def chain_facts(network: str, chain: str) -> list[EvmBlockFacts]:
 @pytest.mark.parametrize(("network", "chain"), RECORDED)
 def test_every_recorded_block_passes_the_checks_and_follows_its_parent(network: str, chain: str) -> None:
     blocks = chain_facts(network, chain)
-    check_parents(blocks, 0, bytes(32))
+    check_parents(blocks, 0, ParentBlock(bytes(32), 0))
     assert [block.number for block in blocks] == list(range(len(blocks)))
     for block, (header, receipts) in zip(blocks, recorded_blocks(network, chain), strict=True):
         assert "0x" + block.hash.hex() == header.hash
@@ -223,20 +230,30 @@ def linked_blocks() -> list[EvmBlockFacts]:
     return [block_facts(*decoded(header, receipts), BlockRules()) for header, receipts in pairs][1:]
 
 
-def parent_fault(blocks: Sequence[EvmBlockFacts], number: int, parent_hash: bytes | None) -> tuple[BlockFault, int]:
+def parent_fault(blocks: Sequence[EvmBlockFacts], number: int, parent: ParentBlock | None) -> tuple[BlockFault, int]:
     """Return the reason for which a batch is refused, and the block."""
     with pytest.raises(BlockContradiction) as caught:
-        check_parents(blocks, number, parent_hash)
+        check_parents(blocks, number, parent)
     return caught.value.reason, caught.value.number
 
 
 def test_blocks_of_a_batch_follow_each_other_and_the_block_before() -> None:
     blocks = linked_blocks()
-    check_parents(blocks, 1, blocks[0].parent_hash)
+    parent = ParentBlock(blocks[0].parent_hash, blocks[0].time)
+    check_parents(blocks, 1, parent)
     check_parents(blocks[1:], 2, None)
-    check_parents([], 1, blocks[0].parent_hash)
-    assert parent_fault(blocks, 1, bytes(32)) == (BlockFault.PARENT, 1)
+    check_parents([], 1, parent)
+    assert parent_fault(blocks, 1, ParentBlock(bytes(32), 0)) == (BlockFault.PARENT, 1)
     assert parent_fault(blocks, 2, None) == (BlockFault.NUMBER, 2)
     assert parent_fault([blocks[0], blocks[2]], 1, None) == (BlockFault.NUMBER, 2)
     forked = [blocks[0], msgspec.structs.replace(blocks[1], parent_hash=bytes(32)), *blocks[2:]]
     assert parent_fault(forked, 1, None) == (BlockFault.PARENT, 2)
+
+
+def test_a_block_is_not_older_than_its_parent_and_only_a_genesis_has_the_time_zero() -> None:
+    first, second, *_ = linked_blocks()
+    parent = ParentBlock(first.parent_hash, first.time + 1)
+    assert parent_fault([first], 1, parent) == (BlockFault.TIME, 1)
+    assert parent_fault([first, msgspec.structs.replace(second, time=first.time - 1)], 1, None) == (BlockFault.TIME, 2)
+    assert parent_fault([msgspec.structs.replace(first, time=0)], 1, None) == (BlockFault.TIME, 1)
+    check_parents([first, msgspec.structs.replace(second, time=first.time)], 1, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +232,51 @@ async def test_another_node_is_asked_if_a_nodes_blocks_cannot_be_right(tmp_path:
     async with serving_evm(*nodes), indexing(tmp_path, [entry(chain, *nodes)]) as index:
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+
+
+@pytest.mark.parametrize("heights", [range(10, 41), (25,), range(1, 41, 3)])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"parentHash": "0x" + "ee" * 32},
+        {"timestamp": "0x0"},
+        {"timestamp": "0x1"},
+        {"timestamp": hex(2**62)},
+    ],
+    ids=["parent", "zero", "before parent", "far future"],
+)
+async def test_an_honest_node_is_used_where_another_one_lies_about_a_part_of_a_header(
+    tmp_path: Path, heights: Iterable[int], lie: dict[str, object]
+) -> None:
+    chain = transfer_blocks(40, has_roots=False)
+    liar = EvmReplayNode(chain, headers={height: changed(chain, height, lie) for height in heights})
+    nodes = liar, EvmReplayNode(chain)
+    async with serving_evm(*nodes), indexing(tmp_path, [entry(chain, *nodes)]) as index:
+        await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
+    times = rows(tmp_path, chain, "SELECT time FROM blocks ORDER BY number")
+    assert times == sorted(times)
+    assert times[1] > (0,)
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        ({"parentHash": "0x" + "ee" * 32}, "wrong_parent"),
+        ({"timestamp": "0x0"}, "wrong_time"),
+        ({"timestamp": hex(2**62)}, "undecodable_block"),
+    ],
+)
+async def test_a_chain_stops_with_the_reason_if_its_only_node_lies_about_a_header(
+    tmp_path: Path, lie: dict[str, object], reason: str
+) -> None:
+    chain = transfer_blocks(40, has_roots=False)
+    node = EvmReplayNode(chain, headers={25: changed(chain, 25, lie)})
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
+        status = await index.until_stopped(chain)
+        assert (status.stopped, status.stopped_at, index.height(chain)) == (reason, 25, 24)
+        node.headers.clear()
+        await index.until_at(chain, chain.tip)
 
 
 def forked(chain: ServedChain, height: int, seed: int) -> ServedChain:

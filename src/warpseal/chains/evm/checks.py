@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from warpseal.chains.evm.blocks import (
     ADDRESS_BYTES,
@@ -29,6 +29,8 @@ LEAST_GAS_OF_CREATION: Final = 26_500
 _SUCCESS: Final = 1
 # The database stores them as signed integers; consensus allows no more gas in a block.
 _NUMBER_BITS: Final = 63
+# Until the year 4147; later times are out of the range of dates.
+_TIME_BITS: Final = 36
 _WEI_BITS: Final = 256
 
 
@@ -37,6 +39,7 @@ class BlockFault(StrEnum):
 
     NUMBER = "wrong_number"
     PARENT = "wrong_parent"
+    TIME = "wrong_time"
     RECEIPT_COUNT = "wrong_receipt_count"
     RECEIPT_BLOCK = "receipt_of_another_block"
     RECEIPT_TRANSACTION = "receipt_of_another_transaction"
@@ -44,6 +47,13 @@ class BlockFault(StrEnum):
     LOG_INDEX = "wrong_log_index"
     GAS = "wrong_gas"
     BLOOM = "wrong_bloom"
+
+
+class ParentBlock(NamedTuple):
+    """What a block has to follow: the hash and the time of the block below it."""
+
+    hash: bytes
+    time: int
 
 
 class BlockContradiction(Exception):
@@ -83,7 +93,7 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     Raises BlockContradiction, and MalformedBlock for a value that is none.
     """
     number = parse_quantity(header.number, _NUMBER_BITS)
-    time = parse_quantity(header.timestamp, _NUMBER_BITS)
+    time = parse_quantity(header.timestamp, _TIME_BITS)
     log_count = _check_receipts(number, header, receipts)
     gas_used = fees_spent = most_gas = 0
     for receipt in receipts:
@@ -121,19 +131,22 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     )
 
 
-def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent_hash: bytes | None) -> None:
+def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBlock | None) -> None:
     """Check that the blocks follow each other, the first with this number and this parent (None: any).
 
-    Raises BlockContradiction.
+    A block is not older than its parent, and only a genesis has the time 0. Raises BlockContradiction.
     """
     for block in blocks:
         if block.number != number:
             raise BlockContradiction(BlockFault.NUMBER, number, f"the node returned block {block.number}")
-        if parent_hash is not None and block.parent_hash != parent_hash:
-            detail = f"the parent is {block.parent_hash.hex()}, block {number - 1} is {parent_hash.hex()}"
+        if parent is not None and block.parent_hash != parent.hash:
+            detail = f"the parent is {block.parent_hash.hex()}, block {number - 1} is {parent.hash.hex()}"
             raise BlockContradiction(BlockFault.PARENT, number, detail)
+        if block.time < (parent.time if parent is not None else number > 0):
+            detail = f"the time is {block.time}, that of the parent {'unknown' if parent is None else parent.time}"
+            raise BlockContradiction(BlockFault.TIME, number, detail)
         number += 1
-        parent_hash = block.hash
+        parent = ParentBlock(block.hash, block.time)
 
 
 def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceipt]) -> int:

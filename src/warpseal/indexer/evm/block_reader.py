@@ -27,7 +27,14 @@ from warpseal.chains.evm.blocks import (
     parse_bytes,
     parse_quantity,
 )
-from warpseal.chains.evm.checks import BlockContradiction, BlockFault, BlockRules, block_facts, check_parents
+from warpseal.chains.evm.checks import (
+    BlockContradiction,
+    BlockFault,
+    BlockRules,
+    ParentBlock,
+    block_facts,
+    check_parents,
+)
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import RpcNodeError, RpcNodeFailure
@@ -94,6 +101,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     def __init__(self, nodes: ChainNodes, retrier: Retrier, decoding: Executor) -> None:
         super().__init__(nodes.heads, retrier)
         self.rules = BlockRules()
+        # The last written block, which the next one has to follow, and its height.
+        self.written: tuple[int, ParentBlock] | None = None
         self._nodes = nodes
         self._decoding = decoding
         self._span = 1
@@ -137,14 +146,17 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Do nothing: every read asks other nodes already."""
 
     async def alternatives(self, height: int) -> tuple[EvmBlockFacts, ...]:
-        found: dict[bytes, EvmBlockFacts] = {}
+        # Blocks of one hash may differ: a node can return the right one with another parent.
+        found: list[EvmBlockFacts] = []
         for node in await self._nodes.candidates():
             try:
+                # Of any parent: the writing finds out whether the node is wrong, or the index.
                 (block,) = await self._read_from(node, height, 1)
             except (RpcNodeError, _NotHere, BlockContradiction, MalformedBlock):
                 continue
-            found.setdefault(block.hash, block)
-        return tuple(found.values())
+            if block not in found:
+                found.append(block)
+        return tuple(found)
 
     async def find_other_hash(self, height: int, known: bytes) -> bytes | None:
         """Return the hash that a node reports for a block; None if a node reports the known one, or none has it.
@@ -168,7 +180,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         failure: NodeUnavailable = NodeUnavailable(BLOCK)
         for node in await self._nodes.candidates(NodeResource.BLOCKS, first):
             try:
-                blocks = await self._read_from(node, first, count)
+                blocks = await self._read_from(node, first, count, self._parent_of(first))
             except RpcNodeError as error:
                 if error.kind is RpcNodeFailure.TOO_LARGE:
                     fault = fault or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
@@ -180,8 +192,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 fault = fault or IndexingStopped(StopReason.UNDECODABLE_BLOCK, first, str(error))
                 continue
             except BlockContradiction as error:
-                reason = _REASONS.get(error.reason) or StopReason(error.reason.value)
-                fault = fault or IndexingStopped(reason, error.number, error.detail)
+                fault = fault or stop_at(error)
                 continue
             denial = await self._find_denial(node, blocks[-1])
             if denial is None:
@@ -193,11 +204,13 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             fault = IndexingStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
         raise fault or failure
 
-    async def _read_from(self, node: ChainNode, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
+    async def _read_from(
+        self, node: ChainNode, first: int, count: int, parent: ParentBlock | None = None
+    ) -> tuple[EvmBlockFacts, ...]:
         """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
 
-        They end earlier if they have many transfers. Raises if the first is not there or cannot be right: RpcNodeError,
-        _NotHere, MalformedBlock, BlockContradiction.
+        parent: of the first block; None: any. They end earlier if they have many transfers. Raises if the first is not
+        there or cannot be right: RpcNodeError, _NotHere, MalformedBlock, BlockContradiction.
         """
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
         headers, fault = await self._run(partial(_decode_headers, responses), responses)
@@ -207,7 +220,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         while len(blocks) < len(headers):
             part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
             raw = await self._read_receipts(node, part, first + len(blocks))
-            parent = blocks[-1].hash if blocks else None
+            parent = ParentBlock(blocks[-1].hash, blocks[-1].time) if blocks else parent
             accept = partial(_accept, part, raw, first + len(blocks), parent, self.rules)
             answers = [response for receipts in raw.values() for response in receipts.responses]
             accepted, receipt_fault = await self._run(accept, answers)
@@ -222,6 +235,10 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         if not blocks:
             raise fault or _NotHere
         return tuple(blocks)
+
+    def _parent_of(self, height: int) -> ParentBlock | None:
+        """Return the block below a height if it is the last one that is written."""
+        return self.written[1] if self.written is not None and self.written[0] == height - 1 else None
 
     async def _read_receipts(
         self, node: ChainNode, headers: Sequence[EvmHeader], first: int
@@ -296,6 +313,12 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return await asyncio.get_running_loop().run_in_executor(self._decoding, function)
 
 
+def stop_at(error: BlockContradiction) -> IndexingStopped:
+    """Return the stop of a chain at a block that is not accepted."""
+    reason = _REASONS.get(error.reason) or StopReason(error.reason.value)
+    return IndexingStopped(reason, error.number, error.detail)
+
+
 def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], Exception | None]:
     """Return the blocks before the first that is not here or cannot be decoded, and the error for that one."""
     headers: list[EvmHeader] = []
@@ -322,12 +345,12 @@ def _accept(
     headers: Sequence[EvmHeader],
     receipts: Mapping[int, _RawReceipts],
     number: int,
-    parent_hash: bytes | None,
+    parent: ParentBlock | None,
     rules: BlockRules,
 ) -> tuple[list[EvmBlockFacts], Exception | None]:
     """Return the facts of the blocks before the first that is not accepted, and the error for that one.
 
-    They end earlier, without an error, if they have many transfers. number, parent_hash: of the first block.
+    They end earlier, without an error, if they have many transfers. number, parent: of the first block.
     """
     accepted: list[EvmBlockFacts] = []
     transfers = 0
@@ -338,14 +361,14 @@ def _accept(
             if decoded is None:
                 return accepted, _NotHere()
             block = block_facts(header, decoded, rules)
-            check_parents((block,), number + place, parent_hash)
+            check_parents((block,), number + place, parent)
         except (MalformedBlock, BlockContradiction) as error:
             return accepted, error
         accepted.append(block)
         transfers += len(block.transfers) + len(block.erc20_transfers)
         if transfers >= _MAX_TRANSFERS:
             break
-        parent_hash = block.hash
+        parent = ParentBlock(block.hash, block.time)
     return accepted, None
 
 

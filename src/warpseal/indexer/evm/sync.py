@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from warpseal.chains.evm.checks import BlockRules
+from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.pool import ChainIdentity
@@ -15,7 +15,7 @@ from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.chain_sync import ChainSync
-from warpseal.indexer.evm.block_reader import EvmBlockSource
+from warpseal.indexer.evm.block_reader import EvmBlockSource, stop_at
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.runtime.retry import Retrier
 
@@ -44,7 +44,6 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         self._context = context
         self._load_rules = load_rules
         self._ask_interfaces = ask_interfaces
-        self._last: tuple[int, bytes] | None = None
 
     async def resume(self) -> int | None:
         """Return to the last written block; an index with another `from` or `holders` is dropped.
@@ -72,13 +71,13 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             self.notice = f"the index is being rebuilt: {changed}"
             log.warning("rebuilding the index", extra={"chain": self.name, "reason": self.notice})
         if checkpoint is None:
-            self._last = None
+            self._blocks.written = None
             return None
-        self._last = checkpoint.height, checkpoint.hash
+        self._blocks.written = checkpoint.height, ParentBlock(checkpoint.hash, checkpoint.time)
         self._context.first_height = checkpoint.first_height
-        await self._check_last(self._last)
-        self._context.note_written(self._last[0])
-        return self._last[0]
+        await self._check_last(checkpoint.height, checkpoint.hash)
+        self._context.note_written(checkpoint.height)
+        return checkpoint.height
 
     async def begin(self, wanted: int, tip: int) -> int:
         """Begin at height `wanted`, or at the lowest above it whose receipts a node has."""
@@ -89,18 +88,23 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         return first
 
     async def write(self, first_height: int, blocks: Sequence[EvmBlockFacts]) -> None:
-        last = self._last
-        if last is not None and blocks[0].parent_hash != last[1]:
-            await self._check_last(last)
-            detail = f"it names {blocks[0].parent_hash.hex()} as its parent, not {last[1].hex()}"
-            raise IndexingStopped(StopReason.WRONG_PARENT, first_height, detail)
+        written = self._blocks.written
+        # Spans of several nodes were joined, and the first was perhaps read before its parent was written.
+        try:
+            check_parents(blocks, first_height, None if written is None else written[1])
+        except BlockContradiction as error:
+            if error.number > first_height:
+                await self.write(first_height, blocks[: error.number - first_height])
+            elif written is not None:
+                await self._check_last(written[0], written[1].hash)
+            raise stop_at(error) from None
         contracts = await self._context.write(EvmIndexWriter.candidates, blocks)
         if contracts:
             # The contracts may be as new as these blocks.
             interfaces = await self._retrier.call(partial(self._ask_interfaces, contracts, blocks[-1].number))
             await self._context.write(EvmIndexWriter.set_interfaces, interfaces)
         checkpoint = await self._context.write(EvmIndexWriter.write, blocks)
-        self._last = checkpoint.height, checkpoint.hash
+        self._blocks.written = checkpoint.height, ParentBlock(checkpoint.hash, checkpoint.time)
         self._context.note_written(checkpoint.height)
 
     async def _identify(self) -> ChainIdentity:
@@ -117,9 +121,8 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             raise NodeUnavailable("eth_chainId")
         return nodes.identity
 
-    async def _check_last(self, last: tuple[int, bytes]) -> None:
+    async def _check_last(self, height: int, known: bytes) -> None:
         """Raise IndexingStopped if nodes have another block than the last one that is written: accepted is final."""
-        height, known = last
         other = await self._retrier.call(partial(self._blocks.find_other_hash, height, known))
         if other is not None:
             detail = f"a node has {other.hex()}, block {height} is {known.hex()} in the index"
