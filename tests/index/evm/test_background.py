@@ -133,6 +133,16 @@ async def test_contracts_are_called_once_and_again_after_an_upgrade(file_url: st
     assert writer.contracts_to_call(9) == [due[1]]
 
 
+def test_a_call_that_began_before_the_first_nft_event_leaves_its_contract_due(writer: EvmIndexWriter) -> None:
+    # The contract is called at block 0, and emits its first event while the call lasts.
+    assert ContractToCall(OTHER, frozenset()) in writer.contracts_to_call(9)
+    writer.write([made_block(1, [transfer(0, 9, 5, ZERO, ALICE)])])
+    writer.write_contracts([ContractFacts(OTHER, ErcType.UNKNOWN, None, None, None, 0)])
+    assert ContractToCall(OTHER, ERC721_ONLY) in writer.contracts_to_call(9)
+    writer.write_contracts([ContractFacts(OTHER, ErcType.ERC721, None, None, None, 1)])
+    assert OTHER not in {contract.address for contract in writer.contracts_to_call(9)}
+
+
 def test_contracts_that_cannot_be_called_do_not_hold_up_others(writer: EvmIndexWriter) -> None:
     asked = [writer.contracts_to_call(1)[0].address for _ in range(6)]
     assert sorted(asked[:3]) == [NFT, MULTI, OTHER]

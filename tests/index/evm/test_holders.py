@@ -442,7 +442,8 @@ async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_bala
     ]
 
 
-async def test_a_contract_of_another_kind_has_no_erc20_holders(file_url: str) -> None:
+@pytest.mark.parametrize("kind", [ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN])
+async def test_a_contract_of_another_kind_has_no_erc20_holders(file_url: str, kind: ErcType) -> None:
     written = Written(file_url)
     moves = [Erc20Transfer(address(1), ZERO, address(9), 4)]
     nft = transfer(0, 1, 4, ZERO, address(9))
@@ -452,7 +453,7 @@ async def test_a_contract_of_another_kind_has_no_erc20_holders(file_url: str) ->
         page = await index.holders_above(query, PageRequest(5))
         assert page is not None
         assert page.items == (Holder(address(9), 4),)
-        written.writer.write_contracts([ContractFacts(address(1), ErcType.ERC721, "Kitties", "K", None, 0)])
+        written.writer.write_contracts([ContractFacts(address(1), kind, "Kitties", "K", None, 0)])
         assert await index.holders_above(query, PageRequest(5)) == HolderPage((), block=0)
 
 

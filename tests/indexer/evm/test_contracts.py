@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from eth_hash.auto import keccak
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, entry, indexing
 from tests.indexer.evm.nodes import open_chain_nodes, rate_taken
-from tests.indexer.evm_chains import MadeUpChain, Tx, transfer_blocks, word
+from tests.indexer.evm_chains import Log, MadeUpChain, Tx, transfer_blocks, word
 from tests.indexer.evm_node import EvmReplayNode, Refused, serving_evm
 from warpseal.chains.evm.contract_calls import (
     DECIMALS,
@@ -212,3 +213,48 @@ async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: 
 
         await until(are_called)
     assert called == set(coins)
+
+
+def string(text: str) -> bytes:
+    """Return the ABI encoding of a string of at most 32 bytes."""
+    return word(32) + word(len(text)) + text.encode().ljust(32, b"\0") if text else word(32) + word(0)
+
+
+@pytest.mark.parametrize("event", ["Initialized(uint8)", "Initialized(uint64)", None])
+async def test_the_name_of_a_clone_is_that_of_a_later_transaction(tmp_path: Path, event: str | None) -> None:
+    """With an event the indexer calls the clone again, without one once a page has shown the old result."""
+    made = MadeUpChain()
+    clone, sender = made.address("clone"), made.address("sender")
+    logs = [] if event is None else [Log(clone, (keccak(event.encode()),), word(1))]
+    for txs in ((Tx(sender, None, gas_used=60_000, created=clone),), (), (Tx(sender, clone, logs),), ()):
+        made.add(txs)
+
+    def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
+        return string("Late" if block != "latest" and int(block, 16) >= 3 else "") if data in (NAME, SYMBOL) else None
+
+    def build_tasks(context: EvmChainContext) -> list[ContractResolver]:
+        return [ContractResolver(context, EvmCaller(context.nodes))]
+
+    async def until_named(folder: Path, node: EvmReplayNode, name: str, asked: bool) -> None:
+        async with EvmIndex(evm_index_url(INDEX, folder, made.chain.blockchain_id), INDEX) as index:
+
+            async def is_named() -> bool:
+                page = await index.deployments(sender, PageRequest(10))
+                if asked:
+                    await index.request(page.lacking)
+                return [contract.name for contract in page.items] == [name] and not page.lacking.contracts
+
+            await until(is_named)
+
+    node = EvmReplayNode(made.chain, tip=2, call=answer)
+    async with serving_evm(node):
+        async with indexing(tmp_path, [entry(made.chain, node)], build_tasks=build_tasks) as running:
+            await running.until_at(made.chain, 2)
+            await until_named(tmp_path, node, "", asked=True)
+            node.tip = None
+            await running.until_at(made.chain, 4)
+            await until_named(tmp_path, node, "Late", asked=event is None)
+        # The same chain, indexed afterwards, has the same facts.
+        async with indexing(tmp_path / "fresh", [entry(made.chain, node)], build_tasks=build_tasks) as running:
+            await running.until_at(made.chain, 4)
+            await until_named(tmp_path / "fresh", node, "Late", asked=False)

@@ -201,6 +201,12 @@ def _read_upgraded(events: BlockEvents, log: _EventLog) -> None:
     events.upgraded.append(log.contract())
 
 
+def _read_initialized(events: BlockEvents, log: _EventLog) -> None:
+    """Read Initialized(version) of OpenZeppelin: a clone has its name from here on."""
+    log.words(1)
+    events.upgraded.append(log.contract())
+
+
 def _topic(signature: str) -> str:
     return "0x" + keccak(signature.encode()).hex()
 
@@ -216,6 +222,8 @@ _READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
     _topic("BatchMetadataUpdate(uint256,uint256)"): _read_batch_metadata_update,
     _topic("URI(string,uint256)"): _read_uri,
     _topic("Upgraded(address)"): _read_upgraded,
+    _topic("Initialized(uint8)"): _read_initialized,
+    _topic("Initialized(uint64)"): _read_initialized,
 }
 
 

@@ -73,10 +73,10 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
     """One block. gas_used: the sum of its receipts; fees_spent: the sum of gas used times effective gas price, in wei.
 
     base_fee, gas_cost: None if the header has none. tx_hashes: by index, of the transactions that the other fields
-    name. creations: those that receipts show. upgraded: contracts whose ERC-1967 implementation changed. unknown_logs:
-    number of logs with the topic of an NFT event and another shape. needs_trace: whether a transaction used at least
-    26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20. erc20_transfers: in
-    their order, only if the chain is indexed with them.
+    name. creations: those that receipts show. upgraded: contracts with another ERC-1967 implementation, or initialised.
+    unknown_logs: number of logs with the topic of an NFT event and another shape. needs_trace: whether a transaction used
+    at least 26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20.
+    erc20_transfers: in their order, only if the chain is indexed with them.
     """
 
     number: int

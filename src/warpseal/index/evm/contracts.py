@@ -72,13 +72,15 @@ def add_new(connection: Connection, contracts: Iterable[int]) -> None:
     bulk.insert_new(connection, CONTRACTS, rows)
 
 
-def add_due(connection: Connection, contracts: Sequence[int]) -> None:
-    """Add contracts, or have existing ones called again: they have emitted the first event of a standard."""
+def add_due(connection: Connection, contracts: Sequence[int], height: int) -> None:
+    """Add contracts, or have existing ones called again: they have emitted the first event of a standard.
+
+    height: of the event or above. A call that began below it does not know the event.
+    """
     if contracts:
         add_new(connection, contracts)
-        bulk.run(
-            connection, "UPDATE contracts SET due_from = 0 WHERE due_from IS NULL AND contract IN {keys}", contracts
-        )
+        later = f"UPDATE contracts SET due_from = {height:d} WHERE contract IN {{keys}} AND coalesce(due_from, -1) < ?"
+        bulk.run(connection, later, contracts, height)
 
 
 def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from warpseal.history.evm import ErcType, Holder, HolderQuery
 from warpseal.history.queries import PageRequest, Position, TimeRange
-from warpseal.index.evm.codes import ERC_TYPES, decode_text
 from warpseal.index.evm.holders import DROPPED
 from warpseal.index.evm.keys import balance_of, nft_asset, rank_of, unpack
 from warpseal.index.evm.queries import ChainState, read_state
 from warpseal.index.evm.records import HolderPage, Lacking
+from warpseal.index.evm.resources import read_contracts
 from warpseal.index.read_session import ReadSession
 
 MAX_HOLDERS: Final = 20_000
@@ -51,7 +51,6 @@ _BALANCES: Final = (
 _FIRST_BALANCE: Final = (
     "SELECT previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? ORDER BY block LIMIT 1"
 )
-_CONTRACT: Final = "SELECT due_from IS NOT NULL, erc_type, name, symbol FROM contracts WHERE contract = ?"
 _BALANCE_ROWS: Final = (16, 1_000)
 
 
@@ -78,9 +77,9 @@ def holders_above(
     if not state.chain.has_balances or not _has_state(session, state, block):
         return None
     asset = session.keys_of([query.contract]).get(query.contract)
-    contract = None if asset is None else next(iter(session.rows(_CONTRACT, asset)), None)
-    kind = ErcType.ERC20 if contract is None or contract[1] is None else ERC_TYPES[contract[1]]
-    if asset is None or kind in (ErcType.ERC721, ErcType.ERC1155):
+    contract = None if asset is None else read_contracts(session, [asset]).get(asset)
+    # A contract without results is one that was created before the index begins.
+    if asset is None or (contract is not None and contract.erc_type not in (ErcType.ERC20, None)):
         return HolderPage((), block=block)
     low, high = _blocks_of(session, state, query.times, block)
     if high < 0:
@@ -93,7 +92,7 @@ def holders_above(
 
 
 def nft_holders(
-    session: ReadSession, _: float, contract: bytes, page: PageRequest, at_block: int | None
+    session: ReadSession, now: float, contract: bytes, page: PageRequest, at_block: int | None
 ) -> HolderPage | None:
     """Return a page of the holders of a collection; None if the index has no longer those of the block."""
     state = read_state(session)
@@ -108,23 +107,26 @@ def nft_holders(
         " WHERE c.contract = ?"
     )
     found = () if key is None else session.rows(text, key)
-    if not found:
+    if key is None or not found:
         return HolderPage((), block=block)
     ((number, inconsistent),) = found
     rows = _HolderRows(session, nft_asset(number), block)
     shown, more = _select(rows, page, lambda *_: True)
     holders, tokens = rows.totals(number)
-    called = next(iter(session.rows(_CONTRACT, key)), (True, None, None, None))
+    called = read_contracts(session, [key]).get(key)
+    is_due, is_old = called is None or called.is_due, called is not None and called.is_old(now)
     return HolderPage(
         _holders(session, shown),
         more,
         block,
         events_inconsistent=inconsistent is not None,
-        name=_text(called[2]),
-        symbol=_text(called[3]),
+        name=(called.name if called is not None else None) or "",
+        symbol=(called.symbol if called is not None else None) or "",
         total_holders=holders,
         total_tokens=tokens,
-        lacking=Lacking(frozenset({key} if called[0] and key is not None else ())),
+        lacking=Lacking(
+            frozenset((key,) if is_due else ()), old_contracts=frozenset((key,) if is_old and not is_due else ())
+        ),
     )
 
 
@@ -353,7 +355,3 @@ def _holders(session: ReadSession, rows: Sequence[_Row]) -> tuple[Holder, ...]:
 
 def _key(row: Sequence[Any]) -> Position:
     return tuple(row[:3])
-
-
-def _text(raw: bytes | None) -> str:
-    return "" if raw is None else decode_text(raw) or ""

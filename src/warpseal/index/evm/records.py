@@ -132,16 +132,17 @@ class TokenDocument:
 class Lacking:
     """What a page shows without the results of calls, or with metadata that is unfetched or older than 24 hours.
 
-    The keys are opaque, of the database. old_tokens: have metadata, so that no client waits for them.
+    The keys are opaque, of the database. old_contracts, old_tokens: have results, so that no client waits for them.
     """
 
     contracts: frozenset[int] = frozenset()
     tokens: frozenset[int] = frozenset()
     old_tokens: frozenset[int] = frozenset()
+    old_contracts: frozenset[int] = frozenset()
 
     def __bool__(self) -> bool:
         """Return whether a page need be completed."""
-        return bool(self.contracts or self.tokens or self.old_tokens)
+        return bool(self.contracts or self.tokens or self.old_tokens or self.old_contracts)
 
 
 NOTHING_LACKING: Final = Lacking()

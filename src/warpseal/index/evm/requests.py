@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 from warpseal.errors import StoreDown
 from warpseal.index import bulk
 from warpseal.index.evm.codes import RequestKind
+from warpseal.index.evm.keys import collection_of
 from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.schema import REQUESTS
 from warpseal.index.settings import IndexSettings
@@ -59,7 +60,8 @@ class RequestWriter:
     async def request(self, lacking: Lacking, now: int) -> None:
         """Add requests for what a page lacks, but for those that wait already. Raises StoreDown."""
         tokens = lacking.tokens | lacking.old_tokens
-        wanted = ((RequestKind.CONTRACT, lacking.contracts), (RequestKind.SHOWN_TOKEN, tokens))
+        contracts = lacking.contracts | lacking.old_contracts
+        wanted = ((RequestKind.CONTRACT, contracts), (RequestKind.SHOWN_TOKEN, tokens))
 
         def write(connection: Connection) -> None:
             for kind, subjects in wanted:
@@ -115,6 +117,9 @@ def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> Reindex
         wait_s = accepted_at + REINDEX_INTERVAL_S - now
         return ReindexAnswer(ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S))
     bulk.upsert(connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens])
+    collections = {collection_of(token) for token in tokens}
+    contracts = bulk.run(connection, "SELECT contract FROM collections WHERE number IN {keys}", collections)
+    bulk.insert_new(connection, REQUESTS, [(int(RequestKind.CONTRACT), contract, now) for (contract,) in contracts])
     return ReindexAnswer(ReindexOutcome.ACCEPTED)
 
 

@@ -38,22 +38,34 @@ _NO_FIELDS: Final = NftFields()
 _SIZES: Final = "SELECT token, size FROM documents WHERE token IN {keys}"
 _DOCUMENTS: Final = "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
 _COLLECTIONS: Final = "SELECT number, contract, standards FROM collections WHERE number IN {keys}"
+# called_at: time of the block at which the contract was called; NULL at the newest block, whose results are current.
 _CONTRACTS: Final = (
-    "SELECT contract, due_from IS NOT NULL, erc_type, name, symbol, decimals FROM contracts WHERE contract IN {keys}"
+    "SELECT contract, due_from IS NOT NULL, erc_type, name, symbol, decimals,"
+    " (SELECT time FROM blocks WHERE number = contracts.height AND number < (SELECT max(number) FROM blocks))"
+    " FROM contracts WHERE contract IN {keys}"
 )
+_EMPTY_RESULT_S: Final = 600
 _BLOCKS: Final = "SELECT number, hash, time FROM blocks WHERE number IN {keys}"
 _STANDARD_TYPES: Final = (ErcType.UNKNOWN, ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN)
 
 
-class _ContractRow(NamedTuple):
+class ContractRow(NamedTuple):
+    """The results of calls of a contract; None without any. called_at: see `_CONTRACTS`."""
+
     is_due: bool
     erc_type: ErcType | None
     name: str | None
     symbol: str | None
     decimals: int | None
+    called_at: int | None
+
+    def is_old(self, now: float) -> bool:
+        """Return whether the contract is called again: after ten minutes if a text is empty, else after a day."""
+        is_empty = self.erc_type is ErcType.UNKNOWN or "" in (self.name, self.symbol)
+        return self.called_at is not None and now - self.called_at > (_EMPTY_RESULT_S if is_empty else RECENT_S)
 
 
-_UNKNOWN_CONTRACT: Final = _ContractRow(False, None, None, None, None)
+_UNKNOWN_CONTRACT: Final = ContractRow(False, None, None, None, None, None)
 
 
 class _DocumentRow(NamedTuple):
@@ -61,6 +73,21 @@ class _DocumentRow(NamedTuple):
     updated_at: int
     uri: str
     fields: NftFields
+
+
+def read_contracts(session: ReadSession, contracts: Iterable[int]) -> dict[int, ContractRow]:
+    """Return the rows of contracts that were created here or have NFT transfers, by their keys."""
+    return {
+        contract: ContractRow(
+            bool(is_due),
+            None if erc_type is None else ERC_TYPES[erc_type],
+            None if name is None else decode_text(name),
+            None if symbol is None else decode_text(symbol),
+            decimals,
+            called_at,
+        )
+        for contract, is_due, erc_type, name, symbol, decimals, called_at in session.by_keys(_CONTRACTS, contracts)
+    }
 
 
 class ResourceReader:
@@ -71,17 +98,23 @@ class ResourceReader:
         self._now = now
         self._token_ids: dict[int, int] = {}
         self._collections: dict[int, tuple[int, int]] = {}
-        self._contracts: dict[int, _ContractRow] = {}
+        self._contracts: dict[int, ContractRow] = {}
         self._documents: dict[int, _DocumentRow] = {}
         self._inconsistent: frozenset[int] = frozenset()
         self._lacking_contracts: set[int] = set()
         self._lacking_tokens: set[int] = set()
         self._old_tokens: set[int] = set()
+        self._old_contracts: set[int] = set()
 
     @property
     def lacking(self) -> Lacking:
         """What the resources lack."""
-        return Lacking(frozenset(self._lacking_contracts), frozenset(self._lacking_tokens), frozenset(self._old_tokens))
+        return Lacking(
+            frozenset(self._lacking_contracts),
+            frozenset(self._lacking_tokens),
+            frozenset(self._old_tokens),
+            frozenset(self._old_contracts),
+        )
 
     def count_within_bytes(self, tokens: Sequence[int]) -> int:
         """Return how many items, each with a token, a page has; at least one."""
@@ -204,19 +237,14 @@ class ResourceReader:
         self._inconsistent = frozenset(row[0] for row in session.by_keys(text, numbers))
 
     def _load_contracts(self, contracts: Iterable[int]) -> None:
-        for contract, is_due, erc_type, name, symbol, decimals in self._session.by_keys(_CONTRACTS, contracts):
-            self._contracts[contract] = _ContractRow(
-                bool(is_due),
-                None if erc_type is None else ERC_TYPES[erc_type],
-                None if name is None else decode_text(name),
-                None if symbol is None else decode_text(symbol),
-                decimals,
-            )
+        self._contracts |= read_contracts(self._session, contracts)
 
-    def _shown_contract(self, contract: int) -> _ContractRow:
+    def _shown_contract(self, contract: int) -> ContractRow:
         row = self._contracts.get(contract, _UNKNOWN_CONTRACT)
         if row.is_due:
             self._lacking_contracts.add(contract)
+        elif row.is_old(self._now):
+            self._old_contracts.add(contract)
         return row
 
     def _token_fields(self, token: int) -> dict[str, Any]:

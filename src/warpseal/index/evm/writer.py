@@ -376,7 +376,7 @@ class EvmIndexWriter:
             contract = keys[transfer.contract]
             seen[contract] = seen.get(contract, 0) | _STANDARD_BITS[transfer.standard]
         self._tokens.load_collections(connection, seen)
-        contracts.add_due(connection, self._tokens.add_collections(seen))
+        contracts.add_due(connection, self._tokens.add_collections(seen), blocks[-1].number)
         collections = self._tokens.collections
         names = [
             (

@@ -67,11 +67,13 @@ class ContractResolver:
             self._chain.contracts_requested.clear()
             # Traces may have shown new contracts.
             self._others_found.set()
+            # Before the read: what a later block says of a contract is not known to it.
+            height = self._chain.height
             contracts = await self._chain.write(EvmIndexWriter.contracts_to_call, _BATCH, only_requested=True)
             if not contracts:
                 await self._chain.contracts_requested.wait()
             else:
-                await self._call(self._caller, contracts, delays)
+                await self._call(self._caller, contracts, height, delays)
 
     async def _call_others(self) -> None:
         caller, delays = self._caller.in_background(), RetryDelays(_RETRY)
@@ -79,21 +81,22 @@ class ContractResolver:
             self._others_found.clear()
             # Waits from before the read, so that no block is missed.
             written = asyncio.create_task(self._chain.wait_for_blocks())
+            height = self._chain.height
             try:
                 found = await self._chain.write(EvmIndexWriter.contracts_to_call, _BATCH)
                 contracts = [contract for contract in found if not contract.is_requested]
                 if not contracts:
                     await self._wait(written)
                 else:
-                    await self._call(caller, contracts, delays)
+                    await self._call(caller, contracts, height, delays)
             finally:
                 written.cancel()
 
-    async def _call(self, caller: EvmCaller, contracts: Sequence[ContractToCall], delays: RetryDelays) -> None:
-        """Write what contracts say of themselves; wait if no node answers."""
-        facts = (
-            None if self._chain.height is None else await fetch_contract_facts(caller, contracts, self._chain.height)
-        )
+    async def _call(
+        self, caller: EvmCaller, contracts: Sequence[ContractToCall], height: int | None, delays: RetryDelays
+    ) -> None:
+        """Write what contracts say of themselves at a height; wait if no node answers."""
+        facts = None if height is None else await fetch_contract_facts(caller, contracts, height)
         if facts:
             await self._chain.write(EvmIndexWriter.write_contracts, facts)
             delays.reset()
