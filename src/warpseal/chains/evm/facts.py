@@ -74,8 +74,8 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
 
     base_fee, gas_cost: None if the header has none. tx_hashes: by index, of the transactions that the other fields
     name. creations: those that receipts show. upgraded: contracts with another ERC-1967 implementation, or initialised.
-    unknown_logs: number of logs with the topic of an NFT event and another shape. needs_trace: whether a transaction used
-    at least 26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20.
+    unknown_logs: number of logs with the topic of an NFT event and another shape. needs_trace: whether a transaction
+    used at least 26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20.
     erc20_transfers: in their order, only if the chain is indexed with them.
     """
 
