@@ -65,6 +65,35 @@ async def test_a_handshake_over_the_limit_gets_a_retry_after() -> None:
         assert refusal.headers["retry-after"] == "7"
 
 
+async def test_a_client_address_has_a_quarter_of_the_connections_of_a_chain() -> None:
+    few = replace(FORWARDING, max_sockets=8)
+    async with open_endpoint(Node(), settings=few) as endpoint, AsyncExitStack() as stack:
+        for _ in range(2):
+            client = await stack.enter_async_context(endpoint.socket())
+            assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
+        third = await stack.enter_async_context(endpoint.socket())
+        await third.receive(timeout=TIMEOUT_S)
+        assert third.close_code == 1013
+        await client.close()
+
+        async def is_free() -> bool:
+            async with endpoint.socket() as another:
+                await another.send_str(json.dumps(call(1, "eth_chainId")))
+                return (await another.receive(timeout=TIMEOUT_S)).type is aiohttp.WSMsgType.TEXT
+
+        await until(is_free)
+
+
+async def test_a_large_message_over_the_limit_is_not_parsed() -> None:
+    async with open_endpoint(Node(), admission=Admission(units=1)) as endpoint, endpoint.socket() as client:
+        await say(client, call(1, "eth_chainId"))
+        assert (await say(client, call(2, "eth_chainId")))["id"] == 2
+        # Neither JSON nor calls: a parser would say so.
+        await client.send_str("x" * 60_000)
+        response = json.loads((await client.receive(timeout=TIMEOUT_S)).data)
+        assert (response["id"], response["error"]["code"]) == (None, -32005)
+
+
 async def test_every_call_over_the_limit_gets_an_error() -> None:
     async with open_endpoint(Node(), admission=Admission(units=3)) as endpoint, endpoint.socket() as client:
         assert len(await say(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2

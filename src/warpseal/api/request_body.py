@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import Final, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,6 +17,10 @@ from warpseal.runtime.locks import WorkerThreads
 
 LARGE_BYTES: Final = 65_536
 """A body of more bytes is parsed in a worker thread."""
+SMALL_BYTES: Final = 4_096
+"""A body of more bytes is parsed only if the caller has a unit left, and in its turn: see `ParsingTurns`."""
+PARSING_S: Final = 0.01
+"""The event loop parses for about so long between two looks at its sockets."""
 
 _MAX_LENGTH_DIGITS: Final = 18
 # One thread: two would take turns with the event loop, which then waits twice as long.
@@ -49,10 +55,50 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
             return bytes(body)
 
 
+class ParsingTurns:
+    """Bounds the parsing of one turn of the event loop: messages of many clients that are ready at once take turns.
+
+    clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._spent_s = 0.0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    async def parse(self, parse: Callable[[bytes], T], body: bytes) -> T:
+        """Return the parsed body, in a later turn if others have used up this one."""
+        loop = asyncio.get_running_loop()
+        while self._spent_s >= PARSING_S:
+            waiter = loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if not self._spent_s:
+            # Callbacks that a callback adds run in the next turn, behind a look at the sockets.
+            loop.call_soon(self._begin_turn)
+        started_at = self._clock()
+        try:
+            return parse(body)
+        finally:
+            self._spent_s += max(self._clock() - started_at, 1e-9)
+
+    def _begin_turn(self) -> None:
+        self._spent_s = 0.0
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+_TURNS: Final = ParsingTurns()
+
+
 async def parse_body(parse: Callable[[bytes], T], body: bytes) -> T:
-    """Return the parsed body. The event loop runs while a large one is parsed."""
-    if len(body) <= LARGE_BYTES:
+    """Return the parsed body. The event loop runs while a large one is parsed, and between those of other clients."""
+    if len(body) <= SMALL_BYTES:
         return parse(body)
+    if len(body) <= LARGE_BYTES:
+        return await _TURNS.parse(parse, body)
     return await asyncio.get_running_loop().run_in_executor(_PARSING, parse, body)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
@@ -31,6 +32,7 @@ from warpseal.node.jsonrpc import decode_responses, encode_calls
 
 log = logging.getLogger(__name__)
 
+_ADDRESS_PARTS: Final = 4
 _HEARTBEAT_S: Final = 20.0
 _RECHECK_S: Final = 60.0
 
@@ -40,7 +42,7 @@ class WebSocketUnavailable(Exception):
 
 
 class TooManyWebSockets(Exception):
-    """The chain has as many WebSocket clients as are allowed."""
+    """The chain, or one client address, has as many WebSockets as are allowed."""
 
 
 class NodeSocket:
@@ -82,6 +84,7 @@ class EvmSockets:
         settings: EvmRpcSettings,
     ) -> None:
         self.clients = 0
+        self._clients_by_address: Counter[str] = Counter()
         self.refused: dict[int, str] = {}
         self._highest_head = 0
         self._endpoints = tuple(endpoints)
@@ -95,14 +98,18 @@ class EvmSockets:
         return bool(self._endpoints)
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[NodeSocket]:
+    async def connect(self, address: str) -> AsyncIterator[NodeSocket]:
         """Hold a connection to a node of this chain: the first that has every block that clients have seen.
 
-        Raises WebSocketUnavailable, TooManyWebSockets.
+        address: of the client, which may have a quarter of all connections. Raises WebSocketUnavailable,
+        TooManyWebSockets.
         """
         if self.clients >= self._settings.max_sockets:
-            raise TooManyWebSockets
+            raise TooManyWebSockets("too many clients are connected")
+        if self._clients_by_address[address] >= max(1, self._settings.max_sockets // _ADDRESS_PARTS):
+            raise TooManyWebSockets("this client has too many connections")
         self.clients += 1
+        self._clients_by_address[address] += 1
         try:
             opened = await self._connect_best()
             try:
@@ -111,6 +118,9 @@ class EvmSockets:
                 await opened.close()
         finally:
             self.clients -= 1
+            self._clients_by_address[address] -= 1
+            if not self._clients_by_address[address]:
+                del self._clients_by_address[address]
 
     async def run(self) -> None:
         """Check periodically that all endpoints are of this chain, until cancelled."""

@@ -28,7 +28,7 @@ from warpseal.api.node.jsonrpc_geth import (
 )
 from warpseal.api.node.metering import MeteredRequest, RouteMeter
 from warpseal.api.node.router import text_response
-from warpseal.api.request_body import LARGE_BYTES, declared_length, parse_body, read_body
+from warpseal.api.request_body import SMALL_BYTES, declared_length, parse_body, read_body
 from warpseal.api.settings import ApiSettings
 from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.forwarder import EvmForwarder
@@ -89,7 +89,7 @@ class EvmEndpoint:
         caller = Request(scope_for_admission(scope))
         body = b""
         try:
-            if not 0 < declared_length(scope) <= LARGE_BYTES:
+            if not 0 < declared_length(scope) <= SMALL_BYTES:
                 await self._admission.check(caller)
             body = await read_body(scope, receive, self._settings)
             metered.body_read()
@@ -163,8 +163,8 @@ def sum_credits(credits: MethodCredits, body: bytes) -> int:
 
 
 def parse_refused(body: bytes) -> RequestBody:
-    """Return the calls of a body that is refused, so that its response has their ids; none of a large one."""
-    return parse_request_body(body) if len(body) <= LARGE_BYTES else RequestBody()
+    """Return the calls of a body that is refused, so that its response has their ids; none of one that is not small."""
+    return parse_request_body(body) if len(body) <= SMALL_BYTES else RequestBody()
 
 
 def scope_for_admission(scope: Scope) -> Scope:

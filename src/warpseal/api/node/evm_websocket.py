@@ -16,8 +16,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from warpseal.api.client_network import client_network
 from warpseal.api.errors import Dialect, error_response
 from warpseal.api.http_protocol import ABORT
+from warpseal.api.middleware import client_address
 from warpseal.api.node.evm import (
     Admission,
     CountUnits,
@@ -31,7 +33,7 @@ from warpseal.api.node.jsonrpc_geth import RequestBody, count_entries, encode_re
 from warpseal.api.node.metering import WEBSOCKET, MeteredRequest, RouteMeter, SocketMeter
 from warpseal.api.node.router import text_response
 from warpseal.api.node.websocket_calls import SUBSCRIBE, WebSocketCalls
-from warpseal.api.request_body import LARGE_BYTES, parse_body
+from warpseal.api.request_body import SMALL_BYTES, parse_body
 from warpseal.errors import RateLimited, WarpsealError
 from warpseal.evm_rpc.forwarder import EvmForwarder
 from warpseal.evm_rpc.methods import MethodClass
@@ -86,14 +88,12 @@ class EvmWebSocketEndpoint:
             return
         await client.accept()
         try:
-            async with self._sockets.connect() as node:
+            async with self._sockets.connect(client_network(client_address(scope))[0]) as node:
                 await _ProxySession(client, node, self).run()
         except (WebSocketUnavailable, TooManyWebSockets) as error:
             SocketMeter(self.meter, scope).record_refused_handshake(WEBSOCKET)
             is_full = isinstance(error, TooManyWebSockets)
-            await _close(
-                client, TRY_LATER, "too many clients are connected" if is_full else "no node can be reached now"
-            )
+            await _close(client, TRY_LATER, str(error) if is_full else "no node can be reached now")
 
 
 class _ProxySession:
@@ -149,12 +149,13 @@ class _ProxySession:
         read_at = perf_counter()
         caller = Request(scope_for_admission(self._client.scope))
         try:
-            if len(body) > LARGE_BYTES:
+            if len(body) > SMALL_BYTES:
                 await self._admission.check(caller)
             await self._admission.admit(caller, await parse_body(self._count_units, body))
         except WarpsealError as error:
+            # A message that is not small is not parsed, and counts as one call.
             refused = parse_refused(body)
-            self._meter.record_refused(refused.calls, await parse_body(count_entries, body), read_at)
+            self._meter.record_refused(refused.calls, 1, read_at)
             if isinstance(error, RateLimited):
                 self._send(encode_error_for_all(refused, RpcError(LIMIT_EXCEEDED, str(error))))
             else:  # For example a key that was revoked.

@@ -30,7 +30,7 @@ class NewHeads:
         delays = RetryDelays(_RETRY)
         while self._sockets.is_configured:
             try:
-                async with self._sockets.connect() as socket:
+                async with self._sockets.connect("indexer") as socket:
                     await socket.send(_SUBSCRIBE)
                     async for message in socket.messages():
                         if _EVENT in message:
