@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from operator import itemgetter
 from typing import Any
 
+import pytest
+
 from tests.node.recorded_node import L1, RecordedNode, recorded_result
 from tests.validators.fixtures import Clock, ValidatorServices, started_services
+from warpseal.ledger.chain_time import scaled_l1_fee_price
+from warpseal.ledger.params import L1FeeConfig
+from warpseal.validators.forecast import fee_curve
 from warpseal.validators.forecast.readings import ForecastReader
 from warpseal.validators.forecast.service import ForecastService
 from warpseal.warp.ids import NodeID, id_text, node_id_text
@@ -23,6 +29,8 @@ AT = 1_795_226_807
 # With a capacity at which the price stays.
 FUJI_FEE = {"capacity": 10_000, "target": 10_000, "minPrice": 512, "excessConversionConstant": 51_937_021}
 AT_MINIMUM = {"excess": 0, "price": 512, "timestamp": "2026-11-21T02:06:47Z"}
+# Of one fee curve: as many terms and seconds as thirty days at the capacity of mainnet take, and a little more.
+MOST_STEPS = 9_000_000
 RECORDED = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
 
 
@@ -41,6 +49,41 @@ class Observed:
     async def connected_since(self, node_ids: Iterable[NodeID], since_unix_s: float) -> Mapping[NodeID, bool]:
         self.since.append(since_unix_s)
         return {node_id: self.connected[node_id] for node_id in node_ids if node_id in self.connected}
+
+
+@dataclass
+class Steps:
+    """The steps that fee curves took: terms of the series, and seconds of cubics."""
+
+    total: int = 0
+
+
+def count_steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """Count the steps of fee curves from now on."""
+    steps, yield_cubic = Steps(), fee_curve._cubic
+
+    def count_terms(config: L1FeeConfig, excess: int) -> int:
+        steps.total += len(list(series_terms(config, excess)))
+        return scaled_l1_fee_price(config, excess)
+
+    def count_seconds(points: list[int], step: int) -> Iterator[int]:
+        steps.total += 3 * step
+        return yield_cubic(points, step)
+
+    monkeypatch.setattr(fee_curve, "scaled_l1_fee_price", count_terms)
+    monkeypatch.setattr(fee_curve, "_cubic", count_seconds)
+    return steps
+
+
+def series_terms(config: L1FeeConfig, excess: int) -> Iterator[int]:
+    """Yield the terms of min_price * e^(excess / K) that count, as nodes sum them."""
+    term, total = config.min_price * config.excess_conversion, 0
+    for index in count(1):
+        if not term or total >= config.excess_conversion * (2**64 - 1):
+            return
+        yield term
+        total += term
+        term = term * excess // config.excess_conversion // index
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests import paths
+from tests.validators.forecast.fixtures import MOST_STEPS, count_steps
 from tests.validators.forecast.plain_p_chain import plain_price, plain_prices, run_plainly
 from warpseal.ledger.chain_time import l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import DAY_S, FUJI, MAINNET, L1FeeConfig
@@ -189,8 +190,8 @@ def test_a_cost_of_hostile_numbers_is_the_ledgers(config: L1FeeConfig, active: i
     assert FeeCurve(config, active, excess).cost(seconds) == l1_fee_cost(config, active, excess, seconds)
 
 
-def test_behind_half_a_million_changes_a_fee_is_at_most_a_thousandth_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warpseal.validators.forecast.fee_curve._EXACT_PRICES", 2_000)
+def test_behind_the_exact_steps_a_fee_is_at_most_a_thousandth_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warpseal.validators.forecast.fee_curve._EXACT_STEPS", 40_000)
     config, balance = L1FeeConfig(0, 1, 20_000), 10**11
     coarse = FeeCurve(config, 1, 0)
     seconds = coarse.seconds_covered(balance)
@@ -199,6 +200,32 @@ def test_behind_half_a_million_changes_a_fee_is_at_most_a_thousandth_too_high(mo
     exact = FeeCurve(config, 1, 0).cost(seconds)
     assert exact < coarse.cost(seconds) <= exact + exact // 1_000
     assert coarse.cost(1_000) == FeeCurve(config, 1, 0).cost(1_000)
+
+
+@pytest.mark.parametrize(
+    ("config", "active", "excess"),
+    [
+        (L1FeeConfig(0, 1, 10_000), 1, 0),
+        (L1FeeConfig(10_000, 1, 96_442_733), 10_004, 23 * 96_442_733),
+        (L1FeeConfig(10_000, 1, 6_048_390_047), 9_984, 13 * 6_048_390_047),
+    ],
+)
+def test_no_balances_and_no_parameters_take_more_than_some_steps(
+    monkeypatch: pytest.MonkeyPatch, config: L1FeeConfig, active: int, excess: int
+) -> None:
+    steps, curve = count_steps(monkeypatch), FeeCurve(config, active, excess)
+    pieces = 0
+
+    def step() -> None:
+        nonlocal pieces
+        pieces += 1
+
+    balances = [min(MOST, 103**power // 100**power) for power in range(1_502)]
+    covered = [curve.seconds_covered(balance, step) for balance in balances]
+    assert balances[-1] == MOST
+    assert covered[0] != covered[-1]
+    assert steps.total < MOST_STEPS
+    assert pieces < 200_000
 
 
 @pytest.mark.parametrize("files", [("localnet/platform", "localnet/ledger"), ("helicon/l1-fees",)], ids=lambda x: x[0])

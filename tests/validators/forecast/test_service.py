@@ -21,11 +21,13 @@ from tests.validators.forecast.fixtures import (
     CONFIG,
     CURRENT,
     FUJI_FEE,
+    MOST_STEPS,
     RECORDED,
     STATE,
     BusyTime,
     Observed,
     build_service,
+    count_steps,
     forecasting,
     l1_node,
     named,
@@ -33,7 +35,7 @@ from tests.validators.forecast.fixtures import (
 from warpseal.api.status.document import utc_text
 from warpseal.daemon.forecasts import MAX_SERIES, forecast_status, quorum_samples, validator_samples
 from warpseal.errors import NodeUnavailable, UnknownSubnet
-from warpseal.ledger.chain_time import l1_fee_cost
+from warpseal.ledger.chain_time import l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import running
@@ -327,6 +329,25 @@ async def test_extreme_fees_and_weights_are_computed_with(changes: dict[str, Any
         found = await service.forecast(L1)
     assert found.outlook.total_weight == 2 * (2**64 - 1)
     assert forecast_status(found).as_of == "2026-11-21T02:06:47Z"
+
+
+@pytest.mark.parametrize(
+    ("config", "powers"), [(L1FeeConfig(0, 1, 10_000, 1), 0), (L1FeeConfig(0, 1, 96_442_733, 4), 23)]
+)
+async def test_a_node_with_hostile_fee_parameters_makes_no_forecast_long(
+    monkeypatch: pytest.MonkeyPatch, config: L1FeeConfig, powers: int
+) -> None:
+    excess = powers * config.excess_conversion
+    node = l1_node(*({**named(number), "balance": str(5**number)} for number in range(1, 28)))
+    fee = {"capacity": config.capacity, "target": config.target, "minPrice": config.min_price}
+    node.answers[CONFIG] = {**fee, "excessConversionConstant": config.excess_conversion}
+    node.answers[STATE] = {**AT_MINIMUM, "excess": excess, "price": l1_fee_price(config, excess)}
+    steps = count_steps(monkeypatch)
+    async with forecasting(node) as service:
+        outlook = (await service.forecast(L1)).outlook
+    assert outlook.at_capacity is not None
+    assert outlook.at_capacity.losses
+    assert steps.total < 2 * MOST_STEPS
 
 
 async def test_a_subnet_without_validators_has_no_quorum() -> None:

@@ -4,7 +4,8 @@ Source of truth: `ledger/chain_time.py`, avalanchego `vms/platformvm/validators/
 constant each second, so that the price only rises or only falls. The curve sums it over stretches of equal price,
 whose ends are found by bisection, and, while the price changes every few seconds, over blocks of seconds. In a block,
 a cubic through four prices gives the others, with a bound of its error; the seconds at which the bound leaves two
-prices are computed one by one. The sums are therefore exactly those of the P-Chain.
+prices are computed one by one. The sums are therefore exactly those of the P-Chain. The parameters are those of a
+node, which may lie: exact sums end after a number of steps.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate, islice, repeat
+from math import exp
 from typing import Final
 
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price, scaled_l1_fee_price
@@ -26,9 +28,17 @@ _MOST: Final = 2**64 - 1
 # A price that lasts this long is a stretch of its own.
 _STRETCH_S: Final = 64
 _LONGEST_STEP_S: Final = 1_024
-# Prices that are computed exactly before the curve becomes coarse; seconds of a block cost a sixteenth of that.
-_EXACT_PRICES: Final = 500_000
-_SECONDS_PER_PRICE: Final = 16
+# Steps before the curve becomes coarse: terms of the series of prices, and seconds of blocks, which take as long.
+_EXACT_STEPS: Final = 7_000_000
+# A price takes about so many terms, and so many more for each power of e.
+_LEAST_TERMS: Final = 16
+_TERMS_PER_POWER: Final = 4
+# At this power of e every price but 0 is the largest.
+_LARGEST_POWER: Final = 45
+# A block that no cubic fits is short, as each of its prices is computed.
+_SHORT_BLOCK_S: Final = 63
+# Rounding of floats misses a price by far less.
+_FLOAT_MARGIN: Final = 1 + 1e-9
 # Coarse stretches end when the price has changed by about this part.
 _COARSE_PARTS: Final = 1_024
 # In a block, the cubic may miss a price by about this part of 1 nAVAX.
@@ -46,11 +56,10 @@ def no_step() -> None:
 class FeeCurve:
     """The fee of an active validator, with `active` validators of all L1s from now on, and `excess` now.
 
-    Exact up to half a million changes of the price, many more than a real network has before its balances are used up;
-    behind them a fee is too high by a thousandth at most, and never too low. The curve grows as far as it is asked for:
-    thirty days at the capacity of mainnet take a second, and the half a million changes some seconds. Threads may share
-    it. `step` of a method is called after each small part; if it raises, the curve stays whole. Raises ValueError if
-    the excess conversion is not positive.
+    Exact for thirty days at the capacity of mainnet, and for as many steps with any parameters; behind them a fee is
+    too high by a thousandth at most, and never too low. The curve grows as far as it is asked for, which takes a second
+    or two at most. Threads may share it. `step` of a method is called after each small part; if it raises, the curve
+    stays whole. Raises ValueError if the excess conversion is not positive.
     """
 
     def __init__(self, config: L1FeeConfig, active: int, excess: int) -> None:
@@ -67,9 +76,9 @@ class FeeCurve:
         self._total = 0
         self._last_stretch_s = _STRETCH_S
         self._last_step_s = 1
-        self._computed_prices = 0
-        self._exact_prices_left = _EXACT_PRICES
-        # The block of the last balance, and the sums of its prices: balances come in order.
+        self._computed_terms = 0
+        self._exact_steps_left = _EXACT_STEPS
+        # The block that was added or searched last, and the sums of its prices: balances come in order.
         self._last_block: tuple[int, list[int]] = -1, []
         self._lock = ThreadLock()
 
@@ -83,9 +92,9 @@ class FeeCurve:
         if seconds > HORIZON_S:
             raise ValueError(f"expected at most {HORIZON_S} seconds, got {seconds}")
         half = seconds // 2
-        if self._slope > 0 and self._price_at(half + 1) * (seconds - half) >= _MOST:
-            return _MOST
         with self._lock:
+            if self._slope > 0 and self._price_at(half + 1) * (seconds - half) >= _MOST:
+                return _MOST
             while self._end_s < seconds and self._total <= _MOST:
                 self._extend()
                 step()
@@ -121,27 +130,31 @@ class FeeCurve:
     def _extend(self) -> None:
         """Add a piece behind the end."""
         start, most = self._end_s, HORIZON_S - self._end_s
-        computed_before = self._computed_prices
-        first = self._excess_at(start + 1)
-        price = self._price_at(start + 1)
-        if first == self._excess_at(HORIZON_S):
-            self._add_stretch(most, price)
-        elif self._exact_prices_left <= 0:
+        if self._excess_at(start + 1) == self._excess_at(HORIZON_S):
+            self._add_stretch(most, self._price_at(start + 1))
+            return
+        if self._exact_steps_left <= 0:
             seconds = min(most, max(1, self.config.excess_conversion // (_COARSE_PARTS * abs(self._slope))))
-            self._add_stretch(seconds, max(price, self._price_at(start + seconds)))
-        elif most > _STRETCH_S and self._price_at(start + _STRETCH_S) == price:
+            self._add_stretch(seconds, self._bound_price(start + seconds if self._slope > 0 else start + 1))
+            return
+        terms_before = self._computed_terms
+        first = self._scaled_at(start + 1)
+        price = first // self.config.excess_conversion
+        if most > _STRETCH_S and self._price_at(start + _STRETCH_S) == price:
             self._add_stretch(self._find_stretch(price, most), price)
         else:
-            self._add_block(min(most, 3 * self._choose_step()))
-        self._exact_prices_left -= self._computed_prices - computed_before
+            self._add_block(min(most, 3 * self._choose_step(first)))
+        self._exact_steps_left -= self._computed_terms - terms_before
 
     def _add_stretch(self, seconds: int, price: int) -> None:
         self._add(seconds, price, seconds * price)
 
     def _add_block(self, seconds: int) -> None:
-        cost = sum(self._block_prices(self._end_s, seconds))
-        self._exact_prices_left -= seconds // _SECONDS_PER_PRICE
-        self._add(seconds, None, cost)
+        sums = list(accumulate(self._block_prices(self._end_s, seconds)))
+        self._exact_steps_left -= seconds
+        # The caller extends the curve up to the block that it searches.
+        self._last_block = len(self._starts), sums
+        self._add(seconds, None, sums[-1])
 
     def _add(self, seconds: int, price: int | None, cost: int) -> None:
         self._starts.append(self._end_s)
@@ -166,8 +179,17 @@ class FeeCurve:
         return self._scaled_at(second) // self.config.excess_conversion
 
     def _scaled_at(self, second: int) -> int:
-        self._computed_prices += 1
-        return scaled_l1_fee_price(self.config, self._excess_at(second))
+        excess = self._excess_at(second)
+        powers = min(_LARGEST_POWER, excess // self.config.excess_conversion)
+        self._computed_terms += _LEAST_TERMS + _TERMS_PER_POWER * powers
+        return scaled_l1_fee_price(self.config, excess)
+
+    def _bound_price(self, second: int) -> int:
+        """Return the price of a second or a little more, without the series."""
+        power = self._excess_at(second) / self.config.excess_conversion
+        if power >= _LARGEST_POWER:
+            return _MOST if self.config.min_price else 0
+        return min(_MOST, int(self.config.min_price * exp(power) * _FLOAT_MARGIN))
 
     def _find_stretch(self, price: int, most: int) -> int:
         """Return for how long the price stays, at most `most`: a search that begins at the length of the last one."""
@@ -194,16 +216,21 @@ class FeeCurve:
         self._last_stretch_s = low
         return low
 
-    def _choose_step(self) -> int:
-        """Return seconds between the four prices of the next block: as many as leave few prices uncertain."""
+    def _choose_step(self, first: int) -> int:
+        """Return seconds between the four prices of the next block: as many as leave few prices uncertain.
+
+        first: the first scaled price of the block.
+        """
+        start, highest = self._end_s, first
         step = min(_LONGEST_STEP_S, 2 * self._last_step_s)
-        first = self._scaled_at(self._end_s + 1)
         while step > 1:
-            highest = max(first, self._scaled_at(self._end_s + 1 + 3 * step))
+            highest = max(first, self._scaled_at(start + 1 + 3 * step))
             if self._curvature(highest, step) <= self.config.excess_conversion // _CERTAIN_PARTS:
                 break
             step //= 2
         self._last_step_s = step
+        if self._spread(start, step, highest) is None:
+            return min(step, _SHORT_BLOCK_S // 3)
         return step
 
     def _curvature(self, highest: int, step: int) -> int:
@@ -211,8 +238,10 @@ class FeeCurve:
         span = abs(step * self._slope)
         return highest * span**4 // (23 * self.config.excess_conversion**4) + 1
 
-    def _spread(self, start: int, step: int) -> int | None:
+    def _spread(self, start: int, step: int, highest: int) -> int | None:
         """Return a bound of the difference between the scaled price and the cubic; None if no cubic fits.
+
+        highest: the highest scaled price of the block.
 
         Without rounding, the scaled price is F = min_price * K * e^y with y = excess / K, and a cubic through four
         points in steps of h seconds differs from it by at most F * (h * slope / K)^4 / 24. The series loses less than 1
@@ -226,23 +255,24 @@ class FeeCurve:
         ends = (self.excess + self._slope * (start + 1), self.excess + self._slope * (start + 1 + 3 * step))
         if scale < 2**10 or min(ends) < 0 or max(ends) > _MOST:
             return None
-        highest = max(self._scaled_at(start + 1), self._scaled_at(start + 1 + 3 * step))
         if highest >= divisor * _MOST:
             return None
         loss = (highest + _LOST_AT_MOST) * 513 // 512 // scale + 1
         if max(ends) ** 2 > 8 * divisor**2:
             loss = loss * 8 * divisor**2 // max(ends) ** 2 + 1
-        return self._curvature(highest, step) + 3 * (loss + _LOST_AT_MOST)
+        spread = self._curvature(highest, step) + 3 * (loss + _LOST_AT_MOST)
+        return spread if 4 * spread <= divisor else None
 
     def _block_prices(self, start: int, seconds: int) -> list[int]:
         """Return the prices of the seconds start + 1 to start + seconds."""
-        step = seconds // 3
-        spread = self._spread(start, step) if seconds == 3 * step and step > 1 else None
-        divisor = self.config.excess_conversion
-        if spread is None or 4 * spread > divisor:
+        step, spread = seconds // 3, None
+        if seconds == 3 * step and step > 1:
+            points = [self._scaled_at(start + 1 + place * step) for place in range(4)]
+            spread = self._spread(start, step, max(points[0], points[3]))
+        if spread is None:
             return [self._price_at(second) for second in range(start + 1, start + seconds + 1)]
-        scale = 6 * step**3
-        values = islice(_cubic([self._scaled_at(start + 1 + place * step) for place in range(4)], step), seconds)
+        scale, divisor = 6 * step**3, self.config.excess_conversion
+        values = islice(_cubic(points, step), seconds)
         spread, divisor = spread * scale, divisor * scale
         highest_rest = divisor - spread
         prices: list[int] = []
