@@ -331,6 +331,44 @@ def test_two_thousand_validators_are_funded_cheaply_and_with_none_too_many() -> 
     assert sum(Fraction(MONTH_NAVAX - (found.balance_navax or 0), found.weight) < dearest for found in unfunded) <= 1
 
 
+class CountedWeight(int):
+    """A weight that counts how often a weight was added or taken off."""
+
+    count = 0
+
+    def __radd__(self, other: int) -> int:
+        CountedWeight.count += 1
+        return other + int(self)
+
+    def __rsub__(self, other: int) -> int:
+        CountedWeight.count += 1
+        return other - int(self)
+
+
+@pytest.mark.parametrize(("balances", "stakes"), [(12, 5_000), (5_000, 5_000)])
+def test_the_choice_of_top_ups_takes_a_bounded_number_of_sums(
+    monkeypatch: pytest.MonkeyPatch, balances: int, stakes: int
+) -> None:
+    """Each end of a stake is another need, so that a node that lies could make the needs as many as the validators."""
+    monkeypatch.setattr(CountedWeight, "count", 0)
+    validators = [
+        replace(l1_validator(1, CountedWeight(100), 512 * (1_000 + 3 * number)), id=number.to_bytes(32, "big"))
+        for number in range(balances)
+    ]
+    validators += [
+        replace(stake(2, 1, NOW_S + 1_001 + 3 * number), id=(10_000 + number).to_bytes(32, "big"))
+        for number in range(stakes)
+    ]
+    outlook = on_mainnet(validators)
+    top_ups = outlook.today.top_ups
+    assert CountedWeight.count < 250_000
+    assert outlook.today.quorum_impossible_at_s is not None
+    if balances > 12:
+        # The cheapest choice would take millions of sums.
+        assert top_ups is not None
+        assert len(top_ups) == balances
+
+
 def test_thirty_days_are_paid_for_to_the_navax_while_the_price_falls() -> None:
     config, active, excess = FUJI.l1_fee, 9_000, 52_000_000
     curve = FeeCurve(config, active, excess)

@@ -5,11 +5,12 @@ Pure. Source of truth: ACP-77, avalanchego `vms/platformvm/block/executor/verifi
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Final
 
 from warpseal.ledger.params import DAY_S
@@ -23,6 +24,8 @@ TOP_UP_S: Final = 30 * DAY_S
 _MAX_BALANCE_NAVAX: Final = 2**64 - 1
 # Up to so many candidates, all choices of top-ups are compared.
 _EXACT_CANDIDATES: Final = 12
+# Pairs of candidates and needs; an L1 has one need, and one more for each end of a stake.
+_MOST_PAIRS: Final = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +233,7 @@ def _follow_course(
         # While the total stays, its last second needs the most.
         needs = {seconds: lacking[seconds] for seconds in totals.values() if lacking[seconds] > 0}
         if needs:
-            top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s, step), needs)
+            top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s, step), needs, step)
     return Course(tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups)
 
 
@@ -269,20 +272,42 @@ def _find_candidates(
     return sorted(candidates, key=lambda candidate: candidate.rank)
 
 
-def _choose_top_ups(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> tuple[TopUp, ...] | None:
+def _choose_top_ups(
+    candidates: Sequence[_Candidate], needs: Mapping[int, int], step: Callable[[], None]
+) -> tuple[TopUp, ...] | None:
     """Return a cheap choice that has the needed weight from each second on, by validation ID; None if there is none."""
+    needs = _find_decisive_needs(candidates, needs)
     if not _is_enough(candidates, needs):
         return None
-    choose = _choose_least if len(candidates) <= _EXACT_CANDIDATES else _choose_greedily
-    chosen = choose(candidates, needs)
+    chosen = candidates
+    if len(candidates) <= _EXACT_CANDIDATES:
+        chosen = _choose_least(candidates, needs)
+    elif len(candidates) * len(needs) <= _MOST_PAIRS:
+        chosen = _choose_greedily(candidates, needs, step)
     return tuple(sorted((candidate.top_up for candidate in chosen), key=lambda top_up: top_up.validation_id))
 
 
+def _find_decisive_needs(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> Mapping[int, int]:
+    """Return the needs that imply all others, at most one more than there are candidates.
+
+    A candidate that helps at a second helps at all later ones. Later needs that are no larger are therefore implied,
+    and smaller ones since the same candidates began to help.
+    """
+    starts = sorted(candidate.missing_from for candidate in candidates)
+    decisive: dict[int, tuple[int, int]] = {}
+    largest = 0
+    for second, weight in sorted(needs.items()):
+        if weight > largest:
+            largest = weight
+            decisive[bisect_right(starts, second)] = second, weight
+    return dict(decisive.values())
+
+
 def _is_enough(chosen: Sequence[_Candidate], needs: Mapping[int, int]) -> bool:
-    return all(
-        sum(candidate.weight for candidate in chosen if candidate.missing_from <= second) >= weight
-        for second, weight in needs.items()
-    )
+    ordered = sorted(chosen, key=lambda candidate: candidate.missing_from)
+    starts = [candidate.missing_from for candidate in ordered]
+    weights = list(accumulate((candidate.weight for candidate in ordered), initial=0))
+    return all(weights[bisect_right(starts, second)] >= weight for second, weight in needs.items())
 
 
 def _choose_least(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> Sequence[_Candidate]:
@@ -292,11 +317,14 @@ def _choose_least(candidates: Sequence[_Candidate], needs: Mapping[int, int]) ->
     return min(enough, key=lambda choice: sum(candidate.top_up.amount_navax for candidate in choice))
 
 
-def _choose_greedily(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> Sequence[_Candidate]:
+def _choose_greedily(
+    candidates: Sequence[_Candidate], needs: Mapping[int, int], step: Callable[[], None]
+) -> Sequence[_Candidate]:
     """Choose in the given order while weight is missing, then drop the superfluous, the largest amount first."""
     missing = dict(needs)
     chosen: list[_Candidate] = []
     for candidate in candidates:
+        step()
         helped = [second for second in missing if candidate.missing_from <= second]
         if any(missing[second] > 0 for second in helped):
             chosen.append(candidate)
@@ -304,6 +332,7 @@ def _choose_greedily(candidates: Sequence[_Candidate], needs: Mapping[int, int])
                 missing[second] -= candidate.weight
     superfluous: set[bytes] = set()
     for candidate in sorted(chosen, key=lambda candidate: candidate.top_up.amount_navax, reverse=True):
+        step()
         helped = [second for second in missing if candidate.missing_from <= second]
         if all(missing[second] + candidate.weight <= 0 for second in helped):
             superfluous.add(candidate.top_up.validation_id)
