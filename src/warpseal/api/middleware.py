@@ -96,8 +96,8 @@ def _given_id(scope: Scope) -> str | None:
 
 
 def _write_line(scope: Scope, status: int, duration_s: float) -> None:
-    quiet = scope["path"] in _PROBES and status < 400
-    level = logging.DEBUG if quiet else logging.INFO
+    # A probe that fails is asked every few seconds; what it says changes is logged where it changes.
+    level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
     if not log.isEnabledFor(level):
         return
     fields = {

@@ -29,6 +29,7 @@ from warpseal.evm_rpc.settings import EvmRpcSettings
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.json_values import quantity_or_none
 from warpseal.node.jsonrpc import decode_responses, encode_calls
+from warpseal.runtime.process import error_words
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ class EvmSockets:
                     stack.push_async_callback(socket.close)
                     identity, head = await _handshake(socket)
             except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
-                log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": type(error).__name__})
+                log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": error_words(error)})
                 return None
             fault = find_identity_fault(identity, self._pool.identity)
             if fault is None:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from warpseal.errors import IndexDamaged, StartupError, StoreDown
 from warpseal.index.settings import IndexSettings
-from warpseal.runtime.process import os_error_text
+from warpseal.runtime.process import error_words, os_error_text
 from warpseal.store.engine import PAGE_BYTES, create_private, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.locks import lock_while_connected
@@ -119,7 +119,7 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         yield
     except (DBAPIError, sqlite3.Error, psycopg.Error, PoolTimeout, *UNDECODABLE) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        reason = str(cause).strip() or type(cause).__name__
+        reason = str(cause).strip() or error_words(cause or error)
         password = engine.url.password
         kind = IndexDamaged if is_damage(error) else StoreDown
         raise kind(reason.replace(str(password), "***") if password else reason) from None

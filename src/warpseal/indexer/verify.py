@@ -27,6 +27,7 @@ from warpseal.indexer.network import first_available_node
 from warpseal.ledger.params import Parameters
 from warpseal.node.state import AVAX, NodeState, PBalance
 from warpseal.node.upstream import Upstream
+from warpseal.runtime.process import error_words
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ValidationID, id_text
@@ -164,7 +165,7 @@ async def _difference(check: _Check, node: NodeState) -> str | None:
         # The node may have this call switched off.
         return None
     except (LookupError, ValueError) as error:
-        return f"the index lacks data for this check: {type(error).__name__}"
+        return f"the index lacks data for this check: {error_words(error)}"
 
 
 def sum_p_balance(outputs: Iterable[consistency.HeldOutput], now_s: int) -> PBalance:

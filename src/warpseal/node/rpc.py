@@ -25,6 +25,7 @@ from warpseal.node.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_
 from warpseal.node.limits import CallOrigin, RetryAfter, UpstreamLimit, parse_retry_after
 from warpseal.node.settings import NodeSettings
 from warpseal.runtime.http_session import new_session, read_body
+from warpseal.runtime.process import error_words
 
 T = TypeVar("T")
 
@@ -213,7 +214,7 @@ class UpstreamNode:
                     raise CallFailure(NodeFailure.BAD_ANSWER, f"the answer exceeds {limit} bytes")
                 return _Reply(response.status, content or b"", response.headers.get("Retry-After"))
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, ValueError) as error:
-            failure = CallFailure(NodeFailure.BAD_ANSWER, type(error).__name__)
+            failure = CallFailure(NodeFailure.BAD_ANSWER, error_words(error))
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -257,8 +258,7 @@ def _connection_failure(error: aiohttp.ClientError | OSError) -> CallFailure:
     is_lost = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError) or (
         isinstance(error, aiohttp.ClientOSError) and not isinstance(error, aiohttp.ClientConnectorError)
     )
-    # Only the class: the text of a foreign error may quote the URL.
-    return (_Disconnected if is_lost else CallFailure)(NodeFailure.REFUSED, type(error).__name__)
+    return (_Disconnected if is_lost else CallFailure)(NodeFailure.REFUSED, error_words(error))
 
 
 def _status_failure(reply: _Reply) -> CallFailure:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal.errors import CallRefused
-from warpseal.runtime.process import os_error_text, running
+from warpseal.runtime.process import error_words, os_error_text, running
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ async def _execute(handlers: Mapping[str, CommandHandler], command: Mapping[str,
         return str(error)
     except Exception as error:  # The daemon waits for a reply, and this process takes the next command.
         log.exception("internal error in a command of the daemon", extra={"topic": command["topic"]})
-        return type(error).__name__
+        return error_words(error)
     return ""
 
 

@@ -24,7 +24,7 @@ from warpseal.history.outputs import Asset
 from warpseal.prices.settings import PriceSettings, fill_template
 from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.runtime.process import os_error_text
+from warpseal.runtime.process import error_words, os_error_text
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 
@@ -95,7 +95,7 @@ class WebPrices:
                 price: str | None = self._parse(await self._read_body(key), key)
         except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError, RecursionError) as error:
             log.warning(
-                "price fetch failed", extra={"currency": key[0], "day": str(key[1]), "reason": type(error).__name__}
+                "price fetch failed", extra={"currency": key[0], "day": str(key[1]), "reason": error_words(error)}
             )
             price = None
         ttl_s = self._settings.retry_failed_after_s if price is None else float("inf")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from glob import iglob
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 _MAX_PID_DIGITS: Final = 20
+_WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # The state in the tables of /proc/net.
 _LISTENING: Final = "0A"
 
@@ -80,6 +83,18 @@ def first_error(errors: BaseExceptionGroup[E]) -> E:
 def os_error_text(error: OSError) -> str:
     """Return the error text of the operating system, without the file names that Python adds."""
     return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def error_words(error: BaseException) -> str:
+    """Return a library's error in words: the operating system's, else those of the kind of the error.
+
+    Its own text is left out, since it may quote a URL with a key.
+    """
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
+        return os_error_text(error) if (error.errno or 0) > 0 else error.strerror.lower()
+    return _WORD_START.sub(" ", type(error).__name__).lower()
 
 
 def find_listener(port: int) -> int | None:

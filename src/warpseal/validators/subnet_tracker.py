@@ -19,6 +19,7 @@ from warpseal.node.info import InfoClient, PeerHint
 from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.runtime.process import error_words
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
@@ -236,7 +237,7 @@ class SubnetTracker:
             async with limit, asyncio.timeout(_SET_TIMEOUT_S):
                 validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, HeightTooNew, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
+            reason = str(error) or error_words(error)
             level = logging.WARNING if subnet.fail(reason, self._now()) else logging.DEBUG
             log.log(level, "validator set refresh failed", extra={"subnet_id": id_text(subnet_id), "reason": reason})
             return False

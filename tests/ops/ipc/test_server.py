@@ -68,7 +68,7 @@ async def test_a_broadcast_without_processes_does_nothing(tmp_path: Path) -> Non
     ("topic", "error", "reason"),
     [
         ("x", CallRefused("no space"), "no space"),
-        ("x", KeyError("k"), "KeyError"),
+        ("x", KeyError("k"), "key error"),
         ("y", None, "not know the command"),
     ],
 )

@@ -33,6 +33,7 @@ from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSetting
 from warpseal.node.limits import parse_retry_after
 from warpseal.runtime.http_session import new_session
 from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.runtime.process import error_words
 from warpseal.runtime.settings import DAY_S
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -181,7 +182,9 @@ class CheckedResolver(AbstractResolver):
         answers = await asyncio.gather(*lookups, return_exceptions=True)
         found = [answer for answer in answers if isinstance(answer, dns.resolver.Answer)]
         if not found:
-            raise OSError(f"{type(answers[-1]).__name__} for {host}")
+            failure = answers[-1]
+            assert isinstance(failure, BaseException)
+            raise OSError(f"{error_words(failure)}: {host}")
         return [ipaddress.ip_address(record.address) for answer in found for record in answer]
 
     async def close(self) -> None:
@@ -237,7 +240,7 @@ class DocumentFetcher:
                 return FetchedDocument(media_type, b"" if is_image else await self._read(response))
         except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
             raise FetchFailed(
-                FetchFault.UNREACHABLE, f"{type(error).__name__}: {error.__cause__ or error}"[:200]
+                FetchFault.UNREACHABLE, f"{error_words(error)}: {error.__cause__ or error}"[:200]
             ) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:

@@ -19,6 +19,7 @@ from cachetools import LRUCache
 
 from warpseal.ops.health.check import NOT_RUN, CheckOutcome, CheckResult, HealthCheck, result_after, rfc3339
 from warpseal.ops.health.settings import HealthSettings
+from warpseal.runtime.process import error_words
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ async def _run(check: HealthCheck) -> CheckOutcome:
         return CheckOutcome(error=f"the check took longer than {_CHECK_TIMEOUT_S:g} s")
     except Exception as error:  # Plugins and other parts add checks: one that raises has failed, and the others count.
         log.exception("internal error in a health check", extra={"check": check.name})
-        return CheckOutcome(error=(str(error) or type(error).__name__)[:_MAX_ERROR_CHARACTERS])
+        return CheckOutcome(error=(str(error) or error_words(error))[:_MAX_ERROR_CHARACTERS])
 
 
 def _now() -> float:
