@@ -74,6 +74,25 @@ def test_every_command_and_every_flag_has_a_help_text(
             assert lines[place + 1].startswith("     "), line
 
 
+@pytest.mark.parametrize(
+    ("words", "usage", "suggestion"),
+    [
+        (("stat",), "usage: warpseal COMMAND", "did you mean status?"),
+        (("store", "inf"), "usage: warpseal store ", "did you mean info?"),
+        (("forecast", "--jsn"), "usage: warpseal forecast ", "did you mean --json?"),
+        (("serve", "--confg", "x"), "usage: warpseal serve ", "did you mean --config?"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_word_names_the_nearest_with_the_usage_of_its_command(
+    words: tuple[str, ...], usage: str, suggestion: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(usage)
+    assert error.rstrip().endswith(suggestion)
+
+
 def flags_by_group(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[str]]:
     """Return the flags in the help of a command by the title of their group."""
     assert exit_code(*words, "--help") == 0

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Final, NoReturn
 
 from warpseal.errors import StartupError
 from warpseal.version import __version__
+
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
+_UNKNOWN_FLAG: Final = re.compile(r"(--[\w-]+)")
 
 DESCRIPTION = """\
 Warpseal aggregates the BLS signatures of Avalanche validators over Warp messages. First steps:
@@ -25,8 +31,14 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 `warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the repository.
 """
 COMMANDS = {
-    ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
+    ("demo",): ("demo", "demonstrate the aggregation on a simulated network"),
     ("config", "check"): ("config_check", "list the faults of a config file, or its effective settings"),
+    ("doctor",): ("doctor", "check nodes, validators, weight and clock, with advice"),
+    ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
+    ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
+    ("peers",): ("status.PEERS", "list the validators and their connections, as the running daemon sees them"),
+    ("health",): ("status.HEALTH", "ask the running daemon whether it is alive"),
+    ("forecast",): ("forecast.FORECAST", "show when subnets lose their quorum, and which balances prevent it"),
     ("message", "decode"): ("message", "decode a Warp message or a P-Chain transaction, and verify its signature"),
     ("message", "verify"): ("message_verify", "say whether a destination would accept a signed message, and why not"),
     ("store", "info"): ("store.INFO", "show the URL, the contents and the users of the store"),
@@ -43,14 +55,8 @@ COMMANDS = {
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
     ("index", "export"): ("index.EXPORT", "write NFT transfers, holdings, contracts or blocks of an EVM chain"),
-    ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
-    ("peers",): ("status.PEERS", "list the validators and their connections, as the running daemon sees them"),
-    ("health",): ("status.HEALTH", "ask the running daemon whether it is alive"),
-    ("forecast",): ("forecast.FORECAST", "show when subnets lose their quorum, and which balances prevent it"),
     ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),
-    ("doctor",): ("doctor", "check nodes, validators, weight and clock, with advice"),
     ("simnet",): ("simnet", "run a simulated network of validators and nodes on loopback"),
-    ("demo",): ("demo", "demonstrate the aggregation on a simulated network"),
 }
 """Words of each command -> its module in this package, or an attribute of it, and its help."""
 GROUPS = {
@@ -70,7 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Later SIGHUP reopens the log files; before and after that it ends no daemon.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        args = _parser(arguments).parse_args(arguments)
+        args, unknown = _parser(arguments).parse_known_args(arguments)
+        if unknown:
+            args.command.error(f"unrecognized arguments: {' '.join(unknown)}")
         code: int = args.run(args)
     except StartupError as error:
         print(f"warpseal: {error}", file=sys.stderr)
@@ -89,9 +97,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors name the nearest command or flag, with the usage of the command that was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        is_unknown = message.startswith("unrecognized arguments")
+        words = _UNKNOWN_FLAG.findall(message) if is_unknown else _INVALID_CHOICE.findall(message)
+        choices = [name for action in self._actions for name in (*action.option_strings, *(action.choices or ()))]
+        for word in words:
+            nearest = difflib.get_close_matches(word, map(str, choices), 1)
+            if nearest:
+                message = f"{message.partition(' (choose from')[0]}; did you mean {nearest[0]}?"
+        super().error(message)
+
+
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     """Return a parser of all commands, with the flags of the called one only: the others' modules are not loaded."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="warpseal",
         usage="%(prog)s COMMAND [ARGUMENT ...]",
         description=DESCRIPTION,
@@ -99,19 +121,21 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"warpseal {__version__}")
     top = parser.add_subparsers(prog="warpseal", metavar="COMMAND", required=True)
-    groups = {
-        word: top.add_parser(word, help=summary).add_subparsers(metavar="ACTION", required=True)
-        for word, summary in GROUPS.items()
-    }
+    groups: dict[str, argparse._SubParsersAction[_Parser]] = {}
     for words, (module_name, summary) in COMMANDS.items():
-        place = groups[words[0]] if len(words) > 1 else top
+        place = top
+        if len(words) > 1:
+            if words[0] not in groups:
+                group = top.add_parser(words[0], help=GROUPS[words[0]])
+                groups[words[0]] = group.add_subparsers(metavar="ACTION", required=True)
+            place = groups[words[0]]
         command = place.add_parser(words[-1], help=summary, description=f"{summary}.")
         if tuple(arguments[: len(words)]) == words:
             name, _, part = module_name.partition(".")
             module = import_module(f"warpseal.cli.{name}")
             called = getattr(module, part) if part else module
             called.add_arguments(command)
-            command.set_defaults(run=called.run)
+            command.set_defaults(run=called.run, command=command)
     return parser
 
 

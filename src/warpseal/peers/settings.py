@@ -51,7 +51,9 @@ def _node_id(value: Any, path: str) -> NodeID:
     try:
         return parse_node_id(text(value, path))
     except MalformedID as error:
-        raise fault(path, f"not a node id: {error}") from error
+        found = text(value, path)[:80]
+        advice = "a node shows its own by info.getNodeID"
+        raise fault(path, f"expected NodeID- and its base58-check text, found {found!r} ({error}); {advice}") from error
 
 
 def _host_and_port(value: Any, path: str) -> tuple[str, int]:

@@ -206,7 +206,11 @@ def url(*schemes: str) -> Parser[str]:
         except ValueError:
             is_valid = False
         if not is_valid:
-            raise fault(path, f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host")
+            expected = f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host"
+            # A URL without a scheme has no secret that the fault could show.
+            if "://" not in given and "@" not in given and "?" not in given:
+                expected += f", found {given[:80]!r}: write {schemes[-1]}://{given[:80]}"
+            raise fault(path, expected)
         return given.rstrip("/")
 
     return parse
