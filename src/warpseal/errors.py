@@ -166,6 +166,15 @@ class MethodNotAllowed(WarpsealError):
         self.allowed = tuple(allowed)
 
 
+class UnknownTransferCoding(WarpsealError):
+    """A body has another transfer coding than chunked."""
+
+    code = "unknown_transfer_coding"
+
+    def __init__(self, coding: str) -> None:
+        super().__init__(f"expected the transfer coding chunked, or a Content-Length, got {coding!r}", coding=coding)
+
+
 class TooManyConnections(WarpsealError):
     """Too many connections to this port are open."""
 

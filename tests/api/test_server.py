@@ -246,13 +246,27 @@ async def test_one_client_address_may_hold_a_quarter_of_the_connections_without_
     async with quick_server(settings) as server:
         idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
         await until(lambda: len(server._state.connections) == 2)
-        (reply,) = replies(await exchange(server.port, b""))
-        assert (reply.status, reply.json["code"]) == (429, "too_many_connections")
+        # A probe from the same address is served, in place of the oldest connection.
+        probe = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        (reply,) = replies(await exchange(server.port, probe))
+        assert reply.status in (200, 503)
+        assert await idle[0][0].read() == b""
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
         writer.write(post())
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        idle[1][1].write(post())
+        assert (await idle[1][0].readline()).startswith(b"HTTP/1.1 200")
         for _, client in (*idle, (reader, writer)):
             client.close()
+
+
+@pytest.mark.parametrize("coding", ["xchunked", "gzip", "gzip, chunked", "chunked, gzip", "identity"])
+async def test_a_transfer_coding_that_is_not_chunked_is_501_and_ends_the_connection(coding: str) -> None:
+    head = f"POST {KEBAB} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {coding}\r\n\r\n".encode()
+    async with quick_server() as server:
+        (reply,) = replies(await exchange(server.port, head + b"2\r\n{}\r\n0\r\n\r\n"))
+        assert (reply.status, reply.json["code"]) == (501, "unknown_transfer_coding")
+        assert reply.headers["connection"] == "close"
 
 
 def has_requests(setup: ApiSetup, count: int) -> bool:
@@ -276,7 +290,7 @@ async def test_connections_with_a_request_do_not_count_as_idle() -> None:
         answering.set()
         for reader, _ in clients:
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        # Each has its answer; the last of them may not stay open without a request.
+        # Each has its answer; the first of them may not stay open without a request.
         await until(lambda: len(server._state.connections) == 2)
         for _, writer in clients:
             writer.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
@@ -12,24 +12,31 @@ _IPV6_NETWORK_BITS: Final = 64
 
 
 class IdleConnections:
-    """Counts idle connections by client network. A network may hold a quarter of all connections without a request."""
+    """Idle connections by client network. A network may hold a quarter of all connections without a request.
+
+    Beyond that its oldest idle connection is closed, so that a new one, such as a probe's, is served.
+    """
 
     def __init__(self, max_connections: int) -> None:
         self._limit = max(1, max_connections // 4)
-        self._by_network: Counter[str] = Counter()
+        self._by_network: dict[str, dict[Callable[[], None], None]] = {}
 
-    def add(self, address: str) -> bool:
-        """Count an idle connection; return whether its network may keep it."""
-        network = client_network(address)[0]
-        self._by_network[network] += 1
-        return self._by_network[network] <= self._limit
+    def add(self, address: str, close: Callable[[], None]) -> None:
+        """Add an idle connection. close: closes it; of the oldest one of the network it is called if there are many."""
+        idle = self._by_network.setdefault(client_network(address)[0], {})
+        idle[close] = None
+        if len(idle) > self._limit:
+            close_oldest = next(iter(idle))
+            del idle[close_oldest]
+            close_oldest()
 
-    def remove(self, address: str) -> None:
-        """Count an idle connection no longer: it has a request, or is closed."""
+    def remove(self, address: str, close: Callable[[], None]) -> None:
+        """Remove a connection: it has a request, or is closed."""
         network = client_network(address)[0]
-        self._by_network[network] -= 1
-        if not self._by_network[network]:
-            del self._by_network[network]
+        idle = self._by_network.get(network, {})
+        idle.pop(close, None)
+        if not idle:
+            self._by_network.pop(network, None)
 
 
 @lru_cache(_MAX_CACHED)

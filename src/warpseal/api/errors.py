@@ -110,6 +110,7 @@ ERROR_TABLE: Final[Mapping[type[errors.WarpsealError], ErrorResponseRule]] = {
     errors.BodyTooLarge: ErrorResponseRule(400, 413),
     errors.HeaderTooLarge: ErrorResponseRule(400, 400),
     errors.MalformedHTTP: ErrorResponseRule(400, 400),
+    errors.UnknownTransferCoding: ErrorResponseRule(501, 501),
     errors.ReceiveTimeout: ErrorResponseRule(400, 400),
     errors.TooManyConnections: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),
     errors.TooManyRequests: ErrorResponseRule(429, 429, retry_after_s=_RETRY_SOON_S),

@@ -21,7 +21,14 @@ from warpseal.api.client_network import IdleConnections
 from warpseal.api.errors import Dialect, dialect_of, error_response
 from warpseal.api.response_transport import ResponseTransport
 from warpseal.api.settings import ApiSettings
-from warpseal.errors import HeaderTooLarge, MalformedHTTP, ReceiveTimeout, TooManyConnections, WarpsealError
+from warpseal.errors import (
+    HeaderTooLarge,
+    MalformedHTTP,
+    ReceiveTimeout,
+    TooManyConnections,
+    UnknownTransferCoding,
+    WarpsealError,
+)
 from warpseal.runtime.request_id import new_request_id, request_id
 
 log = logging.getLogger("warpseal.api")
@@ -49,6 +56,7 @@ LINGER_S: Final = 1.0
 _MIN_FIELD_BYTES: Final = 64
 _SOCKET_START: Final = b"/ext/"
 _SOCKET_END: Final = b"/ws"
+_SHOWN_BYTES: Final = 80
 _BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
 
 
@@ -89,7 +97,8 @@ class LimitedHttp(HttpToolsProtocol):
         self._responses = ResponseTransport(transport, self.loop)
         # The parts of a stream leave in a write each; without this a part may wait for the client's delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self._set_idle() or len(self.connections) > self._settings.max_connections:
+        self._set_idle()
+        if len(self.connections) > self._settings.max_connections:
             self._refuse(TooManyConnections())
         else:
             self._start_receiving()
@@ -113,7 +122,7 @@ class LimitedHttp(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
-            self._refuse(self._refusal or MalformedHTTP())
+            self._refuse(self._refusal or self._unknown_coding() or MalformedHTTP())
             return
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
@@ -127,6 +136,17 @@ class LimitedHttp(HttpToolsProtocol):
             return
         if self._messages - messages <= was_complete:
             self._count_raw(len(data))
+
+    def _unknown_coding(self) -> UnknownTransferCoding | None:
+        """Return the refusal of a request whose body has another transfer coding than chunked (RFC 9112, 6.1)."""
+        values = [value for name, value in self.headers if name == b"transfer-encoding"]
+        codings = [coding.strip().lower() for value in values for coding in value.split(b",")]
+        unknown = next((coding for coding in codings if coding != b"chunked"), None)
+        has_length = any(name == b"content-length" for name, _ in self.headers)
+        # A length beside it may be an attempt to smuggle a request: that is malformed, whatever the coding is.
+        if unknown is None or has_length:
+            return None
+        return UnknownTransferCoding(unknown[:_SHOWN_BYTES].decode("latin-1"))
 
     def _should_upgrade_to_ws(self) -> bool:
         """Return whether a request may become a WebSocket: only on their paths, and after all responses are sent."""
@@ -178,10 +198,13 @@ class LimitedHttp(HttpToolsProtocol):
             return
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError("too many pipelined requests")
+        has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
+        if has_body and (refusal := self._unknown_coding()) is not None:
+            self._refusal = refusal
+            raise ValueError("unknown transfer coding")
         self.scope["state"][RECEIVE_BY] = self._receive_by
         super().on_headers_complete()
         self._in_header = False
-        has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
         self._upgrading = has_body and self.parser.should_upgrade()
 
     def on_message_complete(self) -> None:
@@ -201,18 +224,24 @@ class LimitedHttp(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._responses.flush()
         super().on_response_complete()
-        if self._answering is None and not self.transport.is_closing() and not self._set_idle():
-            self.transport.close()
+        if self._answering is None and not self.transport.is_closing():
+            self._set_idle()
 
-    def _set_idle(self) -> bool:
-        """Count the connection as idle; return whether its client may keep it."""
+    def _set_idle(self) -> None:
+        """Count the connection as idle, which may close another one of its client."""
         self._is_idle = True
-        return self._idle_connections.add(self.client[0] if self.client else "")
+        self._idle_connections.add(self.client[0] if self.client else "", self._close_idle)
 
     def _set_busy(self) -> None:
         if self._is_idle:
             self._is_idle = False
-            self._idle_connections.remove(self.client[0] if self.client else "")
+            self._idle_connections.remove(self.client[0] if self.client else "", self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._is_idle = False
+        self._closing = True
+        self._stop_receiving()
+        self.transport.close()
 
     def _count_header(self, size: int) -> None:
         """Count a part of the header, or of the trailer; raising makes the parser stop."""
