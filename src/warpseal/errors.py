@@ -172,7 +172,7 @@ class UnknownTransferCoding(WarpsealError):
     code = "unknown_transfer_coding"
 
     def __init__(self, coding: str) -> None:
-        super().__init__(f"expected the transfer coding chunked, or a Content-Length, got {coding!r}", coding=coding)
+        super().__init__(f"expected the transfer coding chunked, or a Content-Length, got {coding!r}")
 
 
 class TooManyConnections(WarpsealError):
