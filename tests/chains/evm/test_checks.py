@@ -18,7 +18,14 @@ from tests.chains.evm.evm_values import (
 )
 from tests.indexer.evm_chains import MadeUpChain, Tx, erc20_transfer, erc721_transfer
 from warpseal.chains.evm.blocks import EvmHeader, EvmReceipt, MalformedBlock, parse_bytes
-from warpseal.chains.evm.checks import BlockContradiction, BlockFault, BlockRules, block_facts, check_parents
+from warpseal.chains.evm.checks import (
+    BlockContradiction,
+    BlockFault,
+    BlockRules,
+    block_facts,
+    check_parents,
+    prove_events,
+)
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 
 Block = tuple[EvmHeader, Sequence[EvmReceipt]]
@@ -240,3 +247,28 @@ def test_blocks_of_a_batch_follow_each_other_and_the_block_before() -> None:
     assert parent_fault([blocks[0], blocks[2]], 1, None) == (BlockFault.NUMBER, 2)
     forked = [blocks[0], msgspec.structs.replace(blocks[1], parent_hash=bytes(32)), *blocks[2:]]
     assert parent_fault(forked, 1, None) == (BlockFault.PARENT, 2)
+
+
+@pytest.mark.parametrize(("network", "chain"), RECORDED)
+def test_the_events_of_recorded_blocks_are_proven(network: str, chain: str) -> None:
+    of_chain = rules(network, chain)
+    for header, receipts in recorded_blocks(network, chain):
+        prove_events(header, receipts, block_facts(header, receipts, of_chain), of_chain)
+
+
+def test_a_block_without_events_is_not_proven() -> None:
+    made = MadeUpChain()
+    made.add([Tx(account(1), account(9), LOGS[:1])])
+    header, receipts = decoded(made.chain.headers[1], made.chain.receipts[1])
+    header = msgspec.structs.replace(header, receipts_root=FOREIGN)
+    for chain_rules, is_refused in (
+        (BlockRules(), False),
+        (BlockRules(has_erc20=True), True),
+        (BlockRules(0, True), False),
+    ):
+        facts = block_facts(header, receipts, chain_rules)
+        if is_refused:
+            with pytest.raises(BlockContradiction, match="wrong_receipts_root"):
+                prove_events(header, receipts, facts, chain_rules)
+        else:
+            prove_events(header, receipts, facts, chain_rules)
