@@ -199,7 +199,7 @@ def transfer_blocks(count: int, seed: int = 1, *, has_roots: bool = True) -> Ser
     return made.chain
 
 
-def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, has_roots: bool = False) -> ServedChain:
+def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, has_roots: bool = True) -> ServedChain:
     """Return a chain of blocks with `txs` * `logs` logs each; one in 50 logs is of an NFT, the others are ERC-20."""
     made = MadeUpChain(seed, has_roots=has_roots)
     nfts = _Collections(made)
@@ -221,7 +221,7 @@ def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, ha
     return made.chain
 
 
-def nft_blocks(count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, has_roots: bool = False) -> ServedChain:
+def nft_blocks(count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, has_roots: bool = True) -> ServedChain:
     """Return a chain of blocks with `txs` NFT transfers each: mints, sales and burns of ERC-721 and ERC-1155.
 
     coin_txs: ERC-20 transfers behind them, of two coins among few holders, who have what they send.

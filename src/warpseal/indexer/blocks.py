@@ -40,6 +40,7 @@ class StopReason(StrEnum):
     WRONG_LOG_INDEX = "wrong_log_index"
     WRONG_GAS = "wrong_gas"
     WRONG_BLOOM = "wrong_bloom"
+    WRONG_RECEIPTS_ROOT = "wrong_receipts_root"
 
 
 class IndexingStopped(Exception):

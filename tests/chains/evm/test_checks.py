@@ -25,6 +25,7 @@ from warpseal.chains.evm.checks import (
     ParentBlock,
     block_facts,
     check_parents,
+    prove_events,
 )
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 
@@ -257,3 +258,28 @@ def test_a_block_is_not_older_than_its_parent_and_only_a_genesis_has_the_time_ze
     assert parent_fault([first, msgspec.structs.replace(second, time=first.time - 1)], 1, None) == (BlockFault.TIME, 2)
     assert parent_fault([msgspec.structs.replace(first, time=0)], 1, None) == (BlockFault.TIME, 1)
     check_parents([first, msgspec.structs.replace(second, time=first.time)], 1, None)
+
+
+@pytest.mark.parametrize(("network", "chain"), RECORDED)
+def test_the_events_of_recorded_blocks_are_proven(network: str, chain: str) -> None:
+    of_chain = rules(network, chain)
+    for header, receipts in recorded_blocks(network, chain):
+        prove_events(header, receipts, block_facts(header, receipts, of_chain), of_chain)
+
+
+def test_a_block_without_events_is_not_proven() -> None:
+    made = MadeUpChain()
+    made.add([Tx(account(1), account(9), LOGS[:1])])
+    header, receipts = decoded(made.chain.headers[1], made.chain.receipts[1])
+    header = msgspec.structs.replace(header, receipts_root=FOREIGN)
+    for chain_rules, is_refused in (
+        (BlockRules(), False),
+        (BlockRules(has_erc20=True), True),
+        (BlockRules(0, True), False),
+    ):
+        facts = block_facts(header, receipts, chain_rules)
+        if is_refused:
+            with pytest.raises(BlockContradiction, match="wrong_receipts_root"):
+                prove_events(header, receipts, facts, chain_rules)
+        else:
+            prove_events(header, receipts, facts, chain_rules)

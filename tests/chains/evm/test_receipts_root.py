@@ -63,10 +63,11 @@ def test_a_legacy_receipt_has_no_type_before_it() -> None:
     topics = [bytes.fromhex(topic[2:]) for topic in log.topics]
     logs = [[bytes.fromhex(log.address[2:]), topics, b""]]
     body = encode([1, 21_000, bytes.fromhex(receipt.logs_bloom[2:]), logs])
-    for tx_type, raw in (("0x0", body), ("0x1", b"\1" + body), ("0x2", b"\2" + body), ("0x4", b"\4" + body)):
+    for tx_type in (0, 1, 2, 3, 4, 0x7E):
+        raw = bytes([tx_type]) + body if tx_type else body
         trie = HexaryTrie({})
         trie[b"\x80"] = raw
-        assert receipts_root([msgspec.structs.replace(receipt, type=tx_type)]) == trie.root_hash
+        assert receipts_root([msgspec.structs.replace(receipt, type=hex(tx_type))]) == trie.root_hash
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,17 @@ def made_up_block(count: int) -> Block:
 def root_text(receipts: tuple[EvmReceipt, ...]) -> str:
     """Return the root as headers have it."""
     return "0x" + receipts_root(receipts).hex()
+
+
+def test_values_of_another_length_or_spelling_do_not_give_the_bytes_of_a_log() -> None:
+    _, (receipt,) = made_up_block(1)
+    (log,) = receipt.logs
+    first, second, *others = log.topics
+    for topics in (
+        (first + "a0" + second[2:], *others),
+        ("zz" + first[2:], second, *others),
+        (first[:-2], second + "00", *others),
+        (first[:-1] + " ", second, *others),
+    ):
+        with pytest.raises(MalformedBlock):
+            receipts_root([msgspec.structs.replace(receipt, logs=(msgspec.structs.replace(log, topics=topics),))])

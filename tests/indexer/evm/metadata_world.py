@@ -173,7 +173,7 @@ class BreakingCaller(EvmCaller):
 @asynccontextmanager
 async def metadata_world(folder: Path) -> AsyncIterator[MetadataWorld]:
     """Serve the node and the server of documents; nothing is indexed before `running`."""
-    made, contracts = MadeUpChain(has_roots=False), NftContracts()
+    made, contracts = MadeUpChain(), NftContracts()
     node = EvmReplayNode(made.chain, call=contracts.call)
     its = MetadataWorld(made, node, contracts, folder)
     async with serving_evm(node), twin_servers(its.serve, its.serve) as (server, _):

@@ -88,7 +88,7 @@ def spoiled_after_identity(node: EvmReplayNode, respond: Respond, spoiled: Count
 
 def log_bombs() -> ServedChain:
     """Return a chain with logs that claim to be huge batches, and one whose data has 8 MiB."""
-    made = MadeUpChain(21, has_roots=False)
+    made = MadeUpChain(21)
     sender, contract = made.address("sender"), made.address("contract")
     topics = (TRANSFER_BATCH, word(sender), word(sender), word(sender))
     claims = [word(64) + word(64) + word(2**255 + number) for number in range(500)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +39,10 @@ from warpseal.node.jsonrpc import rpc_call
 from warpseal.runtime.retry import Backoff, Retrier
 
 CONSECUTIVE_TRANSFER = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")
+
+RECIPIENTS = (
+    "SELECT transfers.key, ids.id FROM transfers JOIN ids ON ids.key = transfers.recipient ORDER BY transfers.key"
+)
 
 
 def changed(chain: ServedChain, height: int, change: dict[str, object]) -> bytes:
@@ -226,6 +230,63 @@ async def test_gas_and_bloom_are_compared_unless_the_chain_executes_behind_accep
         await index.until_at(chain, chain.tip)
 
 
+def with_other_recipient(chain: ServedChain, height: int) -> dict[int, bytes]:
+    """Return the receipts of a block with another recipient in its first log."""
+    receipts = json.loads(chain.receipts[height])
+    log = receipts[0]["logs"][0]
+    log["topics"][2] = "0x" + word(b"thief").hex()
+    return {height: json.dumps(receipts).encode()}
+
+
+def without_nft_topic(chain: ServedChain, height: int) -> dict[int, bytes]:
+    """Return the receipts of a block whose first log is of no event."""
+    receipts = json.loads(chain.receipts[height])
+    receipts[0]["logs"][0]["topics"][0] = "0x" + word(7).hex()
+    return {height: json.dumps(receipts).encode()}
+
+
+@pytest.mark.parametrize("lie", [with_other_recipient, without_nft_topic])
+async def test_a_changed_log_is_refused_by_the_receipts_root_and_another_node_is_asked(
+    tmp_path: Path, lie: Callable[[ServedChain, int], dict[int, bytes]]
+) -> None:
+    chain = nft_blocks(12, seed=4, txs=1)
+    liar, good = EvmReplayNode(chain, receipts=lie(chain, 7)), EvmReplayNode(chain)
+    async with serving_evm(liar, good):
+        async with indexing(tmp_path / "alone", [entry(chain, liar)]) as index:
+            status = await index.until_stopped(chain)
+            assert (status.stopped, status.stopped_at, index.height(chain)) == ("wrong_receipts_root", 7, 6)
+        async with indexing(tmp_path / "two", [entry(chain, liar, good)]) as index:
+            await index.until_at(chain, chain.tip)
+        async with indexing(tmp_path / "honest", [entry(chain, good)]) as index:
+            await index.until_at(chain, chain.tip)
+    assert rows(tmp_path / "two", chain, RECIPIENTS) == rows(tmp_path / "honest", chain, RECIPIENTS)
+
+
+async def test_a_changed_erc20_log_is_refused_with_holders(tmp_path: Path) -> None:
+    chain = transfer_blocks(12)
+    node = EvmReplayNode(chain, receipts=with_other_recipient(chain, 7))
+    holders = EvmIndexing(traces=TraceMode.OFF, has_holders=True)
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node, index=holders)]) as index:
+        status = await index.until_stopped(chain)
+        assert (status.stopped, status.stopped_at) == ("wrong_receipts_root", 7)
+
+
+async def test_after_helicon_events_are_compared_with_a_second_node(tmp_path: Path) -> None:
+    chain = nft_blocks(12, seed=4, txs=1)
+    lie = with_other_recipient(chain, 7)
+    liar, good, other = EvmReplayNode(chain, receipts=lie), EvmReplayNode(chain), EvmReplayNode(chain)
+    async with serving_evm(liar, good, other):
+        async with indexing(tmp_path / "two", [entry(chain, liar, good)], helicon=0) as index:
+            status = await index.until_stopped(chain)
+            assert status.stopped == "nodes_disagree"
+            assert "other events of block 7" in status.detail
+        async with indexing(tmp_path / "three", [entry(chain, liar, good, other)], helicon=0) as index:
+            await index.until_at(chain, chain.tip)
+        async with indexing(tmp_path / "honest", [entry(chain, good)], helicon=0) as index:
+            await index.until_at(chain, chain.tip)
+    assert rows(tmp_path / "three", chain, RECIPIENTS) == rows(tmp_path / "honest", chain, RECIPIENTS)
+
+
 async def test_another_node_is_asked_if_a_nodes_blocks_cannot_be_right(tmp_path: Path) -> None:
     chain = transfer_blocks(40, has_roots=False)
     nodes = EvmReplayNode(chain, receipts=dict.fromkeys(range(10, 41), b"[]")), EvmReplayNode(chain)
@@ -373,7 +434,7 @@ async def test_a_chain_with_another_from_is_indexed_again_and_its_status_says_so
 
 
 async def test_holders_that_are_turned_on_rebuild_the_index_and_its_status_says_so(tmp_path: Path) -> None:
-    chain = transfer_blocks(30, has_roots=False)
+    chain = transfer_blocks(30)
     node = EvmReplayNode(chain)
     balances = "SELECT count(*) > 0 FROM balances"
     async with serving_evm(node):
@@ -457,7 +518,7 @@ async def test_an_endless_answer_ends_a_call_and_another_node_serves(tmp_path: P
 
 
 async def test_blocks_with_very_many_transfers_are_read_a_few_at_a_time(tmp_path: Path) -> None:
-    made = MadeUpChain(has_roots=False)
+    made = MadeUpChain()
     sender, contract = made.address("sender"), made.address("contract")
     bomb = Log(contract, (CONSECUTIVE_TRANSFER, word(1), word(sender), word(sender)), word(10_000))
     for _ in range(12):

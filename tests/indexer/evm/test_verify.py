@@ -97,7 +97,7 @@ async def test_the_index_of_a_recorded_chain_is_right(tmp_path: Path, network: s
 @pytest.fixture(scope="module")
 def nfts() -> ServedChain:
     """Return a chain of NFT and ERC-20 transfers, with the receiptsRoot of each block."""
-    return nft_blocks(30, seed=3, txs=12, coin_txs=3, has_roots=True)
+    return nft_blocks(30, seed=3, txs=12, coin_txs=3)
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ async def test_a_fact_that_differs_from_the_node_is_wrong(
 
 
 async def test_receipts_that_do_not_give_the_receipts_root_are_wrong(tmp_path: Path) -> None:
-    rootless = dense_blocks(4, txs=3)
+    rootless = dense_blocks(4, txs=3, has_roots=False)
     write_index(tmp_path, rootless)
     found = await verify(tmp_path, EvmReplayNode(rootless), count=30)
     assert "receiptsRoot" in found["chain: block 2"].fault

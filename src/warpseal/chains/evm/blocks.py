@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 ADDRESS_BYTES: Final = 20
 HASH_BYTES: Final = 32
+BLOOM_BYTES: Final = 256
 _MAX_QUANTITY: Final = len("0x") + 64
 
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from warpseal.chains.evm.blocks import (
     ADDRESS_BYTES,
+    BLOOM_BYTES,
     HASH_BYTES,
     EvmHeader,
     EvmReceipt,
@@ -20,8 +21,9 @@ from warpseal.chains.evm.blocks import (
     parse_bytes,
     parse_quantity,
 )
-from warpseal.chains.evm.events import read_events
+from warpseal.chains.evm.events import lacks_event, read_events
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
+from warpseal.chains.evm.receipts_root import receipts_root
 
 LEAST_GAS_OF_CREATION: Final = 26_500
 """A transaction that used less created no contract inside: 21,000 and 32,000 for a CREATE, less the largest refund."""
@@ -47,6 +49,7 @@ class BlockFault(StrEnum):
     LOG_INDEX = "wrong_log_index"
     GAS = "wrong_gas"
     BLOOM = "wrong_bloom"
+    RECEIPTS_ROOT = "wrong_receipts_root"
 
 
 class ParentBlock(NamedTuple):
@@ -75,8 +78,8 @@ class BlockRules:
     """What the headers of a chain say about its receipts, and what is read of them.
 
     asynchronous_from: time of the first block that its chain executes after it is accepted (ACP-194): heliconTime on
-    the C-Chain, None on L1s. From it on, the header's gas and bloom are not those of the block's receipts. has_erc20:
-    transfers of ERC-20 are read.
+    the C-Chain, None on L1s. From it on, the header's gas, bloom and receiptsRoot are not those of the block's
+    receipts. has_erc20: transfers of ERC-20 are read.
     """
 
     asynchronous_from: int | None = None
@@ -129,6 +132,21 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
         erc20_transfers=tuple(events.erc20_transfers),
     )
+
+
+def prove_events(header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts, rules: BlockRules) -> None:
+    """Check the receipts of a block with events, or that its bloom says has one, against its receiptsRoot.
+
+    block: its facts. Other blocks, and those whose header was made before its transactions were executed, pass. Raises
+    BlockContradiction, and MalformedBlock for a receipt that no block can hold.
+    """
+    if not rules.is_executed_first(block.time):
+        return
+    if block.has_events or lacks_event(parse_bytes(header.logs_bloom, BLOOM_BYTES), receipts):
+        root = receipts_root(receipts)
+        if root != parse_bytes(header.receipts_root, HASH_BYTES):
+            detail = f"the receipts give {root.hex()}, the header says {header.receipts_root}"
+            raise BlockContradiction(BlockFault.RECEIPTS_ROOT, block.number, detail)
 
 
 def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBlock | None) -> None:

@@ -14,6 +14,7 @@ from eth_hash.auto import keccak
 
 from warpseal.chains.evm.blocks import (
     ADDRESS_BYTES,
+    BLOOM_BYTES,
     HASH_BYTES,
     EvmReceipt,
     ReceiptLog,
@@ -27,6 +28,8 @@ MAX_CONSECUTIVE_IDS: Final = 10_000
 MAX_CONSECUTIVE_IDS_OF_BLOCK: Final = 50_000
 """Tokens that all ConsecutiveTransfer of a block may move: a log that costs 2,200 gas names any number of them."""
 
+# With a sixteenth of its bits set, as by about ten logs, a bloom has 1 in 4,096 of the values that were not added.
+_MAX_BLOOM_BITS: Final = BLOOM_BYTES // 2
 _PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
 _BATCH_TYPES: Final = ("uint256[]", "uint256[]")
 
@@ -89,6 +92,20 @@ def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False) -> B
             except _UnknownShape:
                 events.unknown_logs += 1
     return events
+
+
+def lacks_event(bloom: bytes, receipts: Sequence[EvmReceipt]) -> bool:
+    """Return whether a block's bloom has the topic of an event that no log of its receipts has.
+
+    It has one by chance, or because the receipts are not those of the block. A bloom of many logs says nothing.
+    """
+    bits = int.from_bytes(bloom)
+    if bits.bit_count() > _MAX_BLOOM_BITS:
+        return False
+    topics = {topic for topic, mask in _TOPIC_MASKS.items() if bits & mask == mask}
+    if topics:
+        topics.difference_update(log.topics[0].lower() for receipt in receipts for log in receipt.logs if log.topics)
+    return bool(topics)
 
 
 class _UnknownShape(Exception):
@@ -225,6 +242,17 @@ _READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
     _topic("Initialized(uint8)"): _read_initialized,
     _topic("Initialized(uint64)"): _read_initialized,
 }
+
+
+def _bloom_mask(value: bytes) -> int:
+    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1)."""
+    digest, mask = keccak(value), 0
+    for at in (0, 2, 4):
+        mask |= 1 << (int.from_bytes(digest[at : at + 2]) & (8 * BLOOM_BYTES - 1))
+    return mask
+
+
+_TOPIC_MASKS: Final = {topic: _bloom_mask(bytes.fromhex(topic[2:])) for topic in _READERS}
 
 
 def _decode_batch(data: bytes) -> list[tuple[int, int]]:

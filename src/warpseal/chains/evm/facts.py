@@ -97,3 +97,13 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
     unknown_logs: int = 0
     needs_trace: bool = True
     erc20_transfers: tuple[Erc20Transfer, ...] = ()
+
+    @property
+    def events(self) -> tuple[tuple[Struct | bytes, ...], ...]:
+        """All that the logs of the block say."""
+        return self.transfers, self.erc20_transfers, self.updates, self.upgraded
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the index keeps something that a log of the block says."""
+        return any(self.events)

@@ -34,6 +34,7 @@ from warpseal.chains.evm.checks import (
     ParentBlock,
     block_facts,
     check_parents,
+    prove_events,
 )
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeUnavailable
@@ -194,7 +195,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             except BlockContradiction as error:
                 fault = fault or stop_at(error)
                 continue
-            denial = await self._find_denial(node, blocks[-1])
+            denial = await self._find_denial(node, blocks[-1]) or await self._find_other_events(node, blocks)
             if denial is None:
                 largest = max(1, min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)))
                 # What follows such blocks was read in vain, so the next spans are as short at first.
@@ -280,16 +281,54 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _find_denial(self, node: ChainNode, block: EvmBlockFacts) -> str | None:
         """Return which nodes have another hash for a block, if no node but the one that returned it has this hash."""
         denials: list[str] = []
-        for other in self._nodes.nodes:
-            is_usable = other is not node and other.node.is_verified and other.node.fault is None
-            if not is_usable or (other.head or 0) < block.number or other.lacks(NodeResource.BLOCKS, block.number):
-                continue
+        for other in self._others(node, NodeResource.BLOCKS, block.number):
             block_hash = await self._hash_from(other, block.number)
             if block_hash == block.hash:
                 return None
             if block_hash is not None:
                 denials.append(f"node {other.position} has {block_hash.hex()}")
         return f"node {node.position} has {block.hash.hex()}, {', '.join(denials)}" if denials else None
+
+    async def _find_other_events(self, node: ChainNode, blocks: Sequence[EvmBlockFacts]) -> str | None:
+        """Return which nodes have other events of these blocks, if no node but the one that returned them has the same.
+
+        Only blocks with events whose headers do not commit to their receipts are compared, and those between them.
+        """
+        places = [
+            place
+            for place, block in enumerate(blocks)
+            if block.has_events and not self.rules.is_executed_first(block.time)
+        ]
+        if not places:
+            return None
+        ours = {block.number: block.events for block in blocks[places[0] : places[-1] + 1]}
+        denials: list[str] = []
+        for other in self._others(node, NodeResource.RECEIPTS, max(ours)):
+            theirs: dict[int, tuple[tuple[object, ...], ...]] = {}
+            try:
+                while len(theirs) < len(ours) and all(events == ours[number] for number, events in theirs.items()):
+                    first = min(ours) + len(theirs)
+                    found = await self._read_from(other, first, max(ours) + 1 - first)
+                    theirs |= {block.number: block.events for block in found}
+            except (RpcNodeError, _NotHere, MalformedBlock, BlockContradiction):
+                continue
+            wrong = next((number for number, events in theirs.items() if events != ours[number]), None)
+            if wrong is None:
+                return None
+            denials.append(f"node {other.position} has other events of block {wrong} than node {node.position}")
+        return ", ".join(denials) or None
+
+    def _others(self, node: ChainNode, resource: NodeResource, height: int) -> list[ChainNode]:
+        """Return the usable nodes but this one that may have something at a height."""
+        return [
+            other
+            for other in self._nodes.nodes
+            if other is not node
+            and other.node.is_verified
+            and other.node.fault is None
+            and (other.head or 0) >= height
+            and not other.lacks(resource, height)
+        ]
 
     async def _hash_from(self, node: ChainNode, height: int) -> bytes | None:
         try:
@@ -362,6 +401,7 @@ def _accept(
                 return accepted, _NotHere()
             block = block_facts(header, decoded, rules)
             check_parents((block,), number + place, parent)
+            prove_events(header, decoded, block, rules)
         except (MalformedBlock, BlockContradiction) as error:
             return accepted, error
         accepted.append(block)
