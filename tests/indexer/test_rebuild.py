@@ -103,7 +103,7 @@ async def test_a_block_without_derivable_rows_stops_the_rebuild_until_the_parser
     assert rows(tmp_path) == before
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 async def test_stored_blocks_with_flipped_bytes_are_reported_as_damage(tmp_path: Path, seed: int) -> None:
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
