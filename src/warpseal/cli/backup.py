@@ -8,6 +8,7 @@ from typing import Final
 
 from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command
+from warpseal.cli.progress import ProgressDisplay
 from warpseal.daemon.backup import (
     CERTIFICATE_NAME,
     KEY_NAME,
@@ -57,7 +58,8 @@ def _backup(args: argparse.Namespace) -> int:
     if places.get(CERTIFICATE_NAME) == places.get(KEY_NAME):
         # One file may have both.
         places.pop(CERTIFICATE_NAME, None)
-    manifest = write_backup(args.file, int(folder.name), places)
+    with ProgressDisplay() as display:
+        manifest = write_backup(args.file, int(folder.name), places, display.update)
     size = args.file.stat().st_size
     print(f"backed up {_describe(manifest)} to {args.file} ({size} bytes)")
     if STORE_NAME not in places:
@@ -69,8 +71,8 @@ def _backup(args: argparse.Namespace) -> int:
 def _restore(args: argparse.Namespace) -> int:
     location = DataLocation(args)
     try:
-        with args.file.open("rb") as file:
-            archive = BackupArchive(args.file, file)
+        with args.file.open("rb") as file, ProgressDisplay() as display:
+            archive = BackupArchive(args.file, file, display.update)
             manifest = archive.manifest
             if args.network not in (None, manifest.network_id):
                 raise StartupError(f"{args.file} is a backup of network {manifest.network_id}, not of {args.network}")

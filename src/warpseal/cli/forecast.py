@@ -20,6 +20,7 @@ from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import (
     NAVAX,
     add_address_arguments,
+    duration,
     fetch_body,
     find_url,
     get_response,
@@ -229,22 +230,11 @@ def _id_of(row: ValidatorForecast) -> str:
 
 
 def _left(seconds: int | UnsetType) -> str:
-    return "over 10 years" if seconds is UNSET else _duration(seconds)
+    return "over 10 years" if seconds is UNSET else duration(seconds)
 
 
 def _when(at: int, as_of: int) -> str:
-    return f"in {_duration(at - as_of)} ({_moment(at)})"
-
-
-def _duration(seconds: int) -> str:
-    """Return the two largest units."""
-    days, rest = divmod(seconds, _DAY_S)
-    hours, minutes = divmod(rest // 60, 60)
-    if days >= 100:
-        return f"{days:,} d"
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds} s"
+    return f"in {duration(at - as_of)} ({_moment(at)})"
 
 
 def _moment(unix_s: int) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal.cli.process import Command, open_output, run_daemon, run_on_loop, set_up_logging
+from warpseal.cli.progress import ProgressDisplay
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
 from warpseal.config.keys import Config
 from warpseal.daemon.index_process import (
@@ -224,10 +225,11 @@ def _export(args: argparse.Namespace) -> int:
         if version != MIGRATIONS.head:
             reason = f"has schema version {version}, and this program reads {MIGRATIONS.head}"
             raise StartupError(f"{location.url.redacted}: the index {reason}")
-        with open_output(args.output) as output:
+        with open_output(args.output) as output, ProgressDisplay(writes_stdout=args.output is None) as display:
             for row in export_rows(ReadSession(connection, ReadCache()), args.subject):
                 output.write(make_line(row))
                 count += 1
+                display.update(f"exporting {args.subject}", count)
             output.flush()
     print(f"exported {count} {args.subject} of {id_text(location.chain_id)}", file=sys.stderr)
     return 0

@@ -88,6 +88,22 @@ def plural(count: int) -> str:
     return "" if count == 1 else "s"
 
 
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units, such as `3 d 4 h`; below ten minutes with seconds."""
+    minutes, rest_s = divmod(int(seconds), 60)
+    hours, rest_minutes = divmod(minutes, 60)
+    days, rest_hours = divmod(hours, 24)
+    if days >= 100:
+        return f"{days:,} d"
+    if days:
+        return f"{days} d {rest_hours} h"
+    if hours:
+        return f"{hours} h {rest_minutes} min"
+    if minutes:
+        return f"{minutes} min {rest_s} s" if minutes < 10 and rest_s else f"{minutes} min"
+    return f"{rest_s} s"
+
+
 def percent(part: int, total: int) -> str:
     """Return a share of a total; 0 % of nothing."""
     return f"{100 * part / total:.1f} %" if total else "0.0 %"

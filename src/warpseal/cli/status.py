@@ -28,6 +28,7 @@ from warpseal.cli.running_daemon import (
     NAVAX,
     Rows,
     add_address_arguments,
+    duration,
     fetch_body,
     find_url,
     get_response,
@@ -202,7 +203,7 @@ def _usage_cells(row: RouteUsage) -> Sequence[str]:
 
 def _node_rows(document: StatusDocument) -> Iterator[Sequence[str]]:
     for node in document.nodes:
-        behind = f", behind for {node.behind_seconds} s" if node.behind_seconds else ""
+        behind = f", behind for {duration(node.behind_seconds)}" if node.behind_seconds else ""
         state = "up" + behind if node.is_up else node.error or "down"
         state += ", contradicts the others" if node.disagrees else ""
         yield f"{node.setting}[{node.position}]", state, node.height or "", node.address or ""
@@ -253,7 +254,7 @@ def _chain_cells(row: ChainSummary) -> Sequence[str]:
         row.height or "",
         row.node_height or "",
         "" if row.blocks_per_second is None else str(row.blocks_per_second),
-        "" if row.eta_seconds is None else f"{row.eta_seconds} s",
+        "" if row.eta_seconds is None else duration(row.eta_seconds),
         ", ".join(notes),
     )
 

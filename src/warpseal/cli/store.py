@@ -19,11 +19,19 @@ from sqlalchemy import Engine
 
 from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command, argument, open_output
+from warpseal.cli.progress import ProgressDisplay
 from warpseal.errors import StartupError
 from warpseal.store.access import find_users, open_exclusive, open_read_only
 from warpseal.store.copies import keep_upgrade_copy, upgrade_copy
 from warpseal.store.errors import StoreNetworkMismatch
-from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines, read_network_id
+from warpseal.store.export_import import (
+    Importer,
+    Selection,
+    TransferStats,
+    count_messages,
+    export_lines,
+    read_network_id,
+)
 from warpseal.store.integrity import IntegrityCheck, IntegrityReport
 from warpseal.store.jsonl import BadLine, open_lines
 from warpseal.store.migrate import HEAD, check_version, read_version, upgrade_all
@@ -32,7 +40,6 @@ from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import MalformedID, parse_id
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_PROGRESS_EVERY_S: Final = 2.0
 _ABOUT_UPGRADE: Final = """\
 Upgrade the store to the schema version of this program, and report the progress. An interrupted upgrade continues
 at the next call. No daemon may use the store meanwhile. A copy of a SQLite store, store.db.before-VERSION, stays
@@ -89,11 +96,11 @@ def _export(args: argparse.Namespace) -> int:
     selection = Selection(args.message_id, args.since, args.for_ever)
     with open_read_only(url) as connection:
         version = check_version(connection, url.redacted)
-        with open_output(args.output) as output:
-            report = _Reporter()
+        total = count_messages(connection, selection)
+        with open_output(args.output) as output, ProgressDisplay(writes_stdout=args.output is None) as display:
             for line in export_lines(connection, version, selection, moved):
                 output.write(line)
-                report(f"{moved} so far")
+                display.update("exporting messages", moved.messages, total)
             output.flush()
     print(f"exported {moved}", file=sys.stderr)
     return 0
@@ -113,8 +120,8 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(args: argparse.Namespace) -> int:
-    location, report = DataLocation(args), _Reporter()
-    with _input(args.file) as file:
+    location = DataLocation(args)
+    with _input(args.file) as file, ProgressDisplay() as display:
         try:
             file_network, lines = open_lines(file)
         except BadLine as error:
@@ -125,9 +132,9 @@ def _import(args: argparse.Namespace) -> int:
         with open_exclusive(url, create=True) as engine:
             network_id = _prepare_import(engine, url, network_id)
             _require_network(file_network, network_id)
-            report_line = lambda number, reason: print(f"line {number}: {reason}", file=sys.stderr)  # noqa: E731
+            report_line = lambda number, reason: display.print(f"line {number}: {reason}", sys.stderr)  # noqa: E731
             importer = Importer(engine, report_line, args.for_ever, network_id)
-            moved = importer.run(lines, lambda moved: report(f"{moved} so far"))
+            moved = importer.run(lines, lambda moved: display.update("importing messages", moved.messages))
     skipped = f"; {moved.bad_lines} lines were skipped" if moved.bad_lines else ""
     print(f"imported {moved}{skipped}", file=sys.stderr)
     return 1 if moved.bad_lines else 0
@@ -153,11 +160,16 @@ def _require_network(found: int | None, expected: int | None) -> None:
 
 
 def _upgrade(args: argparse.Namespace) -> int:
-    url, report = DataLocation(args).store, _Reporter()
-    with open_exclusive(url) as engine:
+    url = DataLocation(args).store
+    with open_exclusive(url) as engine, ProgressDisplay() as display:
         with engine.connect() as connection:
             before = read_version(connection)
-        progress = lambda version, done: report(f"version {version}: {done:.0%}", now=done >= 1)  # noqa: E731
+
+        def progress(version: str, done: float) -> None:
+            if done >= 1:
+                display.print(f"upgraded to version {version}", sys.stderr)
+            display.update(f"upgrading to version {version}, percent", int(100 * done), 100)
+
         after = upgrade_all(engine, url.redacted, progress, keep_copy=lambda: _keep_copy(url))
     print(f"the store has schema version {after}" + (" already" if after == before else f" (before: {before})"))
     return 0
@@ -170,10 +182,10 @@ def _keep_copy(url: StoreUrl) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    url, report = DataLocation(args).store, _Reporter()
-    with open_read_only(url) as connection:
+    url = DataLocation(args).store
+    with open_read_only(url) as connection, ProgressDisplay() as display:
         check_version(connection, url.redacted)
-        counts = IntegrityCheck(connection, print, lambda counts: report(_format_counts(counts))).run()
+        counts = IntegrityCheck(connection, display.print, display.update).run()
     print(_format_counts(counts))
     if counts.wrong_candidates:
         print(f"{counts.wrong_candidates} unverified shares are invalid; the daemon never uses them")
@@ -185,18 +197,6 @@ def _check(args: argparse.Namespace) -> int:
 def _format_counts(counts: IntegrityReport) -> str:
     signed = f"{counts.signatures} signed messages, {counts.shares} shares"
     return f"{counts.messages} messages, {signed}, {counts.origins} origins, {counts.l1_transactions} L1 transactions"
-
-
-class _Reporter:
-    """Prints the progress to standard error every few seconds."""
-
-    def __init__(self) -> None:
-        self._printed_at = time.monotonic()
-
-    def __call__(self, line: str, *, now: bool = False) -> None:
-        if now or time.monotonic() - self._printed_at >= _PROGRESS_EVERY_S:
-            self._printed_at = time.monotonic()
-            print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -13,11 +13,12 @@ import sqlite3
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import file_digest, sha256
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -55,6 +56,14 @@ _CHUNK_BYTES: Final = 1024 * 1024
 _MODES: Final = 0o755
 
 
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a step, its finished units and all its units; 0 units: the number is not known."""
+
+
+def _ignore(_step: str, _done: int, _total: int) -> None:
+    pass
+
+
 class BadBackup(StartupError):
     """The file is no whole backup; nothing was restored."""
 
@@ -81,7 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     files: dict[str, BackupFile]
 
 
-def write_backup(target: Path, network_id: int, sources: Mapping[str, Path]) -> Manifest:
+def write_backup(target: Path, network_id: int, sources: Mapping[str, Path], progress: Progress = _ignore) -> Manifest:
     """Write an archive, or replace it, completely or not at all; the file is private from its first byte.
 
     sources: files by their names in the archive; those that do not exist are left out. Raises StartupError.
@@ -94,25 +103,30 @@ def write_backup(target: Path, network_id: int, sources: Mapping[str, Path]) -> 
         raise StartupError(f"there is nothing to back up: none of {', '.join(map(str, sources.values()))} exists")
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-            return _write_archive(target, Path(folder), network_id, files)
+            return _write_archive(target, Path(folder), network_id, files, progress)
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise StartupError(f"the backup {target} cannot be written: {reason}") from error
 
 
-def _write_archive(target: Path, folder: Path, network_id: int, files: Mapping[str, Path]) -> Manifest:
+def _write_archive(
+    target: Path, folder: Path, network_id: int, files: Mapping[str, Path], progress: Progress
+) -> Manifest:
     schema_version: str | None = None
     copies = dict(files)
     for name in _MIGRATIONS.keys() & files.keys():
         copies[name] = folder / name
-        copy_store(files[name], copies[name])
+        copy_store(files[name], copies[name], partial(progress, f"copying the pages of {name}"))
     if STORE_NAME in files:
         with open_read_only(StoreUrl.for_file(copies[STORE_NAME])) as connection:
             schema_version = read_version(connection)
     listed: dict[str, BackupFile] = {}
     for name, path in copies.items():
-        with path.open("rb") as file:
-            listed[name] = BackupFile(path.stat().st_size, file_digest(file, "sha256").hexdigest())
+        with _MeteredFile(path, partial(progress, f"hashing {name}, bytes")) as content:
+            digest = sha256()
+            while chunk := content.read(_CHUNK_BYTES):
+                digest.update(chunk)
+            listed[name] = BackupFile(content.size, digest.hexdigest())
     now = datetime.now(UTC).replace(microsecond=0)
     manifest = Manifest(_FORMAT, _VERSION, __version__, now, network_id, schema_version, listed)
     unfinished = folder / "archive"
@@ -123,7 +137,7 @@ def _write_archive(target: Path, folder: Path, network_id: int, files: Mapping[s
             raw = msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
             archive.addfile(_member(_MANIFEST_NAME, len(raw), 0o600), io.BytesIO(raw))
             for name, path in copies.items():
-                with path.open("rb") as content:
+                with _MeteredFile(path, partial(progress, f"writing {name}, bytes")) as content:
                     mode = files[name].stat().st_mode & 0o777
                     archive.addfile(_member(name, listed[name].size, mode), content)
         file.flush()
@@ -131,6 +145,21 @@ def _write_archive(target: Path, folder: Path, network_id: int, files: Mapping[s
     unfinished.replace(target)
     sync_folder(target.parent)
     return manifest
+
+
+class _MeteredFile(io.FileIO):
+    """A file that is read from its beginning, and reports read and all bytes."""
+
+    def __init__(self, path: Path, progress: Callable[[int, int], None]) -> None:
+        super().__init__(path)
+        self.size = os.fstat(self.fileno()).st_size
+        self._progress = progress
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return at most `size` bytes."""
+        content = super().read(size)
+        self._progress(self.tell(), self.size)
+        return content
 
 
 def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
@@ -151,10 +180,11 @@ class _Entry:
 class BackupArchive:
     """An archive that was read once and found whole. `manifest` describes it."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
+    def __init__(self, path: Path, file: BinaryIO, progress: Progress = _ignore) -> None:
         """Check every member. Raises BadBackup."""
         self._path = path
         self._file = file
+        self._progress = progress
         self._entries = self._read_entries()
         self.manifest = self._read_manifest()
         listed = self.manifest.files
@@ -194,7 +224,7 @@ class BackupArchive:
         if _MANIFEST_NAME not in self._entries:
             raise BadBackup(self._path, f"it has no {_MANIFEST_NAME}")
         try:
-            manifest = msgspec.json.decode(b"".join(self._chunks(_MANIFEST_NAME)), type=Manifest)
+            manifest = msgspec.json.decode(b"".join(self._chunks(_MANIFEST_NAME, "reading")), type=Manifest)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise BadBackup(self._path, f"its {_MANIFEST_NAME} is damaged") from None
         if (manifest.format, manifest.version) != (_FORMAT, _VERSION):
@@ -208,7 +238,7 @@ class BackupArchive:
     def _check(self, name: str) -> None:
         """Compare the content of a file with the manifest."""
         digest, listed = sha256(), self.manifest.files[name]
-        for chunk in self._chunks(name):
+        for chunk in self._chunks(name, "checking"):
             digest.update(chunk)
         if (self._entries[name].size, digest.hexdigest()) != (listed.size, listed.sha256):
             raise BadBackup(self._path, f"its {name!r} is damaged")
@@ -217,13 +247,13 @@ class BackupArchive:
         """Write a file to a new place with the mode that it had, private until it is complete. Raises OSError."""
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            for chunk in self._chunks(name):
+            for chunk in self._chunks(name, "restoring"):
                 file.write(chunk)
             file.flush()
             os.fchmod(file.fileno(), self._entries[name].mode)
             os.fsync(file.fileno())
 
-    def _chunks(self, name: str) -> Iterator[bytes]:
+    def _chunks(self, name: str, step: str) -> Iterator[bytes]:
         entry = self._entries[name]
         self._file.seek(entry.offset)
         left = entry.size
@@ -232,6 +262,7 @@ class BackupArchive:
             if not chunk:
                 raise BadBackup(self._path, "it is truncated")
             left -= len(chunk)
+            self._progress(f"{step} {name}, bytes", entry.size - left, entry.size)
             yield chunk
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -20,17 +21,21 @@ from warpseal.store.errors import StoreUnusable
 log = logging.getLogger(__name__)
 
 _UNFINISHED: Final = ".partial"
+_PAGES_PER_STEP: Final = 1_000
 
 
-def copy_store(path: Path, target: Path) -> None:
+def copy_store(path: Path, target: Path, progress: Callable[[int, int], None] = lambda *_: None) -> None:
     """Write the store at `path`, as it is at one moment, to a private file, and flush it. A daemon may write meanwhile.
 
-    The copy has no log beside it. Raises StoreUnusable for a damaged store, sqlite3.Error, OSError.
+    progress: called with the copied and all pages. The copy has no log beside it. Raises StoreUnusable for a damaged
+    store, sqlite3.Error, OSError.
     """
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
     with closing(open_file(path, "ro")) as source, closing(open_file(target, "rw")) as copy:
-        # All pages in one step: a copy in several begins again after each write of another process.
-        source.backup(copy)
+        # Without a snapshot that lasts for all steps, the copy would begin again after each write of another process.
+        source.execute("BEGIN")
+        source.execute("SELECT 1 FROM sqlite_master").fetchone()
+        source.backup(copy, pages=_PAGES_PER_STEP, progress=lambda _, left, total: progress(total - left, total))
     check_pages(target, str(path))
     with target.open("rb") as file:
         os.fsync(file.fileno())

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from cachetools import LRUCache
-from sqlalchemy import ColumnElement, Connection, Engine, Row, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select
 
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
 from warpseal.store import archive_rows
@@ -59,6 +59,9 @@ class Selection:
         return conditions
 
 
+_ALL: Final = Selection()
+
+
 @dataclass(slots=True)
 class TransferStats:
     """The numbers of exported or imported records; bad_lines: skipped."""
@@ -87,6 +90,12 @@ def export_lines(
         for row in rows.shares:
             stats.shares += 1
             yield share_line(message.id, StoredShare(row.public_key, row.signature, row.verified == 1))
+
+
+def count_messages(connection: Connection, selection: Selection = _ALL) -> int:
+    """Return the number of messages of a selection."""
+    query = select(func.count()).select_from(MESSAGES).where(*selection.conditions())
+    return int(connection.execute(query).scalar_one())
 
 
 def read_network_id(connection: Connection) -> int | None:

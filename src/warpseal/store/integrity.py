@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from warpseal.bls import verify, verify_aggregate
 from warpseal.store.archive_rows import split_keys
-from warpseal.store.export_import import MessageRows, parse_key, read_messages
+from warpseal.store.export_import import MessageRows, count_messages, parse_key, read_messages
 from warpseal.store.jsonl import BadLine
 from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, METADATA, ORIGINS, SHARES, SIGNATURES
 from warpseal.warp.codec import MalformedMessage
@@ -39,11 +39,14 @@ class IntegrityReport:
 
 @dataclass(slots=True)
 class IntegrityCheck:
-    """One check of all rows; a daemon may run meanwhile. on_fault: called with each fault; progress: with counts."""
+    """One check of all rows; a daemon may run meanwhile.
+
+    on_fault: called with each fault. progress: called with the name of a step, its checked rows, and all its rows.
+    """
 
     connection: Connection
     on_fault: Callable[[str], None]
-    progress: Callable[[IntegrityReport], None] = lambda _: None
+    progress: Callable[[str, int, int], None] = lambda *_: None
     report: IntegrityReport = field(default_factory=IntegrityReport)
 
     def run(self) -> IntegrityReport:
@@ -67,6 +70,7 @@ class IntegrityCheck:
 
     def _check_database(self) -> None:
         """Report the faults that the database itself finds. A server checks pages as it reads them: all are read."""
+        self.progress("checking the pages", 0, 0)
         execute = self.connection.execute
         if self.connection.dialect.name == "sqlite":
             for (line,) in self.connection.exec_driver_sql("PRAGMA integrity_check").all():
@@ -83,9 +87,10 @@ class IntegrityCheck:
                 self._report(f"{count} rows of {table.name} belong to no message")
 
     def _check_messages(self) -> None:
+        total = count_messages(self.connection)
         for rows in read_messages(self.connection):
             self._check_message(rows)
-            self.progress(self.report)
+            self.progress("checking messages", self.report.messages, total)
 
     def _check_message(self, rows: MessageRows) -> None:
         row = rows.message
@@ -115,12 +120,14 @@ class IntegrityCheck:
     def _check_transactions(self) -> None:
         for row in self._rows(L1_TRANSACTIONS.c.tx_id):
             self.report.l1_transactions += 1
+            self.progress("checking L1 transactions", self.report.l1_transactions, 0)
             if sha256(row.raw).digest() != row.tx_id:
                 self._report(f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes")
 
     def _check_origins(self) -> None:
         for row in self._rows(ORIGINS.c.validation_id):
             self.report.origins += 1
+            self.progress("checking origins", self.report.origins, 0)
             if _origin_validation(row) != row.validation_id:
                 self._report(f"origin of validation 0x{row.validation_id.hex()}: it proves another validation, or none")
 
