@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
+import threading
+import warnings
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from warpseal.cli.process import set_up_logging
+from warpseal.cli.main import main
+from warpseal.cli.process import run_daemon, set_up_logging
 from warpseal.ops.logs.lines import LEVELS, JsonFormatter, LineFormatter, LogFormat
 from warpseal.ops.logs.settings import LogSettings
 from warpseal.runtime.request_id import request_id
@@ -167,3 +171,96 @@ def test_log_levels_of_the_reference_silence_the_same_lines(
     levels = [line.split(" ", 1)[1].split(" warpseal")[0].strip() for line in stream.getvalue().splitlines()]
     assert levels == shown
     assert list(LEVELS) == ["off", "fatal", "error", "warn", "info", "trace", "debug", "verbo"]
+
+
+LEAST = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1")
+
+
+@pytest.fixture
+def json_file(tmp_path: Path) -> str:
+    """A config file whose only right key is the format of the log."""
+    file = tmp_path / "config.json"
+    file.write_text('{"log-format": "json", "api-port": "x"}')
+    return str(file)
+
+
+@pytest.mark.parametrize("command", [("serve",), ("index", "run")])
+@pytest.mark.parametrize(
+    ("arguments", "code", "event", "words"),
+    [
+        (("--config", "FILE"), 1, "cannot start", "api-port: expected a number, found 'x' (file FILE)"),
+        (("--config=FILE", "--api-prt", "1"), 2, "wrong usage", "did you mean --api-port?"),
+        (("--log-format", "json", "--api-prt", "1"), 2, "wrong usage", "unrecognized arguments: --api-prt 1"),
+        (("--log-format=json", "--config", "nosuch.json"), 1, "cannot start", "nosuch.json: cannot be read"),
+        (("--log-format=json", "--api-port"), 2, "wrong usage", "argument --api-port: expected one argument"),
+        (("--log-format=json", *LEAST, "--log-dir", "/dev/null/x"), 1, "cannot start", "log-dir /dev/null/x cannot be"),
+    ],
+)
+def test_a_start_that_is_refused_prints_one_line_of_json(
+    command: tuple[str, ...],
+    arguments: tuple[str, ...],
+    code: int,
+    event: str,
+    words: str,
+    json_file: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = [argument.replace("FILE", json_file) for argument in arguments]
+    assert main((*command, *named)) == code
+    printed = capsys.readouterr()
+    (text,) = printed.err.splitlines()
+    content = json.loads(text)
+    assert (content["level"], content["message"], printed.out) == ("fatal", event, "")
+    assert words.replace("FILE", json_file) in content["reason"]
+
+
+def test_another_command_prints_its_errors_as_text(json_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("index", "status", "--config", json_file)) == 1
+    assert capsys.readouterr().err.startswith("warpseal: the configuration has ")
+
+
+def fail_in_a_thread() -> None:
+    raise ValueError("in a thread")
+
+
+class FailsAtItsEnd:
+    def __del__(self) -> None:
+        raise ValueError("at its end")
+
+
+async def fail_everywhere() -> None:
+    thread = threading.Thread(target=fail_in_a_thread, name="worker")
+    thread.start()
+    thread.join()
+    warnings.warn("an old call", DeprecationWarning, stacklevel=1)
+    FailsAtItsEnd()
+    raise ValueError("at last")
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("log_format", list(LogFormat))
+def test_warnings_and_errors_that_nothing_catches_are_lines_of_the_log(
+    log_format: LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    before = warnings.showwarning, threading.excepthook, sys.unraisablehook
+    try:
+        loggers = set_up_logging(LogSettings(format=log_format))
+        assert run_daemon(fail_everywhere(), loggers) == 1
+    finally:
+        root.handlers, root.level = handlers, level
+    assert (warnings.showwarning, threading.excepthook, sys.unraisablehook) == before
+    text = capsys.readouterr().err
+    events = ["internal error, a thread ends", "warning of Python", "internal error, ignored", "internal error, the"]
+    if log_format is LogFormat.TEXT:
+        assert [event for event in events if f" warpseal.cli.process {event}" in text] == events
+        return
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["message"].startswith(event) for line, event in zip(lines, events, strict=True)] == [True] * 4
+    in_thread, warning, at_end, last = lines
+    assert (in_thread["thread_name"], warning["reason"], last["level"]) == ("worker", "an old call", "fatal")
+    assert [error in line["trace"] for error, line in (("in a thread", in_thread), ("at its end", at_end))] == [
+        True
+    ] * 2
+    assert "ValueError: at last" in last["trace"]

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.eventually import finish, until
 from tests.integration.daemon import LONG, Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
+from warpseal.config.load import load
+from warpseal.daemon import startup
+from warpseal.errors import NodeUnavailable
+from warpseal.node.info import InfoClient
+from warpseal.runtime.retry import Backoff
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
@@ -144,3 +153,53 @@ async def test_validators_whose_address_nobody_knows_are_given_up_after_a_while(
     for reply in (first, second):
         assert reply.status == 503
         assert reply.detail["counts"] == {"no_address": 10}
+
+
+async def test_a_start_without_quorum_logs_the_missing_validators_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "_QUORUM_WARNING_S", 0.3)
+    async with run_network(Plan(validators=30, l1s=())) as network:
+        for index in range(20):
+            network.stop_validator(index)
+
+        def lines() -> list[dict[str, Any]]:
+            records = [vars(record) for record in caplog.records if record.getMessage() == "no quorum after start"]
+            return [record for record in records if record["missing_validators"]]
+
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
+            await daemon.until_connected(10)
+            await until(lambda: bool(lines()))
+            await asyncio.sleep(1.0)
+            (line,) = lines()
+    stopped = {validator.name for validator in network.validators[:20]}
+    assert "connected weight" in line["reason"]
+    assert len(line["heaviest_missing"]) == 10
+    for text in line["heaviest_missing"]:
+        name, _, state = text.partition(" with weight ")
+        assert name in stopped or line["missing_validators"] > 20
+        assert ": " in state
+
+
+async def test_an_unreachable_node_is_logged_once_a_minute_with_its_address(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config.json"
+    # Port 1 is closed.
+    nodes = {"p-chain-api": "http://127.0.0.1:1", "info-api": {"base-url": "http://127.0.0.1:1/s3cr3t-key"}}
+    ports = {"api-host": "127.0.0.1", "api-port": 0, "metrics-host": "127.0.0.1", "metrics-port": 0}
+    file.write_text(json.dumps({**nodes, **ports, "data-dir": str(tmp_path / "data")}))
+    attempts = 0
+
+    async def network_id(_client: InfoClient) -> int:
+        nonlocal attempts
+        attempts += 1
+        raise NodeUnavailable("info.getNetworkID")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(startup, "_BACKOFF", Backoff(first_s=0.01, cap_s=0.01))
+        patch.setattr(InfoClient, "network_id", network_id)
+        async with run_daemon(load(file, {}, {}).config):
+            await until(lambda: attempts > 10)
+    records = [vars(record) for record in caplog.records if record.getMessage() == "network id request failed"]
+    assert [record["nodes"] for record in records] == [["http://127.0.0.1:1"]]

@@ -9,10 +9,11 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from warpseal.cli.process import Command, open_output, run_daemon, run_on_loop, set_up_logging
+from warpseal.cli.process import Command, open_output, print_event, run_daemon, run_on_loop, set_up_logging
 from warpseal.cli.progress import ProgressDisplay
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
 from warpseal.config.keys import Config
@@ -62,7 +63,7 @@ def _run(args: argparse.Namespace) -> int:
     work = run_index(
         config,
         loggers,
-        lambda line: print(line, flush=True),
+        partial(print_event, config.logs.format),
         chains=args.chain,
         ends_with_stdin=args.ends_with_stdin,
     )

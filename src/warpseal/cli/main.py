@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import logging
 import os
 import re
 import signal
@@ -72,7 +73,7 @@ GROUPS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage; 3 of some commands: not checked."""
     arguments = _with_default_command(list(sys.argv[1:] if argv is None else argv))
-    if arguments[:1] == ["serve"] or arguments[:2] == ["index", "run"]:
+    if is_daemon := arguments[:1] == ["serve"] or arguments[:2] == ["index", "run"]:
         # Later SIGHUP reopens the log files; before and after that it ends no daemon.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -80,13 +81,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if unknown:
             args.command.error(f"unrecognized arguments: {' '.join(unknown)}")
         code: int = args.run(args)
+    except _WrongUsage as error:
+        if not (is_daemon and _print_json("wrong usage", str(error), arguments)):
+            error.parser.print_usage(sys.stderr)
+            print(f"{error.parser.prog}: error: {error}", file=sys.stderr)
+        return 2
     except StartupError as error:
-        print(f"warpseal: {error}", file=sys.stderr)
+        if not (is_daemon and _print_json("cannot start", str(error), arguments)):
+            print(f"warpseal: {error}", file=sys.stderr)
         return 1
     except ImportError as error:
         if error.name != "warpseal.bls":
             raise
-        print(f"warpseal: {error}", file=sys.stderr)
+        if not (is_daemon and _print_json("cannot start", str(error), arguments)):
+            print(f"warpseal: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -95,6 +103,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
+
+
+def _print_json(event: str, reason: str, arguments: list[str]) -> bool:
+    """Print an error of a daemon's start as a line of its log; return False if that is not JSON."""
+    from warpseal.cli.process import print_event
+    from warpseal.cli.serve import find_log_format
+    from warpseal.ops.logs.lines import LogFormat
+
+    if find_log_format(arguments) is LogFormat.TEXT:
+        return False
+    print_event(LogFormat.JSON, event, logging.CRITICAL, reason=reason)
+    return True
+
+
+class _WrongUsage(Exception):
+    """The arguments of a command are wrong. parser: of that command."""
+
+    def __init__(self, parser: argparse.ArgumentParser, reason: str) -> None:
+        super().__init__(reason)
+        self.parser = parser
 
 
 class _Parser(argparse.ArgumentParser):
@@ -108,7 +136,7 @@ class _Parser(argparse.ArgumentParser):
             nearest = difflib.get_close_matches(word, map(str, choices), 1)
             if nearest:
                 message = f"{message.partition(' (choose from')[0]}; did you mean {nearest[0]}?"
-        super().error(message)
+        raise _WrongUsage(self, message)
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:

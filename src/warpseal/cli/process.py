@@ -7,13 +7,15 @@ import asyncio
 import logging
 import os
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, TextIO, TypeVar
 
 from warpseal.errors import StartupError
-from warpseal.ops.logs.lines import LogFormat
+from warpseal.ops.logs.lines import JsonFormatter, LogFormat
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.logs.settings import LogSettings
 from warpseal.runtime.locks import WorkerThreads
@@ -56,16 +58,66 @@ async def _with_counted_threads(work: Coroutine[Any, Any, T]) -> T:
 def run_daemon(work: Coroutine[Any, Any, None], loggers: DaemonLoggers) -> int:
     """Run a long-running process to its end and return the exit code.
 
-    Raises StartupError; if the log is JSON, its last line has the error instead.
+    An error that nothing catches, in any thread, and warnings of Python are lines of the log. Raises StartupError; if
+    the log is JSON, its last line has the error instead.
     """
-    try:
-        run_on_loop(work)
-    except StartupError as error:
-        if loggers.log_format is LogFormat.TEXT:
-            raise
-        log.critical("cannot start", extra={"reason": str(error)})
-        return 1
+    with _logged_errors():
+        try:
+            run_on_loop(work)
+        except StartupError as error:
+            if loggers.log_format is LogFormat.TEXT:
+                raise
+            log.critical("cannot start", extra={"reason": str(error)})
+            return 1
+        except Exception:
+            log.critical("internal error, the process ends", exc_info=True)
+            return 1
     return 0
+
+
+@contextmanager
+def _logged_errors() -> Iterator[None]:
+    """Log the warnings and errors that Python would print as text while the block runs."""
+    before = warnings.showwarning, threading.excepthook, sys.unraisablehook
+    warnings.showwarning, threading.excepthook, sys.unraisablehook = _log_warning, _log_thread, _log_unraisable
+    try:
+        yield
+    finally:
+        warnings.showwarning, threading.excepthook, sys.unraisablehook = before
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    log.warning("warning of Python", extra={"reason": str(message), "place": f"{filename}:{lineno}"})
+
+
+def _log_thread(error: threading.ExceptHookArgs) -> None:
+    name = "" if error.thread is None else error.thread.name
+    exc_info = None if error.exc_value is None else (error.exc_type, error.exc_value, error.exc_traceback)
+    log.error("internal error, a thread ends", exc_info=exc_info, extra={"thread_name": name})
+
+
+def _log_unraisable(error: Any) -> None:
+    exc_info = None if error.exc_value is None else (error.exc_type, error.exc_value, error.exc_traceback)
+    log.error("internal error, ignored", exc_info=exc_info, extra={"place": repr(error.object)})
+
+
+def print_event(log_format: LogFormat, text: str, level: int = logging.INFO, **fields: object) -> None:
+    """Write one line in the format of the log, in one write: a killed process leaves no half of it.
+
+    Events go to standard output, errors to standard error. fields: only JSON has them.
+    """
+    values = {"name": "warpseal", "levelno": level, "levelname": logging.getLevelName(level), "msg": text, **fields}
+    line = JsonFormatter().format(logging.makeLogRecord(values)) if log_format is LogFormat.JSON else text
+    stream = sys.stdout if level < logging.ERROR else sys.stderr
+    stream.write(line + "\n")
+    stream.flush()
 
 
 def set_up_logging(settings: LogSettings, *, suffix: str = "") -> DaemonLoggers:

@@ -10,9 +10,17 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from warpseal.cli.process import run_daemon, set_up_logging
+from warpseal.cli.process import print_event, run_daemon, set_up_logging
 from warpseal.config.keys import GROUP_CONTENTS, KEYS
-from warpseal.config.load import CONFIG_FILE_NAMES, Loaded, find_service_addresses, load
+from warpseal.config.load import (
+    CONFIG_FILE_NAMES,
+    ConfigError,
+    Loaded,
+    find_service_addresses,
+    find_value,
+    load,
+)
+from warpseal.ops.logs.lines import LogFormat
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +80,18 @@ def config_file(args: argparse.Namespace) -> Path | None:
     return args.config or (Path(named) if named else None)
 
 
+def find_log_format(arguments: list[str]) -> LogFormat:
+    """Return the log format of a command line that may be wrong otherwise; text if its own setting is wrong."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument("--log-format")
+    add_config_arguments(parser)
+    try:
+        args, _ = parser.parse_known_args(arguments)
+        return find_value("log-format", config_file(args), args.log_format, os.environ) or LogFormat.TEXT
+    except (argparse.ArgumentError, ConfigError):
+        return LogFormat.TEXT
+
+
 def load_config(args: argparse.Namespace) -> Loaded:
     """Return the configuration of a command's file, environment and flags; raises ConfigError."""
     return load(config_file(args), given_flags(args), os.environ)
@@ -90,7 +110,11 @@ def run(args: argparse.Namespace) -> int:
     for fault in loaded.unknown_names:
         log.warning("environment variable ignored", extra={"variable": fault.path, "reason": fault.reason})
     set_up_gc()
-    return run_daemon(serve(config, _announce, loggers, _index_command(args)), loggers)
+
+    def announce(api_url: str, metrics_url: str) -> None:
+        print_event(config.logs.format, f"warpseal is listening: api={api_url} metrics={metrics_url}")
+
+    return run_daemon(serve(config, announce, loggers, _index_command(args)), loggers)
 
 
 def _index_command(args: argparse.Namespace) -> list[str]:
@@ -112,9 +136,3 @@ def set_up_gc() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     gc.collect()
     gc.freeze()
-
-
-def _announce(api_url: str, metrics_url: str) -> None:
-    # One write, newline included: a reader never sees half a line, even if the daemon is killed now.
-    sys.stdout.write(f"warpseal is listening: api={api_url} metrics={metrics_url}\n")
-    sys.stdout.flush()

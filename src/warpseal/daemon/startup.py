@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -43,11 +43,15 @@ from warpseal.store.url import OFF, StoreUrl
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.version import __version__
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
+from warpseal.warp.validator_set import Validator
 
 log = logging.getLogger(__name__)
 
 _BACKOFF: Final = Backoff(first_s=0.25, cap_s=5.0)
 _QUORUM_CHECK_S: Final = 0.1
+_QUORUM_WARNING_S: Final = 5.0
+_REPEATED_LINE_S: Final = 60.0
+_MAX_LOGGED_VALIDATORS: Final = 10
 
 
 async def start_services(config: Config, ports: DaemonPorts, start_indexer: Callable[[], None]) -> None:
@@ -62,7 +66,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
         async with recording_before_network(config, node_api.usage) as flusher:
-            network_id = await _network_id(upstream.info, ports.signing, ports.data, ports.gateway_api.gate)
+            nodes = [endpoint.display for endpoint in config.node.info_api]
+            network_id = await _network_id(upstream.info, nodes, ports.signing, ports.data, ports.gateway_api.gate)
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
             index_location = await _check_index(config, network_id, identity.folder)
@@ -127,6 +132,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 if usage is not None:
                     tasks.create_task(usage.run())
                 tasks.create_task(_log_first_quorums(services.network, services.subnet_tracker, ports.status.uptime_s))
+                tasks.create_task(_log_missing_quorums(services.network, services.subnet_tracker))
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(ports.gateway_api.run(network_id))
                 tasks.create_task(node_api.watch_nodes(services, upstream))
@@ -170,14 +176,23 @@ def _signing_services(
     )
 
 
-async def _network_id(info: InfoClient, *gates: StartupGate[Any]) -> int:
-    """Return the network id as soon as a node answers; a node that is down at start does not end the daemon."""
+async def _network_id(info: InfoClient, nodes: Sequence[str], *gates: StartupGate[Any]) -> int:
+    """Return the network id as soon as a node answers; a node that is down at start does not end the daemon.
+
+    nodes: addresses for the log, which has one line a minute.
+    """
+    logged_at = -_REPEATED_LINE_S
 
     def on_failure(error: Exception, delay_s: float) -> None:
+        nonlocal logged_at
         assert isinstance(error, NodeUnavailable)
         for gate in gates:
             gate.unavailable(error)
-        log.warning("network id request failed", extra={"reason": str(error), "next_try_s": delay_s})
+        now = asyncio.get_running_loop().time()
+        if now - logged_at >= _REPEATED_LINE_S:
+            logged_at = now
+            fields = {"reason": str(error), "nodes": nodes, "next_try_s": round(delay_s, 1)}
+            log.warning("network id request failed", extra=fields)
 
     return await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(info.network_id)
 
@@ -226,6 +241,40 @@ async def _log_first_quorums(
         await changed.wait()
         # Many validators connect at once after the start.
         await asyncio.sleep(_QUORUM_CHECK_S)
+
+
+async def _log_missing_quorums(network: PeerNetwork, subnet_tracker: SubnetTracker) -> None:
+    """Log once for each subnet which validators it misses if it has no quorum some seconds after the start.
+
+    A subnet whose validators are not known then gets a line at once, and another one when they are.
+    """
+    named, is_first = set[SubnetID](), True
+    while True:
+        await asyncio.sleep(_QUORUM_WARNING_S)
+        subnets = [subnet for subnet in subnet_tracker.readiness() if subnet.subnet_id not in named]
+        for subnet in subnets:
+            if subnet.shortfall is not None and (subnet.is_known or is_first):
+                missing = [
+                    _describe_missing(network, validator) for validator in subnet.missing[:_MAX_LOGGED_VALIDATORS]
+                ]
+                fields = {"missing_validators": len(subnet.missing), "heaviest_missing": missing}
+                log.warning("no quorum after start", extra={"reason": subnet.shortfall, **fields})
+        named |= {subnet.subnet_id for subnet in subnets if subnet.is_known}
+        if all(subnet.is_known for subnet in subnets):
+            return
+        is_first = False
+
+
+def _describe_missing(network: PeerNetwork, validator: Validator) -> str:
+    """Return weight and connection of a validator, of its first node if it has several."""
+    node_id = validator.node_ids[0]
+    missing = network.missing_connection(node_id)
+    if missing is None:
+        state = "it is not dialed yet"
+    else:
+        untried = "the first dial has no result yet" if missing.address else "no address is known"
+        state = (missing.last_error or untried) + (f", address {missing.address}" if missing.address else "")
+    return f"{node_id_text(node_id)} with weight {validator.weight}: {state}"
 
 
 async def _open_data_api(
