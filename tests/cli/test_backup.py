@@ -56,7 +56,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def backup(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     file = tmp_path / "backup.tar"
-    assert main(("backup", str(file), "--data-dir", str(data))) == 0
+    assert main(("backup", "--output", str(file), "--data-dir", str(data))) == 0
     capsys.readouterr()
     return file
 
@@ -122,11 +122,11 @@ def test_a_backup_beside_a_process_that_uses_the_store_replaces_an_earlier_one(
 ) -> None:
     backup.write_bytes(b"an earlier one")
     with in_use(f"sqlite:///{data}/{NETWORK}/store.db"):
-        assert main(("backup", str(backup), "--data-dir", str(data))) == 0
+        assert main(("backup", "--output", str(backup), "--data-dir", str(data))) == 0
     assert names(backup) == ["backup.json", "store.db", "identity.pem"]
     backup.write_bytes(b"an earlier one")
     shutil.rmtree(data / NETWORK)
-    assert main(("backup", str(backup), "--data-dir", str(data), "--network", NETWORK)) == 1
+    assert main(("backup", "--output", str(backup), "--data-dir", str(data), "--network", NETWORK)) == 1
     assert "nothing to back up" in capsys.readouterr().err
     assert backup.read_bytes() == b"an earlier one"
 
@@ -148,7 +148,9 @@ def test_the_metrics_database_is_backed_up_and_restored(
     )
     file = tmp_path / "backup.tar"
     arguments = (str(file), "--data-dir", str(data), "--config", str(config), "--network", NETWORK)
+    # An earlier version took the file without a flag.
     assert main(("backup", *arguments)) == 0
+    assert main(("backup", *arguments, "--output", str(file))) == 2
     assert "the identity and the store with its API keys and the metrics database" in capsys.readouterr().out
     assert names(file) == ["backup.json", "store.db", "metrics.db", "identity.pem"]
     shutil.rmtree(data)
@@ -169,7 +171,7 @@ def test_certificate_and_key_from_outside_of_the_folder_are_restored_where_the_s
     (tmp_path / "key.pem").chmod(0o440)
     file, target = tmp_path / "backup.tar", tmp_path / "target"
     flags = ("--tls-cert-path", str(tmp_path / "cert.pem"), "--tls-key-path", str(tmp_path / "key.pem"))
-    assert main(("backup", str(file), "--data-dir", str(data), *flags)) == 0
+    assert main(("backup", "--output", str(file), "--data-dir", str(data), *flags)) == 0
     assert names(file) == ["backup.json", "store.db", "tls-key.pem", "tls-cert.pem"]
     assert_refused(file, target, "--tls-key-path", capsys)
     restore = ("restore", str(file), "--data-dir", str(target))
@@ -187,7 +189,7 @@ def test_with_postgresql_only_the_identity_is_backed_up_and_the_command_says_so(
 ) -> None:
     (data / NETWORK / "store.db").unlink()
     file = tmp_path / "backup.tar"
-    assert main(("backup", str(file), "--data-dir", str(data), "--store-url", postgres_url)) == 0
+    assert main(("backup", "--output", str(file), "--data-dir", str(data), "--store-url", postgres_url)) == 0
     out = capsys.readouterr().out
     assert "backed up the identity of network 12345" in out
     assert "the API keys in it are not in this backup" in out
@@ -350,7 +352,7 @@ def test_the_store_of_a_newer_program_is_refused_with_both_versions(
 
     write_rows(place, make_newer)
     file = tmp_path / "backup.tar"
-    assert main(("backup", str(file), "--data-dir", str(data))) == 0
+    assert main(("backup", "--output", str(file), "--data-dir", str(data))) == 0
     capsys.readouterr()
     words = (
         f"written by warpseal 9.9.9 (schema version 0999), and this is warpseal {__version__} (schema version {HEAD})"
@@ -364,6 +366,6 @@ def test_a_damaged_store_is_not_backed_up(tmp_path: Path, data: Path, capsys: py
     raw[4096 * 2 : 4096 * 6] = b"\xff" * (4096 * 4)
     path.write_bytes(raw)
     file = tmp_path / "backup.tar"
-    assert main(("backup", str(file), "--data-dir", str(data))) == 1
+    assert main(("backup", "--output", str(file), "--data-dir", str(data))) == 1
     assert "it is damaged" in capsys.readouterr().err
     assert not file.exists()

@@ -31,9 +31,9 @@ COMMANDS = {
         ("key", "create", "name"),
         ("key", "list"),
         ("key", "revoke", "name"),
-        ("backup", "backup.tar"),
+        ("backup", "--output", "backup.tar"),
     ),
-    "metrics.db": (("usage",), ("backup", "backup.tar")),
+    "metrics.db": (("usage",), ("backup", "--output", "backup.tar")),
 }
 STATES = (None, b"")
 """The content of a file beside its log; None: it is missing."""

@@ -79,6 +79,7 @@ def test_every_command_and_every_flag_has_a_help_text(
     [
         (("stat",), "usage: warpseal COMMAND", "did you mean status?"),
         (("store", "inf"), "usage: warpseal store ", "did you mean info?"),
+        (("message", "verify", "00", "--destinaton", "P"), "usage: warpseal message verify ", "mean --destination?"),
         (("forecast", "--jsn"), "usage: warpseal forecast ", "did you mean --json?"),
         (("serve", "--confg", "x"), "usage: warpseal serve ", "did you mean --config?"),
     ],

@@ -82,8 +82,8 @@ async def test_a_signature_is_not_checked_without_a_node_and_the_exit_code_is_3(
     assert shown["verification"] == {"result": "not checked", "reason": "a node is needed: give --node URL"}
     code, out, err = await decoded(capsys, fuji.SIGNED_WEIGHT.hex())
     assert code == 3
-    assert "not checked" in out
-    assert "the signature is not checked: a node is needed" in err
+    assert out.startswith("result: the signature is not checked: a node is needed: give --node URL\n")
+    assert err == ""
     # A node that does not answer checks nothing either.
     code, out, err = await decoded(capsys, REGISTRATION, "--node", refusing_uri())
     assert (code, "not checked" in out) == (3, True)
@@ -116,8 +116,34 @@ async def test_a_signature_is_verified_at_a_height_and_its_signers_are_listed(
             capsys, CONVERSION, "--node", uri, "--height", "7", "--signing-subnet", id_text(L1)
         )
         assert [item["index"] for item in shown["verification"]["notSigned"]] == [1, 3]
-        _, out, _ = await decoded(capsys, REGISTRATION, "--node", uri, "--height", "18")
-        assert "  - index:" in out.replace("    - index:", "  - index:")
+
+
+async def test_the_verdict_comes_first_and_the_validators_are_listed_on_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def signers(out: str) -> int:
+        return sum(line.startswith("    - index:") for line in out.splitlines())
+
+    at_18 = (REGISTRATION, "--height", "18")
+    async with serve_nodes(RecordedNode()) as (uri,):
+        _, valid, _ = await decoded(capsys, *at_18, "--node", uri)
+        _, listed, _ = await decoded(capsys, *at_18, "--node", uri, "--validators")
+        _, too_light, _ = await decoded(capsys, *at_18, "--node", uri, "--quorum", "100")
+        _, wrong, _ = await decoded(capsys, REGISTRATION, "--node", uri)
+    _, unsigned, _ = await decoded(capsys, (await decode_message(capsys, REGISTRATION, code=3))["unsignedMessage"])
+    _, unknown, _ = await decoded(capsys, "0x0102030405")
+    where = f"the validators of subnet {id_text(L1)} at height"
+    first_lines = [text.partition("\n")[0] for text in (valid, listed, too_light, wrong, unsigned, unknown)]
+    assert first_lines[:3] == [
+        f"result: the signature is valid: 99.90 % of the weight of {where} 18, 67 % needed",
+        f"result: the signature is valid: 99.90 % of the weight of {where} 18, 67 % needed",
+        f"result: the signature is valid, but has too little weight: 99.90 % of the weight of {where} 18, 100 % needed",
+    ]
+    assert first_lines[3].startswith(f"result: the signature is wrong for {where} 19: ")
+    assert first_lines[4] == "result: unsigned message, no signature to verify"
+    assert first_lines[5].startswith("result: no Warp message: ")
+    assert "; --validators lists them" in valid
+    assert (signers(valid), signers(listed) > 2) == (0, True)
 
 
 async def test_a_signature_of_another_height_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,9 +158,9 @@ async def test_a_message_without_a_signing_subnet_needs_the_subnet_flag(
 ) -> None:
     async with serve_nodes(RecordedNode()) as (uri,):
         code, out, err = await decoded(capsys, REMOVAL, "--node", uri)
-    assert code == 3
-    assert "--signing-subnet" in err
-    assert "not checked" in out
+    assert (code, err) == (3, "")
+    assert out.startswith("result: the signature is not checked: ")
+    assert "--signing-subnet" in out.partition("\n")[0]
     assert "L1ValidatorRegistration" in out
 
 

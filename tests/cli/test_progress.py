@@ -64,12 +64,12 @@ def data(tmp_path: Path) -> Path:
     (tmp_path / "data" / "12345" / "identity.pem").write_bytes(key + certificate)
     where = ("--data-dir", str(tmp_path / "data"), "--network", "12345")
     assert main(("store", "export", "--output", str(tmp_path / "made.jsonl"), *where)) == 0
-    assert main(("backup", str(tmp_path / "made.tar"), *where)) == 0
+    assert main(("backup", "--output", str(tmp_path / "made.tar"), *where)) == 0
     return tmp_path
 
 
 def _backup(folder: Path) -> tuple[str, ...]:
-    return "backup", str(folder / "second.tar"), "--data-dir", str(folder / "data")
+    return "backup", "--output", str(folder / "second.tar"), "--data-dir", str(folder / "data")
 
 
 def _restore(folder: Path) -> tuple[str, ...]:

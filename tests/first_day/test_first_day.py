@@ -194,7 +194,7 @@ async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_pa
             assert status == 200, signed
             node_id = json.loads(await get(url + "/status.json"))["nodeId"]
             backup = tmp_path / "warpseal.backup"
-            await run(program, "backup", str(backup), "--config", str(config))
+            await run(program, "backup", "--output", str(backup), "--config", str(config))
             assert backup.stat().st_mode & 0o777 == 0o600
         # Another machine: an empty folder, the same config but for its data folder.
         restored = write_config(network, tmp_path / "second")

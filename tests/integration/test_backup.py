@@ -37,7 +37,7 @@ async def test_a_restored_daemon_has_the_identity_the_signatures_and_the_api_key
         async with run_daemon(build_config(network, tmp_path)) as daemon:
             signed, name = (await daemon.aggregate(message)).signed, await node_id(daemon)
             assert await run("key", "create", "alice", *first) == 0
-            assert await run("backup", file, *first) == 0
+            assert await run("backup", "--output", file, *first) == 0
             capsys.readouterr()
             assert await run("restore", file, *first) == 1
             assert f"in use by another daemon (pid {os.getpid()})" in capsys.readouterr().err

@@ -37,7 +37,10 @@ _NOT_IN_IT: Final = "Indexes are not in a backup: the indexer builds them again 
 
 def _add_backup_arguments(parser: argparse.ArgumentParser) -> None:
     _add_arguments(parser, _ABOUT_BACKUP)
-    parser.add_argument("file", type=Path, metavar="FILE", help="file to write; an earlier backup is replaced")
+    parser.usage = "%(prog)s --output FILE [--config FILE] [--data-dir DIR] ..."
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; an earlier backup is replaced")
+    # Before --output, the file was named like that of `restore`.
+    parser.add_argument("file", type=Path, nargs="?", help=argparse.SUPPRESS)
 
 
 def _add_restore_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +55,9 @@ def _add_arguments(parser: argparse.ArgumentParser, about: str) -> None:
 
 
 def _backup(args: argparse.Namespace) -> int:
+    if (args.output is None) == (args.file is None):
+        args.command.error("--output names the file to write, and no other argument does")
+    file = args.output or args.file
     location = DataLocation(args)
     folder = location.network_folder
     places = _places(location, folder)
@@ -59,9 +65,9 @@ def _backup(args: argparse.Namespace) -> int:
         # One file may have both.
         places.pop(CERTIFICATE_NAME, None)
     with ProgressDisplay() as display:
-        manifest = write_backup(args.file, int(folder.name), places, display.update)
-    size = args.file.stat().st_size
-    print(f"backed up {_describe(manifest)} to {args.file} ({size} bytes)")
+        manifest = write_backup(file, int(folder.name), places, display.update)
+    size = file.stat().st_size
+    print(f"backed up {_describe(manifest)} to {file} ({size} bytes)")
     if STORE_NAME not in places:
         print(_without_store(location))
     print(_NOT_IN_IT)

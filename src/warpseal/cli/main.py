@@ -11,13 +11,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from warpseal.errors import StartupError
 from warpseal.version import __version__
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
 _UNKNOWN_FLAG: Final = re.compile(r"(--[\w-]+)")
+_REQUIRED: Final = "the following arguments are required"
 
 DESCRIPTION = """\
 Warpseal aggregates the BLS signatures of Avalanche validators over Warp messages. First steps:
@@ -128,7 +129,18 @@ class _WrongUsage(Exception):
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors name the nearest command or flag, with the usage of the command that was meant."""
 
+    _flags: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and keep the flags for the text of an error."""
+        self._flags = [str(argument).partition("=")[0] for argument in args or () if str(argument).startswith("--")]
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
+        misspelt = [flag for flag in self._flags if flag not in self._option_string_actions]
+        if message.startswith(_REQUIRED) and misspelt:
+            # The flag that is missing may be the one that is misspelt.
+            message = f"unrecognized arguments: {' '.join(misspelt)}"
         is_unknown = message.startswith("unrecognized arguments")
         words = _UNKNOWN_FLAG.findall(message) if is_unknown else _INVALID_CHOICE.findall(message)
         choices = [name for action in self._actions for name in (*action.option_strings, *(action.choices or ()))]

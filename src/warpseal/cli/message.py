@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from warpseal.cli.process import argument, run_on_loop
+from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.l1.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
 from warpseal.l1.verification import verify_at
@@ -77,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"required weight, percent (default {DEFAULT_QUORUM})",
     )
+    parser.add_argument("--validators", action="store_true", help="list who signed and who did not; JSON always does")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -87,14 +89,44 @@ def run(args: argparse.Namespace) -> int:
         decoded = run_on_loop(_decode(text, args))
     except (WarpsealError, RpcRefusal) as error:
         raise StartupError(str(error)) from error
-    print(json.dumps(decoded, indent=2) if args.json else "\n".join(format_lines(decoded)))
     verification = decoded.get("verification", {})
+    if args.json:
+        print(json.dumps(decoded, indent=2))
+    else:
+        print(f"result: {printable(_result_line(decoded, verification))}")
+        shown = decoded if args.validators else {**decoded, "verification": _without_validators(verification)}
+        print("\n".join(format_lines({name: value for name, value in shown.items() if value != {}})))
     if not _is_whole(decoded):
         return 1
     if verification.get("result") == NOT_CHECKED:
-        print(f"warpseal: the signature is not checked: {verification['reason']}", file=sys.stderr)
         return NOT_CHECKED_EXIT_CODE
     return 0 if verification.get("quorumMet", True) else 1
+
+
+def _result_line(decoded: dict[str, Any], verification: dict[str, Any]) -> str:
+    """Return the verdict on a message, or what there is no verdict on."""
+    if not _is_whole(decoded):
+        return f"{decoded['type']}: {decoded['unread'][0]['reason']}"
+    if not verification:
+        return f"{decoded['type']}, no signature to verify"
+    if verification.get("result") == NOT_CHECKED:
+        return f"the signature is not checked: {verification['reason']}"
+    subnet_id, height = verification["signingSubnetId"]["cb58"], verification["pChainHeight"]
+    where = f"the validators of subnet {subnet_id} at height {height}"
+    if not verification["signatureValid"]:
+        return f"the signature is wrong for {where}: {verification['fault']}"
+    lacks = "" if verification["quorumMet"] else ", but has too little weight"
+    required = f"{verification['quorumPercentage']} % needed"
+    return f"the signature is valid{lacks}: {verification['signedPercentage']} % of the weight of {where}, {required}"
+
+
+def _without_validators(verification: dict[str, Any]) -> dict[str, Any]:
+    """Return a verification that counts the validators instead of listing them."""
+    if "signed" not in verification:
+        return verification
+    signed, others = len(verification["signed"]), len(verification["notSigned"])
+    fields = {name: value for name, value in verification.items() if name not in ("signed", "notSigned")}
+    return {**fields, "signedValidators": f"{signed} of {signed + others}; --validators lists them"}
 
 
 async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -192,7 +224,7 @@ def _display(value: Any) -> str:
         return ", ".join(map(_display, value)) or "none"
     if value is None:
         return "none"
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+    return ("yes" if value else "no") if isinstance(value, bool) else printable(str(value))
 
 
 def read_input(text: str) -> str:
