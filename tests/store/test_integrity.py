@@ -21,6 +21,7 @@ from tests.store.signed import (
     wrong_share,
 )
 from warpseal.store.access import open_read_only
+from warpseal.store.errors import StoreUnusable
 from warpseal.store.integrity import IntegrityCheck, IntegrityReport
 from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS, SHARES, SIGNATURES
 from warpseal.store.url import StoreUrl
@@ -140,5 +141,5 @@ def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"no database at all" * 100)
-    _, faults = check_store(StoreUrl.parse(f"sqlite:///{tmp_path}/store.db"))
-    assert set(faults) == {"the database cannot be read: file is not a database"}
+    with pytest.raises(StoreUnusable, match="file is not a database: restore a backup"):
+        check_store(StoreUrl.parse(f"sqlite:///{tmp_path}/store.db"))

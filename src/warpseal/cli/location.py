@@ -104,9 +104,16 @@ class DataLocation:
         return int(name) if name.isdigit() else None
 
     def _files(self, name: str, network: str = "*") -> list[Path]:
-        """Return the files of this name; one may be missing beside its log, and its opener says so."""
-        paths = (path for suffix in ("", "-wal") for path in self.data_dir.glob(f"{network}/{name}{suffix}"))
-        return sorted({path.with_name(name) for path in paths})
+        """Return the files of this name; one may be missing beside its log, and its opener says so.
+
+        network: the name of its folder; "*" is any. Raises PermissionError, which a glob would hide.
+        """
+        try:
+            folders = os.listdir(self.data_dir) if network == "*" else [network]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        files = (self.data_dir / folder / name for folder in folders)
+        return sorted(file for file in files if _exists(file) or _exists(file.with_name(name + "-wal")))
 
     def _find_file(self, name: str, kind: str, many: str) -> Path:
         """Return the only file of this name in a network's folder."""
@@ -126,6 +133,14 @@ class DataLocation:
         raise StartupError(
             f"there is no {kind} of network {network} below {self.data_dir}: name another --data-dir, or a --store-url"
         )
+
+
+def _exists(file: Path) -> bool:
+    try:
+        file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 async def _fetch_network_id(settings: NodeSettings) -> int:

@@ -89,13 +89,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except StartupError as error:
         if not (is_daemon and _print_json("cannot start", str(error), arguments)):
-            print(f"warpseal: {error}", file=sys.stderr)
+            _print_error(str(error))
         return 1
     except ImportError as error:
         if error.name != "warpseal.bls":
             raise
         if not (is_daemon and _print_json("cannot start", str(error), arguments)):
-            print(f"warpseal: {error}", file=sys.stderr)
+            _print_error(str(error))
         return 1
     except KeyboardInterrupt:
         return 130
@@ -103,7 +103,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has closed the pipe; without this the interpreter reports it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except PermissionError as error:
+        # Of a file or folder that a command looks for before it opens one.
+        if error.filename is None:
+            raise
+        print(
+            f"warpseal: {error.filename} cannot be read: permission denied: change its owner or mode", file=sys.stderr
+        )
+        return 1
     return code
+
+
+def _print_error(text: str) -> None:
+    """Print an error; parts of it may come from files and other machines."""
+    from warpseal.cli.running_daemon import printable
+
+    print("warpseal: " + "\n".join(map(printable, text.splitlines())), file=sys.stderr)
 
 
 def _print_json(event: str, reason: str, arguments: list[str]) -> bool:

@@ -29,7 +29,7 @@ from warpseal.peers.data_dir import LOCK_NAME, locked_folder, sync_folder
 from warpseal.peers.identity import IDENTITY_NAME
 from warpseal.store.access import open_read_only
 from warpseal.store.copies import check_pages, copy_store
-from warpseal.store.engine import lone_log_reason
+from warpseal.store.engine import unusable_reason
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.locks import LOCK_SUFFIX, locked_file
 from warpseal.store.migrate import MIGRATIONS as STORE_MIGRATIONS
@@ -96,7 +96,7 @@ def write_backup(target: Path, network_id: int, sources: Mapping[str, Path], pro
     sources: files by their names in the archive; those that do not exist are left out. Raises StartupError.
     """
     for name in _MIGRATIONS.keys() & sources.keys():
-        if reason := lone_log_reason(sources[name]):
+        if reason := unusable_reason(sources[name]):
             raise StoreUnusable(str(sources[name]), reason, kind="database")
     files = {name: sources[name] for name in NAMES if name in sources and sources[name].is_file()}
     if not files:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from warpseal.errors import IndexDamaged, StartupError, StoreDown
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.process import error_words, os_error_text
-from warpseal.store.engine import PAGE_BYTES, create_private, reading_engine, writing_engine
+from warpseal.store.engine import PAGE_BYTES, create_private, is_file_damage, reading_engine, writing_engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.locks import lock_while_connected
 from warpseal.store.migrate import Migrations, upgrade_at_start
@@ -32,10 +32,9 @@ SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
 
-UNDECODABLE: Final = (msgspec.DecodeError, zstandard.ZstdError)
-"""Errors of decoding what a row holds."""
+UNDECODABLE: Final = (msgspec.DecodeError, zstandard.ZstdError, UnicodeDecodeError)
+"""Errors of decoding what a row holds; sqlite3 raises the last one also for a schema that is damaged later."""
 
-_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # A page that is written repeatedly between two WAL checkpoints goes into the file once. The log takes half as much
 # of the system's memory as the page cache.
 _LOG_OF_CACHE: Final = 0.5
@@ -133,7 +132,4 @@ def rebuild_hint(url: StoreUrl) -> str:
 
 def is_damage(error: BaseException) -> bool:
     """Return whether an error says that the file is no database any more, or that a part of it is damaged."""
-    if isinstance(error, UNDECODABLE):
-        return True
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+    return isinstance(error, UNDECODABLE) or is_file_damage(error)

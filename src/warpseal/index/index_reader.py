@@ -11,7 +11,7 @@ import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from warpseal.errors import IndexDamaged, StoreDown
+from warpseal.errors import IndexDamaged, StoreDown, WarpsealError
 from warpseal.index.database import UNDECODABLE, is_damage, reading_index, rebuild_hint, run_pragmas
 from warpseal.index.read_session import MAX_CACHED, ReadCache, ReadSession
 from warpseal.index.settings import IndexSettings
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
+# Errors of Python that only rows raise which no writer wrote so: a reference to a missing row, a value of another type.
+_CONTRADICTIONS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class IndexReader:
@@ -48,6 +50,7 @@ class IndexReader:
         self._is_checked = False
         # The reason, and the number of the file.
         self._damage: tuple[str, int] | None = None
+        self._has_contradiction = False
         self._opened_file = 0
 
     def close(self) -> None:
@@ -87,6 +90,10 @@ class IndexReader:
         except (sqlite3.Error, psycopg.Error, SQLAlchemyError, *UNDECODABLE) as error:
             self._is_checked = False
             raise self._translate(error) from None
+        except WarpsealError:
+            raise
+        except _CONTRADICTIONS as error:
+            raise self._contradiction(error) from None
 
     def _translate(self, error: BaseException) -> StoreDown:
         """Return the error for a caller, and remember damage. Later reads open the file again: it may be a new one."""
@@ -98,6 +105,14 @@ class IndexReader:
         self._damage = reason, self._file_number()
         self._engine.dispose()
         return IndexDamaged(reason)
+
+    def _contradiction(self, error: Exception) -> IndexDamaged:
+        """Return the error of a request whose rows contradict each other; others may be right. The first is logged."""
+        hint = f"`warpseal index verify` shows whether it is damaged; if so, {rebuild_hint(self._url)}"
+        if not self._has_contradiction:
+            self._has_contradiction = True
+            log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
+        return IndexDamaged("rows contradict each other")
 
     def _file_number(self) -> int:
         try:

@@ -15,6 +15,7 @@ import zstandard
 from sqlalchemy import Connection
 
 from warpseal.chains.c_atomic import AtomicTx, encode_atomic_txs, parse_atomic_txs
+from warpseal.errors import IndexDamaged
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
 from warpseal.ledger.c_chain import CHeader
@@ -45,6 +46,9 @@ class RecordKind(IntEnum):
     GENESIS = 1
     PRE_LINEARIZATION = 2
     OUTPUT = 3
+
+
+_KINDS: Final = frozenset(RecordKind)
 
 
 class PreLinearizationTx(msgspec.Struct, frozen=True, array_like=True):
@@ -109,6 +113,8 @@ def read_segments(connection: Connection) -> Iterator[Segment]:
         if not rows:
             return
         behind, chain, kind, first, body = rows[0]
+        if kind not in _KINDS:
+            raise IndexDamaged(f"stored block {behind} is of the unknown kind {str(kind)[:20]}")
         yield Segment(chain, RecordKind(kind), first, _entries(body))
 
 

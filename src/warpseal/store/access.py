@@ -10,8 +10,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
+from warpseal.runtime.process import os_error_text
 from warpseal.runtime.retry import Backoff, Retrier
-from warpseal.store.engine import create_private, lone_log_reason, reading_engine, redacted_reason, writing_engine
+from warpseal.store.engine import create_private, describe_failure, reading_engine, unusable_reason, writing_engine
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.locks import NO_ANSWER, ServerLock, find_holder, locked_file
 from warpseal.store.url import StoreKind, StoreUrl
@@ -50,7 +51,7 @@ def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
         try:
             create_private(url.path)
         except OSError as error:
-            raise StoreUnusable(url.redacted, error.strerror or str(error)) from error
+            raise StoreUnusable(url.redacted, os_error_text(error)) from error
     _check_file(url)
     with (
         locked_file(url.path) if url.path is not None else _locked_server(url),
@@ -73,7 +74,7 @@ def _opened(url: StoreUrl, build: Callable[[StoreUrl], Engine], *, is_short: boo
         reason = f"a message in it is damaged ({error}); `warpseal store check` shows more"
         raise StoreUnusable(url.redacted, reason) from None
     except DBAPIError as error:
-        raise StoreUnusable(url.redacted, redacted_reason(url, error)) from None
+        raise StoreUnusable(url.redacted, describe_failure(url, error)) from None
     finally:
         engine.dispose()
 
@@ -119,7 +120,7 @@ def _remove_time_limit(session: Any, _: object) -> None:
 def _check_file(url: StoreUrl) -> None:
     if url.kind is StoreKind.OFF:
         raise StoreUnusable(url.redacted, "store-url is off, so there is no store")
-    if url.path is not None and (reason := lone_log_reason(url.path)):
+    if url.path is not None and (reason := unusable_reason(url.path)):
         raise StoreUnusable(str(url.path), reason)
-    if url.path is not None and not url.path.is_file():
+    if url.path is not None and not url.path.exists():
         raise StoreUnusable(str(url.path), "there is no such file; a daemon creates it when it starts")

@@ -15,8 +15,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from warpseal.store.engine import open_file
+from warpseal.store.engine import DAMAGE_ADVICE, describe_failure, is_file_damage, open_file
 from warpseal.store.errors import StoreUnusable
+from warpseal.store.url import StoreUrl
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +31,24 @@ def copy_store(path: Path, target: Path, progress: Callable[[int, int], None] = 
     progress: called with the copied and all pages. The copy has no log beside it. Raises StoreUnusable for a damaged
     store, sqlite3.Error, OSError.
     """
-    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-    with closing(open_file(path, "ro")) as source, closing(open_file(target, "rw")) as copy:
-        # Without a snapshot that lasts for all steps, the copy would begin again after each write of another process.
-        source.execute("BEGIN")
-        source.execute("SELECT 1 FROM sqlite_master").fetchone()
-        source.backup(copy, pages=_PAGES_PER_STEP, progress=lambda _, left, total: progress(total - left, total))
+    try:
+        source = open_file(path, "ro")
+    except sqlite3.Error as error:
+        raise StoreUnusable(str(path), describe_failure(StoreUrl.for_file(path), error)) from None
+    with closing(source):
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        with closing(open_file(target, "rw")) as copy:
+            try:
+                # Without a snapshot that lasts for all steps, the copy would begin again after each write of another
+                # process.
+                source.execute("BEGIN")
+                source.execute("SELECT 1 FROM sqlite_master").fetchone()
+                report = lambda _, left, total: progress(total - left, total)  # noqa: E731
+                source.backup(copy, pages=_PAGES_PER_STEP, progress=report)
+            except sqlite3.Error as error:
+                if is_file_damage(error):
+                    raise StoreUnusable(str(path), describe_failure(StoreUrl.for_file(path), error)) from None
+                raise
     check_pages(target, str(path))
     with target.open("rb") as file:
         os.fsync(file.fileno())
@@ -50,7 +63,7 @@ def check_pages(path: Path, where: str) -> None:
     except sqlite3.DatabaseError as error:
         result = str(error)
     if result != "ok":
-        raise StoreUnusable(where, f"it is damaged: {' '.join(str(result).split())}")
+        raise StoreUnusable(where, f"it is damaged: {' '.join(str(result).split())}: {DAMAGE_ADVICE}")
 
 
 def upgrade_copy(path: Path, version: str) -> Path:

@@ -14,7 +14,13 @@ from sqlalchemy.exc import DBAPIError
 
 from warpseal.store.bloom import MessageFilter
 from warpseal.store.copies import keep_upgrade_copy, remove_upgrade_copies
-from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
+from warpseal.store.engine import (
+    create_private,
+    describe_failure,
+    reading_engine,
+    redacted_reason,
+    writing_engine,
+)
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
 from warpseal.store.leadership import Leadership, ServerLeadership
@@ -222,5 +228,5 @@ class ReadWriteDatabase(Database):
             raise StoreUnusable(self._url.redacted, error.strerror or str(error)) from error
         except DBAPIError as error:
             if self._url.kind is StoreKind.SQLITE:
-                raise StoreUnusable(self._url.redacted, redacted_reason(self._url, error)) from None
+                raise StoreUnusable(self._url.redacted, describe_failure(self._url, error)) from None
             self._writer.set_down(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, PoolProxiedConnection, QueuePool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from warpseal.runtime.process import os_error_text
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreKind, StoreUrl
 
@@ -24,6 +26,8 @@ from warpseal.store.url import StoreKind, StoreUrl
 BUSY_TIMEOUT_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 3
 PAGE_BYTES: Final = 4_096
+DAMAGE_ADVICE: Final = "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MAX_REASON_CHARACTERS: Final = 300
 _STATEMENT_TIMEOUT_MS: Final = 30_000
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -92,14 +96,52 @@ def lone_log_reason(path: Path) -> str | None:
     return f"it {state}, but its log {log_path.name} has data: put the file back beside it, or move the log away"
 
 
+def unusable_reason(path: Path) -> str | None:
+    """Return why something is no database file that may be opened; None for a missing file without a log, too."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return lone_log_reason(path)
+    except OSError as error:
+        return f"it cannot be read: {os_error_text(error)}"
+    if stat.S_ISDIR(mode):
+        return "it is a folder, expected a file: name another file"
+    if not os.access(path, os.R_OK):
+        return "it cannot be read: permission denied: change its owner or its mode"
+    return lone_log_reason(path)
+
+
+def is_file_damage(error: BaseException) -> bool:
+    """Return whether an error says that a file is no database, or that a part of it is damaged."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+def describe_failure(url: StoreUrl, error: BaseException) -> str:
+    """Return a library's error as one line without secrets; for a damaged file with what an operator does about it."""
+    reason = redacted_reason(url, error)
+    return f"{reason}: {DAMAGE_ADVICE}" if is_file_damage(error) else reason
+
+
 def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
     """Open a SQLite file; every connection to one begins here. mode: ro, rw or rwc.
 
     arguments: further ones of sqlite3.connect. Raises sqlite3.Error, also for a log without its file.
     """
-    if reason := lone_log_reason(path):
+    if reason := unusable_reason(path):
         raise sqlite3.OperationalError(reason)
     connection: sqlite3.Connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, **arguments)
+    try:
+        # The first statement reads the schema, and sqlite3 cannot decode the error text of a damaged one.
+        connection.execute("PRAGMA encoding")
+    except UnicodeDecodeError:
+        connection.close()
+        error = sqlite3.DatabaseError("the schema is damaged")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error from None
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -1,0 +1,116 @@
+"""Database files that are none: each command names the file, what was found, and what to do, and exits with 1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_lone_logs import COMMANDS
+from tests.store.signed import create_store
+from warpseal.cli.main import main
+
+ADVICE = "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
+NETWORK = "88888"
+
+
+def write_text(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    file.write_bytes(b"no database at all\n" * 500)
+
+
+def make_folder(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    file.mkdir()
+
+
+# What stands in the place of the file -> what the error says.
+STATES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "text": (write_text, f"file is not a database: {ADVICE}"),
+    "folder": (make_folder, "it is a folder, expected a file: name another file"),
+}
+COMMANDS_OF_FILES = [(name, arguments) for name, commands in COMMANDS.items() for arguments in commands]
+
+
+def command_id(value: object) -> str:
+    return "-".join(value) if isinstance(value, tuple) else str(value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The network's folder of a daemon with a store, beside an export; also the current folder."""
+    create_store(f"sqlite:///{tmp_path}/data/{NETWORK}/store.db")
+    (tmp_path / "export.jsonl").write_text('{"format":"warpseal-store","version":1,"networkId":88888}\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "data" / NETWORK
+
+
+@pytest.mark.parametrize(("name", "arguments"), COMMANDS_OF_FILES, ids=command_id)
+@pytest.mark.parametrize("state", STATES)
+def test_a_command_says_what_stands_in_the_place_of_a_database(
+    state: str, name: str, arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put, text = STATES[state]
+    put(folder / name)
+    assert main((*arguments, "--data-dir", str(folder.parent), "--network", NETWORK)) == 1
+    reason = capsys.readouterr().err
+    assert str(folder / name) in reason
+    assert text in reason
+    assert "Traceback" not in reason
+    assert "backup.tar cannot be written" not in reason
+    assert not Path("backup.tar").exists()
+
+
+@pytest.mark.parametrize(("name", "arguments"), COMMANDS_OF_FILES, ids=command_id)
+def test_a_command_names_a_file_that_it_may_not_read(
+    name: str,
+    arguments: tuple[str, ...],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, access = folder / name, os.access
+    if not file.exists():
+        file.write_bytes((folder / "store.db").read_bytes())
+    # Tests may run as root, who may read everything.
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: Path(path) != file and access(path, mode, **more))
+    assert main((*arguments, "--data-dir", str(folder.parent), "--network", NETWORK)) == 1
+    reason = capsys.readouterr().err
+    assert f"{file} cannot be used: it cannot be read: permission denied" in reason
+
+
+@pytest.mark.parametrize(("name", "arguments"), COMMANDS_OF_FILES, ids=command_id)
+def test_a_command_names_a_folder_that_it_may_not_enter(
+    name: str,
+    arguments: tuple[str, ...],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any = ".", *others: Any, **more: Any) -> Any:
+            if isinstance(path, str | Path) and folder in Path(path).parents:
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *others, **more)
+
+        return call
+
+    for function in ("stat", "open", "listdir", "scandir"):
+        monkeypatch.setattr(os, function, refuse(getattr(os, function)))
+    assert main((*arguments, "--data-dir", str(folder.parent), "--network", NETWORK)) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "permission denied" in line
+    assert str(folder) in line
+
+
+def test_texts_of_files_cannot_control_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = folder / "config.json"
+    config.write_text('{"log-level": "\\u001b[31m"}')
+    assert main(("index", "status", "--config", str(config))) == 1
+    printed = capsys.readouterr().err
+    assert "\x1b" not in printed
+    # Each fault has its own line.
+    assert len(printed.splitlines()) == 4
