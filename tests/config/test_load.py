@@ -426,3 +426,40 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
     assert fault.startswith("p-chain-quorum: ")
     config = load(write(tmp_path, {**LEAST, "p-chain-api": [NODE, other], "p-chain-quorum": 2}), {}, {}).config
     assert config.node.p_chain_quorum == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "advice"),
+    [
+        ("127.0.0.1:9650", "write http://127.0.0.1:9650"),
+        ("localhost:9650", "write http://localhost:9650"),
+        ("10.1.2.3:9650", "write http://10.1.2.3:9650"),
+        ("avalanchego:9650", "write http://avalanchego:9650"),
+        ("api.avax.network", "write https://api.avax.network"),
+        ("8.8.8.8:9650/path", "write https://8.8.8.8:9650/path"),
+    ],
+)
+def test_a_url_without_a_scheme_is_named_with_the_likely_one(tmp_path: Path, found: str, advice: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, {**LEAST, "info-api": found}), {}, {})
+    (fault,) = caught.value.faults
+    assert (fault.path, fault.reason) == (
+        "info-api",
+        f"expected http:// or https:// and a host, found '{found}': {advice}",
+    )
+
+
+def test_a_url_with_a_possible_secret_is_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, {**LEAST, "info-api": "user:s3cr3t@node:9650"}), {}, {})
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_malformed_node_id_is_named_with_its_fault_and_where_a_right_one_is_found(tmp_path: Path) -> None:
+    peer = {"id": "NodeID-x", "ip": "127.0.0.1:9651"}
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, {**LEAST, "manually-tracked-peers": [peer]}), {}, {})
+    (fault,) = caught.value.faults
+    assert fault.path == "manually-tracked-peers[0].id"
+    assert "expected NodeID- and its base58-check text, found 'NodeID-x' (" in fault.reason
+    assert fault.reason.endswith("; a node shows its own by info.getNodeID")

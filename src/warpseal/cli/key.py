@@ -10,6 +10,7 @@ from typing import Final
 
 from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command
+from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only, open_shared
 from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
@@ -70,8 +71,10 @@ def _list(args: argparse.Namespace) -> int:
         check_version(connection, url.redacted)
         keys = list_keys(connection)
     for key in keys:
+        # A restored store may come from another machine.
+        name, hint = printable(key.name), printable(key.hint)
         print(
-            f"{key.name:24} ...{key.hint}  {_limit(key.units_per_minute)}/min  {_limit(key.units_per_day)}/day"
+            f"{name:24} ...{hint}  {_limit(key.units_per_minute)}/min  {_limit(key.units_per_day)}/day"
             f"  created {_day(key.created_at)}" + (f"  revoked {_day(key.revoked_at)}" if key.revoked_at else "")
         )
     if not keys:

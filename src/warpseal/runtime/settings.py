@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -195,6 +196,16 @@ def choice(kind: type[E]) -> Parser[E]:
     return lambda value, path: kind(word(value, path))
 
 
+def _likely_scheme(given: str, schemes: Sequence[str]) -> str:
+    """Return the scheme of a URL that has none: a node of this machine or a private network has no certificate."""
+    host = given.partition("/")[0].rpartition(":")[0] or given.partition("/")[0]
+    try:
+        is_near = not ip_address(host.strip("[]")).is_global
+    except ValueError:
+        is_near = "." not in host or host.endswith((".local", ".internal", ".localhost"))
+    return schemes[0] if is_near else schemes[-1]
+
+
 def url(*schemes: str) -> Parser[str]:
     """Accept a URL of one of the schemes, with a host; slashes at its end are cut off."""
 
@@ -209,7 +220,7 @@ def url(*schemes: str) -> Parser[str]:
             expected = f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host"
             # A URL without a scheme has no secret that the fault could show.
             if "://" not in given and "@" not in given and "?" not in given:
-                expected += f", found {given[:80]!r}: write {schemes[-1]}://{given[:80]}"
+                expected += f", found {given[:80]!r}: write {_likely_scheme(given, schemes)}://{given[:80]}"
             raise fault(path, expected)
         return given.rstrip("/")
 
