@@ -26,11 +26,12 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
         EvmReplayNode(recorded, first_trace=0),
         EvmReplayNode(recorded, first_trace=last, first_receipts=last),
     )
+    usual = EvmReplayNode(recorded, first_trace=last, has_genesis_state=True)
     untraced, old = EvmReplayNode(made), EvmReplayNode(made, has_block_receipts=False)
     closed = refusing_uri()
     plan = Plan(validators=4, l1s=(L1Plan(validators=2),))
-    async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old):
-        urls = whole.url, pruned.url, untraced.url, f"{network.node_uri}/none", f"{closed}/s3cr3t"
+    async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old, usual):
+        urls = whole.url, pruned.url, untraced.url, f"{network.node_uri}/none", f"{closed}/s3cr3t", usual.url
         chains = [entry(recorded, *urls), entry(made, untraced.url, old.url, traces="off")]
         keys = {"evm-chains": chains, "index-l1s-at": closed}
         config = write_config_file(network, tmp_path, keys)
@@ -43,14 +44,17 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
     of_recorded, of_made = (f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made))
     answers = f"answers: EVM chain id {recorded.evm_chain_id}, block {recorded.tip}"
     other_chain = f"is of another chain: chain id {made.evm_chain_id}, block 0 {made.hashes[0]}"
+    middle = (1 + recorded.tip) // 2
     expected = {
         f"{of_recorded}[0] {whole.url} {answers}": "good",
         f"{of_recorded}[1] {pruned.url} {answers}": "good",
         f"{of_recorded}[1] {pruned.url} does not have the receipts of block 1, the first that is indexed": "warning",
-        f"{of_recorded}[1] {pruned.url} traces no old blocks (-32000: {MISSING_STATE[1]})": "warning",
+        f"{of_recorded}[1] {pruned.url} does not trace block 1 (-32000: {MISSING_STATE[1]})": "warning",
         f"{of_recorded}[2] {untraced.url} {other_chain}": "warning",
         f"{of_recorded}[3] {network.node_uri}: HTTP 404, text": "warning",
         f"{of_recorded}[4] {closed}: unreachable (connection refused)": "warning",
+        f"{of_recorded}[5] {usual.url} {answers}": "good",
+        f"{of_recorded}[5] {usual.url} does not trace block {middle} (-32000: {MISSING_STATE[1]})": "warning",
         f"{of_made}[0] {untraced.url} answers: EVM chain id {made.evm_chain_id}, block {made.tip}": "good",
         f"{of_made}[1] {old.url} answers: EVM chain id {made.evm_chain_id}, block {made.tip}": "good",
         f"{of_made}[1] {old.url} does not have eth_getBlockReceipts": "warning",

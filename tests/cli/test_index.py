@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zstandard
 
 from tests.chains.p_vectors import genesis_bytes
@@ -19,8 +20,10 @@ from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query
 from tests.integration.process import run_command, start_command
 from warpseal.cli.index import describe_chain
+from warpseal.cli.main import main
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.indexer.verify import IndexFinding
 
 
 def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
@@ -240,3 +243,63 @@ async def test_index_run_fails_if_index_chains_is_empty(tmp_path: Path) -> None:
     async with serving(ReplayNode()) as node:
         code, output = await run_index("run", "--config", config_file(tmp_path, node, **{"index-chains": []}))
     assert (code, "there is nothing to index" in output) == (1, True)
+
+
+def findings(chain: str, compared: int, others: int, **fields: Any) -> list[IndexFinding]:
+    """Return findings of a chain, of which some were not compared."""
+    whole = [IndexFinding(f"{chain}: block {number}", chain=chain) for number in range(compared)]
+    return whole + [
+        IndexFinding(f"{chain}: token {number}", is_compared=False, reason="no node", chain=chain, **fields)
+        for number in range(others)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "last"),
+    [
+        (findings("", 9, 0) + findings("C", 1, 16), 3, "not enough compared: 1 of 17 of C"),
+        (findings("", 1, 3), 3, "not enough compared: 1 of 4 of the primary chains"),
+        (findings("C", 8, 8), 0, "8 of 16 compared, 0 wrong"),
+        (findings("C", 1, 16, is_comparable=False), 0, "1 of 17 compared, 0 wrong"),
+        (findings("C", 0, 2), 1, "0 of 2 compared, 0 wrong"),
+        (
+            [*findings("C", 1, 16), IndexFinding("C: block 3", "hash differs", chain="C")],
+            1,
+            "2 of 18 compared, 1 wrong",
+        ),
+    ],
+)
+def test_verify_says_if_not_enough_was_compared_and_exits_with_3(
+    found: list[IndexFinding],
+    code: int,
+    last: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def verified(*_: Any) -> tuple[IndexFinding, ...]:
+        return tuple(found)
+
+    monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
+    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
+    assert main(("index", "verify", *nodes)) == code
+    assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+def test_verify_prints_one_note_for_a_contract_and_no_controls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remarks = [IndexFinding(f"C: token {n}", remark="it says \x1b[31m", contract="0xaa", chain="C") for n in range(3)]
+    single = IndexFinding("C: token 9", remark="another", contract="0xbb", chain="C")
+
+    async def verified(*_: Any) -> tuple[IndexFinding, ...]:
+        return (*remarks, single)
+
+    monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
+    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
+    assert main(("index", "verify", *nodes)) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "NOTE   C: contract 0xaa: 3 holdings, such as C: token 0: it says ?[31m",
+        "NOTE   C: token 9: another",
+        "4 of 4 compared, 0 wrong",
+    ]

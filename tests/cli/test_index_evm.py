@@ -38,12 +38,16 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         p_chain = ReplayNode()
         await stack.enter_async_context(serving(p_chain))
         await stack.enter_async_context(serving_evm(*nodes))
-        chains = [
+        chains: list[dict[str, Any]] = [
             {"blockchain-id": id_text(node.chain.blockchain_id), "rpc": [node.url], "index": {"traces": "off"}}
             for node in nodes
         ]
         config = tmp_path / "config.json"
-        own = {"evm-chains": chains, "data-dir": str(tmp_path / "data"), "index-low-priority": False}
+        chains[0]["info"] = {"chain-name": "Recorded"}
+        aliases = tmp_path / "aliases.json"
+        aliases.write_text(json.dumps({id_text(recorded.blockchain_id): ["own"]}))
+        names = {"chain-aliases-file": str(aliases)}
+        own = {**names, "evm-chains": chains, "data-dir": str(tmp_path / "data"), "index-low-priority": False}
         config.write_text(json.dumps({"p-chain-api": p_chain.url, "info-api": p_chain.url, **own}))
         first = await stack.enter_async_context(start_command("index", "run", "--config", config))
         place = tmp_path / "data" / "88888" / "evm"
@@ -84,8 +88,13 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         _, listed = await read_status(config)
         assert sorted(chain["height"] for chain in listed) == [6, recorded.tip]
         unknown = await run_command("index", "status", "--config", config, "--chain", "7")
-        assert (unknown.code, unknown.stderr) == (1, "warpseal: --chain 7: no such chain is indexed\n")
-        verified = await run_command("index", "verify", "--config", config, "--chain", name)
+        assert unknown.code == 1
+        assert unknown.stderr.startswith("warpseal: --chain 7: no such chain; the names are p, x, c, ")
+        for each in (name, "12345", "recorded", "OWN"):
+            assert each == name or each.lower() in unknown.stderr
+            code, (chain,) = await read_status(config, "--chain", each)
+            assert (code, chain["chain"]) == (0, name)
+        verified = await run_command("index", "verify", "--config", config, "--chain", "Recorded")
         assert (verified.code, verified.stderr) == (0, "")
         assert verified.stdout.endswith("compared, 0 wrong\n")
         file = place / f"{id_text(made.blockchain_id)}.db"
@@ -134,7 +143,8 @@ async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path:
     with output.open(newline="") as file:
         assert list(csv.DictReader(file)) == [{name: str(field) for name, field in row.items()} for row in rows]
     unknown = await run_command("index", "export", "blocks", "--config", config, "--chain", "7")
-    assert (unknown.code, unknown.stderr) == (1, "warpseal: --chain 7: no such EVM chain is indexed\n")
+    names = f"p, x, c, {id_text(CHAIN_ID)}, 43112"
+    assert (unknown.code, unknown.stderr) == (1, f"warpseal: --chain 7: no such chain; the names are {names}\n")
 
 
 async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_that_stopped(tmp_path: Path) -> None:

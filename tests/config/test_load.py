@@ -11,8 +11,9 @@ import pytest
 from warpseal.api.data.settings import Compat, origin
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, find_service_addresses, load
+from warpseal.evm_rpc.served_l1s import served_chain
 from warpseal.runtime.settings import InvalidSetting, choice, list_of
-from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
 
 NODE = {"base-url": "http://127.0.0.1:9650"}
 LEAST = {"p-chain-api": NODE, "info-api": NODE}
@@ -463,3 +464,18 @@ def test_a_malformed_node_id_is_named_with_its_fault_and_where_a_right_one_is_fo
     assert fault.path == "manually-tracked-peers[0].id"
     assert "expected NodeID- and its base58-check text, found 'NodeID-x' (" in fault.reason
     assert fault.reason.endswith("; a node shows its own by info.getNodeID")
+
+
+def test_the_node_whose_l1s_are_indexed_may_be_an_object_with_holders(tmp_path: Path) -> None:
+    tracked = {"tracked-subnet-ids": [id_text(b"\x01" * 32)]}
+    found = []
+    for node in ("http://10.0.0.5:9650", {"base-url": "http://10.0.0.5:9650", "holders": True}):
+        for given in (node, json.dumps(node) if isinstance(node, dict) else node):
+            config = load(write(tmp_path, {**LEAST, **tracked, "index-l1s-at": given}), {}, {}).config
+            assert config.node.index_l1s_at is not None
+            chain = served_chain(config.node.index_l1s_at, ChainID(b"\x02" * 32))
+            assert chain.index is not None
+            found.append((chain.rpc[0].display, chain.index.has_holders))
+    assert found == [("http://10.0.0.5:9650", False)] * 2 + [("http://10.0.0.5:9650", True)] * 2
+    wrong = {"base-url": "http://10.0.0.5:9650", "holders": "yes?"}
+    assert "index-l1s-at.holders" in faults_of(tmp_path, {**LEAST, **tracked, "index-l1s-at": wrong})[0]

@@ -13,7 +13,7 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.served_l1s import ServedL1s
 from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.node.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.runtime.process import running
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
@@ -56,7 +56,7 @@ async def test_chains_are_found_once_when_the_node_serves_them() -> None:
     async with serving_chains(served) as url, open_sessions(settings) as sessions:
         node = NodeEndpoint(url, http_headers={"key": "x"})
         # The third chain is configured by itself.
-        finder = ServedL1s(node, SUBNETS, blockchains_of, [CHAINS[2]], sessions, settings, interval_s=0.01)
+        finder = ServedL1s(L1sNode(node), SUBNETS, blockchains_of, [CHAINS[2]], sessions, settings, interval_s=0.01)
         finding = asyncio.create_task(finder.run(found.append))
         await until(lambda: len(found) == 1)
         endpoint = NodeEndpoint(f"{url}/ext/bc/{id_text(CHAINS[0])}/rpc", http_headers={"key": "x"})
@@ -78,7 +78,9 @@ async def test_a_node_whose_chain_id_is_no_text_serves_no_chain() -> None:
 
     settings, found = EvmRpcSettings(), list[EvmChain]()
     async with serving_chains({CHAINS[0]}, b'"\xff"') as url, open_sessions(settings) as sessions:
-        finder = ServedL1s(NodeEndpoint(url), SUBNETS[:1], blockchains_of, [], sessions, settings, interval_s=0.01)
+        finder = ServedL1s(
+            L1sNode(NodeEndpoint(url)), SUBNETS[:1], blockchains_of, [], sessions, settings, interval_s=0.01
+        )
         async with running(finder.run(found.append)):
             await until(lambda: len(rounds) == 3)
     assert found == []

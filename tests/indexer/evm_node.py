@@ -67,7 +67,7 @@ class EvmReplayNode:
     receipts (null), as after a state sync or when pruned; the genesis is always there. tip_receipts: above it receipts
     are not there yet. is_async: answers null for blocks above the tip, as the C-Chain after Helicon, else -32000.
     has_block_receipts: whether it knows eth_getBlockReceipts. first_trace: lowest height that it traces, None: it has
-    no debug API. most_in_batch, batch_limit: see BatchLimit. busy: how many next requests get 429, with `retry_after`.
+    no debug API; has_genesis_state: it also traces block 1, as every pruned node. most_in_batch, batch_limit: see BatchLimit. busy: how many next requests get 429, with `retry_after`.
     delay_s: before each response. is_down: requests get 503. is_endless: responses never end.
     respond: sends another response to a request, whose body it gets.
     headers, receipts: answered instead, by height. answers: result, or JSON-RPC error as (code, message), by method.
@@ -83,6 +83,7 @@ class EvmReplayNode:
     is_async: bool = False
     has_block_receipts: bool = True
     first_trace: int | None = None
+    has_genesis_state: bool = False
     most_in_batch: int = 1_000
     batch_limit: BatchLimit = BatchLimit.REQUESTS
     busy: int = 0
@@ -256,7 +257,8 @@ class EvmReplayNode:
 
     def _trace(self, number: int) -> bytes:
         assert self.first_trace is not None
-        if number < self.first_trace or number > self.height:
+        is_pruned = number < self.first_trace and not (self.has_genesis_state and number == 1)
+        if is_pruned or number > self.height:
             raise Refused(*MISSING_STATE)
         return self.chain.traces.get(number, b"[]")
 

@@ -96,7 +96,7 @@ async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_n
 async def test_verify_compares_nothing_with_a_node_at_another_height(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "RETRY_DELAY_S", 0.001)
+    monkeypatch.setattr(verify, "_RETRY_DELAY_S", 0.001)
     async with serving(ReplayNode(tips={"P": 18, "X": 12, "C": 10})) as node:
         await index_all(tmp_path, node)
         node.tips.clear()

@@ -96,7 +96,8 @@ class FollowerState(Resource, frozen=True, gc=False, kw_only=True):
 class IndexedChainState(Resource, frozen=True, gc=False, kw_only=True):
     """How far a chain is indexed. waiting: why it waits. stopped: why no more blocks are read.
 
-    internal_height: of an EVM chain, the block up to which creations inside of transactions are complete.
+    internal_height: of an EVM chain, the block up to which creations inside of transactions are complete. internal_gap:
+    the first block that no node can trace.
     """
 
     height: str | UnsetType = UNSET
@@ -109,6 +110,7 @@ class IndexedChainState(Resource, frozen=True, gc=False, kw_only=True):
     stopped: str | UnsetType = UNSET
     stopped_at: str | UnsetType = UNSET
     internal_height: str | UnsetType = UNSET
+    internal_gap: str | UnsetType = UNSET
 
 
 class Readiness(Resource, frozen=True, gc=False, kw_only=True):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import itertools
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from warpseal.cli.message import NOT_CHECKED_EXIT_CODE
 from warpseal.cli.process import Command, open_output, print_event, run_daemon, run_on_loop, set_up_logging
 from warpseal.cli.progress import ProgressDisplay
+from warpseal.cli.running_daemon import duration, printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
 from warpseal.config.keys import Config
 from warpseal.daemon.index_process import (
@@ -25,24 +28,27 @@ from warpseal.daemon.index_process import (
     find_index,
     read_evm_status,
     read_index_status,
+    resolve_chain,
     run_index,
     verify_index,
 )
 from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
 from warpseal.history.chains import ChainFreshness, PrimaryChain
-from warpseal.history.evm import EvmFreshness
+from warpseal.history.evm import EvmFreshness, describe_trace_gap
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.export import ExportSubject, Row, export_rows
 from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.indexer.verify import IndexFinding
 from warpseal.store.access import open_read_only, read_snapshot
 from warpseal.store.migrate import read_version
 from warpseal.store.url import StoreUrl
-from warpseal.warp.ids import MalformedID, id_text
+from warpseal.warp.ids import ChainID, MalformedID, id_text
 
 _NODES: Final = ("p-chain-api", "info-api")
 _EVM: Final = ("evm-chains", "index-l1s-at", "tracked-subnet-ids")
 _SAMPLED: Final = 20
+_NAMES_OF_CHAINS: Final = "blockchain id, EVM chain id, alias or chain-name"
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +57,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "continues at the last heights."
     )
     add_config_arguments(parser)
-    _add_chain_argument(parser, "chain to index, instead of all that are configured: p, x, c or a blockchain id")
+    _add_chain_argument(parser, "chain to index, instead of all that are configured: p, x, c or a name of an EVM chain")
     parser.add_argument("--ends-with-stdin", action="store_true", help="end at the end of standard input")
     add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "indexer", "logs", "profiles"))
 
@@ -71,7 +77,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _add_chain_argument(parser: argparse.ArgumentParser, help: str) -> None:
-    parser.add_argument("--chain", action="append", default=[], metavar="CHAIN", help=f"{help}; may be repeated")
+    parser.add_argument(
+        "--chain", action="append", default=[], metavar="CHAIN", help=f"{help} ({_NAMES_OF_CHAINS}); may be repeated"
+    )
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +87,7 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    _add_chain_argument(parser, "chain to show, instead of all: p, x, c, a blockchain id or an EVM chain id")
+    _add_chain_argument(parser, "chain to show, instead of all: p, x, c or a name of an EVM chain")
     add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index-chains", "index-url", "index-cache-bytes"))
 
 
@@ -90,18 +98,26 @@ def _status(args: argparse.Namespace) -> int:
     if config.indexer.chains or not evm_chains:
         shown |= _describe_primary_index(find_index(config, args.network), config)
     chains = [*shown.get("chains", ()), *evm_chains]
-    wanted = frozenset(args.chain)
-    content = [chain for chain in chains if not wanted or wanted & _names(chain)]
-    if unknown := wanted - {name for chain in content for name in _names(chain)}:
-        raise StartupError(f"--chain {min(unknown)}: no such chain is indexed")
+    chosen = {name: _chain_text(resolve_chain(config, name, args.network)) for name in args.chain}
+    content = [chain for chain in chains if not chosen or chain["chain"] in chosen.values()]
+    for name, chain in chosen.items():
+        if chain not in {found["chain"] for found in content}:
+            raise StartupError(f"--chain {name}: no such chain is indexed")
     if args.json:
         print(json.dumps({**shown, "chains": content}, indent=2))
     else:
         if "index" in shown:
             print(f"index: {shown['index']}")
         for chain in content:
-            print(", ".join(f"{name} {value}" for name, value in chain.items()))
+            print(printable(", ".join(itertools.starmap(_format_field, chain.items()))))
     return 1 if any("stopped" in chain for chain in content) else 0
+
+
+def _format_field(name: str, value: object) -> str:
+    """Return a field of a chain; times are texts."""
+    if name.endswith("Seconds") and isinstance(value, int | float):
+        return f"{name.removesuffix('Seconds')} {duration(value)}"
+    return f"{name} {value}"
 
 
 def _describe_primary_index(url: StoreUrl, config: Config) -> dict[str, Any]:
@@ -123,15 +139,16 @@ def _describe_evm_index(location: EvmIndexLocation, config: Config) -> dict[str,
     if report.freshness is not None:
         internal = report.freshness.traced_height
         content["internalHeight"] = "none" if internal is None else internal
+        if report.freshness.trace_gap is not None:
+            content["internalGap"] = describe_trace_gap(report.freshness.trace_gap)
         content = {"chain": content.pop("chain"), "evmChainId": report.freshness.chain_id, **content}
     if report.fault.startswith(IndexDamaged.code):
         return {**content, "stopped": IndexDamaged.code, "detail": report.fault}
     return {**content, "waiting": report.fault} if report.fault else content
 
 
-def _names(content: dict[str, Any]) -> set[str]:
-    """Return the names of a chain, such as p-chain and p."""
-    return {content["chain"], content["chain"].removesuffix("-chain"), str(content.get("evmChainId", ""))}
+def _chain_text(chain: PrimaryChain | ChainID) -> str:
+    return chain.value if isinstance(chain, PrimaryChain) else id_text(chain)
 
 
 def describe_chain(chain: str, fresh: ChainFreshness | EvmFreshness | None, note: ChainStatus | None) -> dict[str, Any]:
@@ -164,11 +181,12 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Verify that the rows of the index are consistent, and that balances of sampled addresses, the supply and the\n"
         "balances of L1 validators equal those of a node at the same height; of EVM chains, that sampled blocks and\n"
-        "holdings are those of the nodes. The exit code is 1 if anything differs."
+        "holdings are those of the nodes. The exit code is 1 if anything differs, and 3 if less than half of what can\n"
+        "be compared with the nodes of a chain was."
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
-    _add_chain_argument(parser, "chain to verify, instead of all: a blockchain id, or p for the primary chains")
+    _add_chain_argument(parser, "chain to verify, instead of all: p for the primary chains, or a name of an EVM chain")
     parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
     parser.add_argument(
         "--address",
@@ -184,20 +202,49 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 def _verify(args: argparse.Namespace) -> int:
     config = load_config(args).config
     try:
-        findings = run_on_loop(verify_index(config, args.sample, tuple(args.address), args.chain))
+        with ProgressDisplay() as display:
+            work = verify_index(config, args.sample, tuple(args.address), args.chain, display.update)
+            findings = run_on_loop(work)
     except (StoreDown, NodeUnavailable, MalformedID) as error:
         raise StartupError(str(error)) from None
-    for finding in findings:
-        if finding.fault:
-            print(f"WRONG  {finding.subject}: {finding.fault}")
-        elif not finding.is_compared:
-            print(f"       {finding.subject}: not compared: {finding.reason}")
-        elif finding.remark:
-            print(f"NOTE   {finding.subject}: {finding.remark}")
+    for line in _format_findings(findings):
+        print(printable(line))
     wrong = sum(bool(finding.fault) for finding in findings)
     compared = sum(finding.is_compared for finding in findings)
     print(f"{compared} of {len(findings)} compared, {wrong} wrong")
-    return 1 if wrong or not compared else 0
+    if wrong or not compared:
+        return 1
+    too_few = list(_find_uncompared(findings))
+    for line in too_few:
+        print(printable(f"not enough compared: {line}"))
+    return NOT_CHECKED_EXIT_CODE if too_few else 0
+
+
+def _format_findings(findings: Sequence[IndexFinding]) -> Iterator[str]:
+    """Yield a line for each fault and each check that was not made, and one for each contract with remarks."""
+    remarks: dict[tuple[str, str], list[IndexFinding]] = {}
+    for finding in findings:
+        if finding.fault:
+            yield f"WRONG  {finding.subject}: {finding.fault}"
+        elif not finding.is_compared:
+            yield f"       {finding.subject}: not compared: {finding.reason}"
+        elif finding.remark:
+            remarks.setdefault((finding.chain, finding.contract or finding.subject), []).append(finding)
+    for (chain, contract), (first, *others) in remarks.items():
+        if others:
+            example = f"such as {first.subject}: {first.remark}"
+            yield f"NOTE   {chain}: contract {contract}: {1 + len(others)} holdings, {example}"
+        else:
+            yield f"NOTE   {first.subject}: {first.remark}"
+
+
+def _find_uncompared(findings: Sequence[IndexFinding]) -> Iterator[str]:
+    """Yield the chains of which less than half of the possible comparisons were made."""
+    for chain in dict.fromkeys(finding.chain for finding in findings):
+        possible = [finding for finding in findings if finding.chain == chain and finding.is_comparable]
+        compared = sum(finding.is_compared for finding in possible)
+        if 2 * compared < len(possible):
+            yield f"{compared} of {len(possible)} of {chain or 'the primary chains'}"
 
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -208,7 +255,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS)
     add_config_arguments(parser)
-    parser.add_argument("--chain", metavar="CHAIN", help="blockchain id or EVM chain id, if several are indexed")
+    parser.add_argument("--chain", metavar="CHAIN", help=f"{_NAMES_OF_CHAINS}, if several are indexed")
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--format", choices=tuple(_LINES), default="jsonl", help="JSON Lines (the default) or CSV")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
@@ -239,11 +286,9 @@ def _export(args: argparse.Namespace) -> int:
 def _find_evm_index(config: Config, network: int | None, chain: str | None) -> EvmIndexLocation:
     """Return the index of the EVM chain that an operator names. Raises StartupError if none or several match."""
     locations = {id_text(location.chain_id): location for location in find_evm_indexes(config, network)}
-    if chain is not None and chain not in locations:
-        contents = {name: _describe_evm_index(location, config) for name, location in locations.items()}
-        locations = {name: locations[name] for name in locations if chain in _names(contents[name])}
-    elif chain is not None:
-        locations = {chain: locations[chain]}
+    if chain is not None:
+        chosen = _chain_text(resolve_chain(config, chain, network))
+        locations = {name: location for name, location in locations.items() if name == chosen}
     if len(locations) != 1:
         named = "no EVM chain is indexed" if chain is None else f"--chain {chain}: no such EVM chain is indexed"
         several = f"several EVM chains are indexed: choose one with --chain: {', '.join(locations)}"

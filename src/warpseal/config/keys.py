@@ -23,7 +23,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import FollowerSettings, L1Settings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.node.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.settings import HealthSettings
 from warpseal.ops.logs.settings import LogSettings
@@ -221,6 +221,8 @@ def _json_value(value: Any) -> Any:
         return {str(name): _json_value(item) for name, item in value.items()}
     if isinstance(value, NodeEndpoint):
         return value.display
+    if isinstance(value, L1sNode):
+        return {"base-url": value.endpoint.display, "holders": True} if value.has_holders else value.endpoint.display
     if isinstance(value, EvmChain):
         optional = {
             "ws": _json_value(value.ws),

@@ -31,6 +31,7 @@ from warpseal.warp.ids import P_CHAIN, id_text
 BYTES_PER_BLOCK: Final = 100
 """What a block takes in an index; transfers, contracts and metadata come on top."""
 _TIMEOUT_S: Final = 10.0
+_COMMIT_INTERVAL: Final = 4_096
 
 _NO_CHAIN: Final = (
     "the node has no chain at this path: the URL ends in /ext/bc/<blockchain id>/rpc (/ext/bc/C/rpc for the C-Chain), "
@@ -65,7 +66,7 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
             found = await finder.find()
             chains += [(chain, "index-l1s-at") for chain in found]
             if not found:
-                findings.append(_no_l1s(node.index_l1s_at))
+                findings.append(_no_l1s(node.index_l1s_at.endpoint))
         checks = [_ChainCheck(chain, setting, config, sessions).run() for chain, setting in chains]
         results = await asyncio.gather(*checks)
     for result in results:
@@ -171,7 +172,10 @@ class _ChainCheck:
         return []
 
     async def _check_traces(self, node: ChainNode, head: int, where: str, detail: dict[str, Any]) -> list[Finding]:
-        """Check that the node traces its last block, and the first one that is indexed."""
+        """Check that the node traces its last block, the first one that is indexed, and one in between.
+
+        A pruned node has the state of the genesis and that of every 4,096th block.
+        """
         if head < 1:
             return []
         latest = await self._call(node, TRACE_METHOD, hex(head), TRACE_OPTIONS)
@@ -179,10 +183,12 @@ class _ChainCheck:
             text = f"{where} has no {TRACE_METHOD}{self._reason(node, latest)}"
             return [Finding(Grade.WARNING, text, _NO_TRACES, detail)]
         first = max(1, self._indexing.first_height)
-        oldest = await self._call(node, TRACE_METHOD, hex(first), TRACE_OPTIONS)
-        if first < head and oldest.result is None:
-            text = f"{where} traces no old blocks{self._reason(node, oldest)}"
-            return [Finding(Grade.WARNING, text, _NO_OLD_TRACES, detail)]
+        middle = (first + head) // 2
+        for height in dict.fromkeys((first, middle + (middle % _COMMIT_INTERVAL == 1))):
+            older = await self._call(node, TRACE_METHOD, hex(height), TRACE_OPTIONS)
+            if height < head and older.result is None:
+                text = f"{where} does not trace block {height}{self._reason(node, older)}"
+                return [Finding(Grade.WARNING, text, _NO_OLD_TRACES, detail)]
         return []
 
     async def _call(self, node: ChainNode, method: str, *params: Any) -> RpcResponse:

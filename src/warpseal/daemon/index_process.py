@@ -33,13 +33,14 @@ from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupE
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.reads import c_chain_rules
 from warpseal.evm_rpc.served_l1s import ServedL1s, served_chain
-from warpseal.history.aliases import PRIMARY_NAMES
+from warpseal.history.aliases import PRIMARY_NAMES, read_aliases
 from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain, PrimaryChains
 from warpseal.history.text import NetworkText
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint
+from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint, translate_errors
+from warpseal.index.evm.chain_row import read_chain_row
 from warpseal.index.evm.database import FOLDER as EVM_FOLDER
-from warpseal.index.evm.database import evm_index_url, find_chains
+from warpseal.index.evm.database import evm_index_url, find_chains, reading_evm_index
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.indexer.evm.caller import EvmCaller
@@ -55,7 +56,7 @@ from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
 from warpseal.indexer.settings import primary_chain
 from warpseal.indexer.status import EvmChainReport, EvmIndexStatus
-from warpseal.indexer.verify import IndexFinding, IndexVerifier
+from warpseal.indexer.verify import IndexFinding, IndexVerifier, Progress
 from warpseal.indexer.worker import Worker, open_worker_process
 from warpseal.node.endpoint import EvmChain, TraceMode
 from warpseal.node.rpc import open_session
@@ -87,6 +88,10 @@ WRITER_SUFFIX: Final = "-indexer-writer"
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _NICENESS: Final = 19
+
+
+def _ignore(_step: str, _done: int, _total: int) -> None:
+    pass
 
 
 async def run_index(
@@ -154,7 +159,7 @@ async def _run_until(stopping: asyncio.Event, indexing: Coroutine[Any, Any, None
 
 
 async def verify_index(
-    config: Config, count: int, addresses: tuple[str, ...], chains: Sequence[str] = ()
+    config: Config, count: int, addresses: tuple[str, ...], chains: Sequence[str] = (), progress: Progress = _ignore
 ) -> tuple[IndexFinding, ...]:
     """Check the rows of the indexes against each other, and samples against nodes. Waits for no node.
 
@@ -172,14 +177,20 @@ async def verify_index(
             url = find_index(config, network_id)
             network = await fetch_network(upstream, network_id, _load_genesis(config, network_id))
             try:
-                findings = await IndexVerifier(upstream, network.params, url, config.index).run(count, addresses)
+                verifier = IndexVerifier(upstream, network.params, url, config.index)
+                findings = await verifier.run(count, addresses, progress=progress)
             except IndexDamaged as error:
                 raise StartupError(describe_damage(error, url)) from None
-        return findings + await _verify_evm_indexes(config, upstream, network_id, found, count)
+        return findings + await _verify_evm_indexes(config, upstream, network_id, found, count, progress)
 
 
 async def _verify_evm_indexes(
-    config: Config, upstream: Upstream, network_id: int, locations: Iterable[EvmIndexLocation], count: int
+    config: Config,
+    upstream: Upstream,
+    network_id: int,
+    locations: Iterable[EvmIndexLocation],
+    count: int,
+    progress: Progress,
 ) -> tuple[IndexFinding, ...]:
     entries = {chain.blockchain_id: chain for chain in config.node.indexed_evm_chains}
     node, findings = config.node.index_l1s_at, list[IndexFinding]()
@@ -189,15 +200,17 @@ async def _verify_evm_indexes(
             if chain is None and node is not None:
                 chain = served_chain(node, location.chain_id)
             if chain is None:
-                findings.append(IndexFinding(name, is_compared=False, reason="evm-chains does not index this chain"))
+                reason = "evm-chains does not index this chain"
+                findings.append(IndexFinding(name, is_compared=False, reason=reason, chain=name))
                 continue
             if location.url.path is not None and not location.url.path.exists():
-                findings.append(IndexFinding(name, is_compared=False, reason="nothing is indexed yet"))
+                findings.append(IndexFinding(name, is_compared=False, reason="nothing is indexed yet", chain=name))
                 continue
             rules = await _block_rules(upstream, network_id, location.chain_id)
             nodes = ChainNodes(chain, sessions, config.evm_rpc)
             try:
-                findings += await EvmIndexVerifier(name, nodes, rules, location.url, config.index).run(count)
+                verifier = EvmIndexVerifier(name, nodes, rules, location.url, config.index)
+                findings += await verifier.run(count, progress=progress)
             except IndexDamaged as error:
                 raise StartupError(describe_damage(error, location.url)) from None
     return tuple(findings)
@@ -271,29 +284,74 @@ async def read_evm_status(location: EvmIndexLocation, config: Config) -> EvmChai
     return status.reports[""]
 
 
-def select_chains(config: Config, names: Iterable[str]) -> tuple[Config, frozenset[ChainID] | None]:
+def resolve_chain(config: Config, name: str, network: int | None = None) -> PrimaryChain | ChainID:
+    """Return the chain of a name: p, x or c, a blockchain id, an alias, a chain-name, or the EVM chain id of an index.
+
+    A blockchain id need not be configured. Raises StartupError, which lists the names of the known chains.
+    """
+    with suppress(InvalidSetting):
+        return primary_chain(name, "--chain")
+    with suppress(MalformedID):
+        return ChainID(parse_id(name))
+    names = dict(_configured_names(config))
+    if name.lower() not in names:
+        locations: Iterable[EvmIndexLocation] = ()
+        # Of several networks, none is chosen.
+        with suppress(StartupError):
+            locations = find_evm_indexes(config, network)
+        for location in locations:
+            names.setdefault(id_text(location.chain_id), location.chain_id)
+            if (evm_chain_id := _stored_evm_chain_id(location, config)) is not None:
+                names[str(evm_chain_id)] = location.chain_id
+    if name.lower() not in names:
+        raise StartupError(f"--chain {name}: no such chain; the names are {', '.join(('p', 'x', 'c', *names))}")
+    return names[name.lower()]
+
+
+def _configured_names(config: Config) -> Iterator[tuple[str, ChainID]]:
+    """Yield the names of EVM chains in the configuration, in lower case."""
+    aliases = read_aliases(config.node_api.chain_aliases_file)
+    for chain in config.node.indexed_evm_chains:
+        yield id_text(chain.blockchain_id), chain.blockchain_id
+        if chain.info.chain_name:
+            yield chain.info.chain_name.lower(), chain.blockchain_id
+    for chain_id, names in aliases.items():
+        for name in names:
+            yield name.lower(), chain_id
+
+
+def _stored_evm_chain_id(location: EvmIndexLocation, config: Config) -> int | None:
+    if location.url.path is not None and not location.url.path.exists():
+        return None
+    engine = reading_evm_index(location.url, config.index)
+    try:
+        with translate_errors(engine), engine.connect() as connection:
+            row = read_chain_row(connection)
+            return None if row is None else row.identity.evm_chain_id
+    except StoreDown:
+        return None
+    finally:
+        engine.dispose()
+
+
+def select_chains(
+    config: Config, names: Iterable[str], network: int | None = None
+) -> tuple[Config, frozenset[ChainID] | None]:
     """Return a configuration that indexes only chains with these names, and the named blockchain ids; None for all.
 
-    names: p, x, c or blockchain ids; no name: all chains. Raises StartupError for a name that is neither.
+    names: see `resolve_chain`; no name: all chains. Raises StartupError for an unknown name.
     """
-    primary, chain_ids = set[PrimaryChain](), set[ChainID]()
-    for name in names:
-        try:
-            primary.add(primary_chain(name, "--chain"))
-        except InvalidSetting:
-            try:
-                chain_ids.add(ChainID(parse_id(name)))
-            except MalformedID as error:
-                raise StartupError(f"--chain {name}: expected p, x, c or a blockchain id: {error}") from None
-    if not primary and not chain_ids:
+    chosen = [resolve_chain(config, name, network) for name in names]
+    if not chosen:
         return config, None
-    chains = tuple(chain for chain in config.indexer.chains if chain in primary)
+    chain_ids = frozenset(chain for chain in chosen if not isinstance(chain, PrimaryChain))
+    chains = tuple(chain for chain in config.indexer.chains if chain in chosen)
     evm_chains = tuple(
         chain if chain.blockchain_id in chain_ids else replace(chain, index=None) for chain in config.node.evm_chains
     )
     found_at = config.node.index_l1s_at if chain_ids else None
     node = replace(config.node, evm_chains=evm_chains, index_l1s_at=found_at)
-    return replace(config, indexer=replace(config.indexer, chains=chains), node=node), frozenset(chain_ids)
+    return replace(config, indexer=replace(config.indexer, chains=chains), node=node), chain_ids
 
 
 async def _index(

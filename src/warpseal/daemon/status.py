@@ -360,6 +360,7 @@ def _indexed_chain(sample: IndexSample) -> ChainSummary:
         stopped=sample.stopped,
         evm_chain_id=sample.evm_chain_id,
         internal_height=None if sample.evm_chain_id is None else _text(sample.traced_height) or "none",
+        internal_gap=_text(sample.trace_gap),
     )
 
 

@@ -14,7 +14,7 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import RpcNode, RpcNodeError, Sessions
 from warpseal.evm_rpc.pool import CHAIN_ID_CALL
 from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.node.endpoint import EvmChain, EvmIndexing, L1sNode
 from warpseal.node.json_values import quantity_or_none
 from warpseal.node.jsonrpc import MALFORMED, decode_result, encode_calls
 from warpseal.warp.ids import ChainID, SubnetID, id_text
@@ -27,10 +27,11 @@ BlockchainsOf = Callable[[SubnetID], Awaitable[tuple[ChainID, ...]]]
 INTERVAL_S: Final = 20.0
 
 
-def served_chain(node: NodeEndpoint, chain_id: ChainID) -> EvmChain:
+def served_chain(node: L1sNode, chain_id: ChainID) -> EvmChain:
     """Return the entry of an indexed chain that a node serves."""
-    url = f"{node.base_url}/ext/bc/{id_text(chain_id)}/rpc"
-    return EvmChain(chain_id, (replace(node, base_url=url),), index=EvmIndexing())
+    url = f"{node.endpoint.base_url}/ext/bc/{id_text(chain_id)}/rpc"
+    indexing = EvmIndexing(has_holders=node.has_holders)
+    return EvmChain(chain_id, (replace(node.endpoint, base_url=url),), index=indexing)
 
 
 class ServedL1s:
@@ -38,7 +39,7 @@ class ServedL1s:
 
     def __init__(
         self,
-        node: NodeEndpoint,
+        node: L1sNode,
         subnet_ids: Collection[SubnetID],
         blockchains_of: BlockchainsOf,
         known: Iterable[ChainID],
@@ -60,7 +61,7 @@ class ServedL1s:
             found = await self.find()
             if found:
                 names = ", ".join(id_text(chain.blockchain_id) for chain in found)
-                log.info("found EVM chains", extra={"node": self._node.display, "chains": names})
+                log.info("found EVM chains", extra={"node": self._node.endpoint.display, "chains": names})
             for chain in found:
                 on_chain(chain)
             await asyncio.sleep(self._interval_s)

@@ -46,8 +46,9 @@ class EvmFreshness:
     """How far one EVM chain is indexed. node_height: the head that its nodes reported last; time: of block `height`.
 
     is_node_behind: no node reported lately, or the nodes lag. first_height: no block below it is indexed.
-    traced_height: internal creations are complete up to it; None: no node traces. stopped: the reason why indexing
-    stopped, "" while it runs.
+    traced_height: internal creations are complete up to it; None: no node traces. trace_gap: the lowest block that no
+    node could trace, because they were pruned; None without one. stopped: the reason why indexing stopped, "" while it
+    runs.
     """
 
     chain_id: int
@@ -57,6 +58,7 @@ class EvmFreshness:
     is_node_behind: bool = False
     first_height: int = 0
     traced_height: int | None = None
+    trace_gap: int | None = None
     stopped: str = ""
 
     def lag_s(self, now: float) -> int:
@@ -64,6 +66,11 @@ class EvmFreshness:
         if self.height >= self.node_height and not self.is_node_behind:
             return 0
         return max(0, int(now) - self.time)
+
+
+def describe_trace_gap(height: int | str) -> str:
+    """Return why internal creations are not complete, and what an operator does about it."""
+    return f"no node traces block {height}: one with pruning-enabled false, synced from the first block, can"
 
 
 @dataclass(frozen=True, slots=True)

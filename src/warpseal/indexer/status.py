@@ -74,6 +74,8 @@ class EvmIndexStatus:
             body[chain] = _as_json(report.freshness, report.status)
             if report.freshness is not None and report.freshness.traced_height is not None:
                 body[chain]["internalHeight"] = str(report.freshness.traced_height)
+            if report.freshness is not None and report.freshness.trace_gap is not None:
+                body[chain]["internalGap"] = str(report.freshness.trace_gap)
             if report.fault:
                 body[chain]["waiting"] = report.fault
         return body
@@ -96,6 +98,7 @@ class EvmIndexStatus:
             if report.freshness is not None:
                 chain_id, traced_height = report.freshness.chain_id, report.freshness.traced_height
                 sample = replace(sample, evm_chain_id=chain_id, traced_height=traced_height)
+                sample = replace(sample, trace_gap=report.freshness.trace_gap)
             yield sample if report.status is None else replace(sample, documents=report.status.documents)
 
     async def _read(self, index: EvmIndex) -> EvmChainReport:

@@ -34,8 +34,13 @@ from warpseal.warp.ids import ValidationID, id_text
 
 T = TypeVar("T")
 
-MAX_ATTEMPTS: Final = 5
-RETRY_DELAY_S: Final = 1.0
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a step, its finished and all its units; 0 of them: the number is not known."""
+
+_MAX_ATTEMPTS: Final = 5
+_RETRY_DELAY_S: Final = 1.0
+# Of all checks together: an index that lags behind its node makes none of them wait for long.
+_MAX_RETRIES: Final = 20
 _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the index lacks the beginning of the"
 
 
@@ -43,7 +48,8 @@ _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the inde
 class IndexFinding:
     """The result of one check. fault: "" if it passed; is_compared: False if it could not be made, for this reason.
 
-    remark: what the operator should know although the index is right.
+    is_comparable: False if it never can be made, since the index begins later than the chain. remark: what the operator
+    should know although the index is right, with the contract that it concerns. chain: of an EVM chain.
     """
 
     subject: str
@@ -51,6 +57,9 @@ class IndexFinding:
     is_compared: bool = True
     reason: str = "the node does not report it, or is at another height"
     remark: str = ""
+    contract: str = ""
+    chain: str = ""
+    is_comparable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +79,20 @@ class IndexVerifier:
         self._params = params
         self._engine = reading_index(url, settings)
         self._incomplete: frozenset[PrimaryChain] = frozenset()
+        self._retries = _MAX_RETRIES
 
-    async def run(self, count: int, addresses: Iterable[str] = (), seed: int | None = None) -> tuple[IndexFinding, ...]:
+    async def run(
+        self,
+        count: int,
+        addresses: Iterable[str] = (),
+        seed: int | None = None,
+        progress: Progress = lambda *_: None,
+    ) -> tuple[IndexFinding, ...]:
         """Return the result of every check. count: number of sampled addresses, and of sampled validations.
 
         addresses: further addresses, in their text form. Raises StoreDown, MalformedID, NodeUnavailable.
         """
+        progress("comparing rows with each other", 0, 0)
         requested = [parse_address(text)[1] for text in addresses]
         random = Random(seed)
         try:
@@ -87,7 +104,9 @@ class IndexVerifier:
             sampled = await self._read(partial(consistency.sample_addresses, count=count, random=random))
             validations = await self._read(partial(consistency.sample_validations, count=count, random=random))
             node = await first_available_node(await self._upstream.state.nodes())
-            for check in self._checks(tuple(dict.fromkeys((*requested, *sampled))), validations):
+            checks = list(self._checks(tuple(dict.fromkeys((*requested, *sampled))), validations))
+            for place, check in enumerate(checks):
+                progress("comparing balances", place, len(checks))
                 findings.append(await self._compare(node, check))
             return tuple(findings)
         finally:
@@ -110,13 +129,18 @@ class IndexVerifier:
     async def _compare(self, node: NodeState, check: _Check) -> IndexFinding:
         """Compare while the node and the index stay at one height; the check is not made if they never do."""
         if check.chain in self._incomplete:
-            return IndexFinding(check.subject, is_compared=False, reason=f"{_INCOMPLETE} {check.chain.value}")
+            reason = f"{_INCOMPLETE} {check.chain.value}"
+            return IndexFinding(check.subject, is_compared=False, reason=reason, is_comparable=False)
         tip = node.p_height if check.chain is PrimaryChain.P else node.x_height
         height = partial(consistency.indexed_height, chain=check.chain)
         if await self._read(height) is None:
             return IndexFinding(check.subject, is_compared=False)
-        for attempt in range(MAX_ATTEMPTS):
-            await asyncio.sleep(RETRY_DELAY_S if attempt else 0)
+        for attempt in range(_MAX_ATTEMPTS):
+            if attempt:
+                if not self._retries:
+                    break
+                self._retries -= 1
+                await asyncio.sleep(_RETRY_DELAY_S)
             before = await tip()
             if await self._read(height) == before:
                 fault = await _difference(check, node)

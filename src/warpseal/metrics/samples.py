@@ -134,7 +134,8 @@ class IndexSample:
     """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
 
     rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process. waiting: what
-    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, documents and requests.
+    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, trace_gap, documents and
+    requests.
     """
 
     chain: str
@@ -165,6 +166,7 @@ class IndexSample:
     )
     waiting: str = ""
     evm_chain_id: int | None = None
+    trace_gap: int | None = None
     traced_height: int | None = metric(
         None,
         "warpseal_index_internal_height",

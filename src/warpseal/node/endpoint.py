@@ -118,6 +118,14 @@ class EvmIndexing:
 
 
 @dataclass(frozen=True, slots=True)
+class L1sNode:
+    """The node of `index-l1s-at`. has_holders: its chains are indexed with ERC-20 balances."""
+
+    endpoint: NodeEndpoint
+    has_holders: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NativeToken:
     """The token in which fees of a chain are paid. None: not configured."""
 

@@ -12,6 +12,7 @@ from warpseal.node.endpoint import (
     EvmChain,
     EvmChainInfo,
     EvmIndexing,
+    L1sNode,
     MetadataMode,
     NativeToken,
     NodeEndpoint,
@@ -73,9 +74,16 @@ def endpoint(*schemes: str) -> Parser[NodeEndpoint]:
     return _endpoint(lambda value, path: _without_api_path(url(*schemes)(value, path), path))
 
 
-def optional_endpoint(value: Any, path: str) -> NodeEndpoint | None:
-    """Accept the endpoint of an upstream node; an empty text counts as not given."""
-    return None if value in ("", None) else endpoint("http", "https")(value, path)
+def l1s_node(value: Any, path: str) -> L1sNode | None:
+    """Accept the endpoint of an upstream node, whose object may have `holders`; an empty text counts as not given."""
+    if value in ("", None):
+        return None
+    has_holders = False
+    given = decode_json_text(value, path) if isinstance(value, str) and value.lstrip().startswith("{") else value
+    if isinstance(given, dict) and "holders" in given:
+        has_holders = boolean(given["holders"], f"{path}.holders")
+        given = {name: item for name, item in given.items() if name != "holders"}
+    return L1sNode(endpoint("http", "https")(given, path), has_holders)
 
 
 def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
@@ -289,10 +297,10 @@ class NodeSettings:
         "JSON",
         group=Group.EVM,
     )
-    index_l1s_at: NodeEndpoint | None = setting(
+    index_l1s_at: L1sNode | None = setting(
         None,
         "index-l1s-at",
-        optional_endpoint,
+        l1s_node,
         "node whose EVM chains of tracked-subnet-ids are all indexed",
         "URL|JSON",
         group=Group.EVM,

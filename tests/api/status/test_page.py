@@ -148,7 +148,7 @@ async def test_chains_show_their_rate_and_why_they_are_behind() -> None:
         ChainSummary("evm", "c", "42", lag_blocks=6, blocks_per_second=0.5, eta_seconds=3, nodes_up=1, nodes=2),
         ChainSummary("index", "p-chain", "7", "9", 2, waiting="no node answers"),
         ChainSummary("index", "2q9e", "7", "7", 0, evm_chain_id=43_114, internal_height="none"),
-        ChainSummary("index", "2q9f", "7", "9", 2, stopped="wrong_gas", internal_height="6"),
+        ChainSummary("index", "2q9f", "7", "9", 2, stopped="wrong_gas", internal_height="6", internal_gap="7"),
     ]
     html, _ = await load(msgspec.structs.replace(DOCUMENT, chains=chains))
     table = html.partition('<div id="chains">')[2].partition("</table>")[0]
@@ -157,7 +157,9 @@ async def test_chains_show_their_rate_and_why_they_are_behind() -> None:
         *("c", "evm", "42", "", "0.5", "3 s", "1 of 2 nodes up, a node lags 6 blocks behind"),
         *("p-chain", "index", "7", "9", "", "", "waits: no node answers, 2 blocks behind"),
         *("2q9e (EVM chain 43114)", "index", "7", "7", "", "", "no internal creations"),
-        *("2q9f", "index", "7", "9", "", "", "stopped: wrong_gas, 2 blocks behind, internal creations up to 6"),
+        *("2q9f", "index", "7", "9", "", ""),
+        "stopped: wrong_gas, 2 blocks behind, internal creations up to 6, no node traces block 7: one with pruning-enabled"
+        " false, synced from the first block, can",
     ]
 
 

@@ -89,6 +89,22 @@ def test_blocks_are_traced_in_order_and_gaps_later(writer: EvmIndexWriter) -> No
     assert (writer.traced_height(), writer.trace_gaps(9)) == (6, [])
 
 
+async def test_freshness_names_the_first_block_that_no_node_could_trace(file_url: str, writer: EvmIndexWriter) -> None:
+    writer.write([made_block(number, needs_trace=True) for number in range(1, 7)])
+    gaps = []
+    async with open_index(file_url) as index:
+        for untraced in ([], [3, 4]):
+            writer.write_traces(writer.traced_height() + 1, 6 if untraced else 1, [], untraced)
+            freshness = await index.freshness()
+            assert freshness is not None
+            gaps.append((freshness.traced_height, freshness.trace_gap))
+        writer.write_traces(3, 4, [])
+        freshness = await index.freshness()
+    assert gaps == [(1, None), (2, 3)]
+    assert freshness is not None
+    assert (freshness.traced_height, freshness.trace_gap) == (6, None)
+
+
 def test_neighbouring_gaps_are_one_range(writer: EvmIndexWriter) -> None:
     writer.write([made_block(number) for number in range(1, 10)])
     for height in range(10):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +28,7 @@ from tests.indexer.evm_chains import (
     nft_blocks,
     recorded_chain,
 )
-from tests.indexer.evm_node import EvmReplayNode, serving_evm
+from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.evm_rpc.node import open_sessions
 from warpseal.evm_rpc.settings import EvmRpcSettings
@@ -333,11 +335,61 @@ async def test_a_balance_that_is_wrong_because_the_index_is_is_a_fault(tmp_path:
 async def test_nothing_is_compared_with_a_node_at_another_height_without_the_state(
     tmp_path: Path, nfts: ServedChain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evm_verify, "RETRY_DELAY_S", 0.001)
+    monkeypatch.setattr(evm_verify, "_STATE_RETRY_S", 0.001)
     write_index(tmp_path, nfts)
     made = EvmReplayNode(nfts, is_down=True)
     found = await verify(tmp_path, made, count=8)
     assert [subject for subject, finding in found.items() if finding.is_compared] == [ROWS]
+
+
+async def test_all_holdings_are_compared_after_one_block_in_one_batch(tmp_path: Path, nfts: ServedChain) -> None:
+    state, blocks = NftState(nfts), list[Any]()
+
+    def call(to: bytes, data: bytes, block: Any) -> bytes | None:
+        blocks.append(block)
+        return state.call(to, data, block)
+
+    write_index(tmp_path, nfts, has_holders=True)
+    node = EvmReplayNode(nfts, call=call)
+    found = await verify(tmp_path, node, count=15)
+    holdings = [subject for subject in found if " token " in subject or " balance of " in subject]
+    assert set(blocks) == {hex(nfts.tip)}
+    assert len(blocks) == len(holdings) == max(node.batch_sizes) > 15
+
+
+async def test_holdings_are_compared_while_the_chain_grows_and_the_node_keeps_no_older_state(
+    tmp_path: Path, nfts: ServedChain
+) -> None:
+    facts = facts_of(nfts, L1)
+    states = [NftState(replace(nfts, receipts=nfts.receipts[: height + 1])) for height in range(nfts.tip + 1)]
+    url = evm_index_url(SETTINGS, tmp_path, nfts.blockchain_id)
+    writer = EvmIndexWriter(writing_evm_index(url, SETTINGS, nfts.blockchain_id), SETTINGS)
+    writer.start(EvmChainIdentity(nfts.blockchain_id, nfts.evm_chain_id, nfts.genesis_hash, 0))
+    writer.begin(0, facts[0].parent_hash)
+    writer.set_interfaces(dict.fromkeys(writer.candidates(facts), False))
+    writer.write(facts[:10])
+    node = EvmReplayNode(nfts, tip=9, delay_s=0.005)
+
+    def call(to: bytes, data: bytes, block: Any) -> bytes | None:
+        if block != "latest" and int(block, 16) < node.height:
+            raise Refused(*MISSING_STATE)
+        return states[node.height].call(to, data, block)
+
+    async def grow() -> None:
+        for height in range(10, nfts.tip + 1):
+            await asyncio.sleep(0.05)
+            node.tip = height
+            await asyncio.sleep(0.01)
+            await asyncio.to_thread(writer.write, facts[height : height + 1])
+
+    node.call = call
+    async with verifying(tmp_path, node) as verifier:
+        growing = asyncio.create_task(grow())
+        findings = await verifier.run(17, seed=1)
+        await growing
+    await asyncio.to_thread(writer.close)
+    assert [finding for finding in findings if finding.fault or finding.remark or not finding.is_compared] == []
+    assert sum(" token " in finding.subject for finding in findings) >= 10
 
 
 async def test_an_index_that_begins_later_is_right(tmp_path: Path, nfts: ServedChain) -> None:
@@ -347,6 +399,7 @@ async def test_an_index_that_begins_later_is_right(tmp_path: Path, nfts: ServedC
     unknown = [subject for subject, finding in found.items() if not finding.is_compared]
     assert unknown
     assert all(subject.startswith("chain: ERC-1155 token") for subject in unknown)
+    assert not any(found[subject].is_comparable for subject in unknown)
 
 
 def _copy(file: Path, folder: Path) -> Path:

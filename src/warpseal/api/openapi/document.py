@@ -247,7 +247,7 @@ _L1_PARAMETERS: Final = (
 _HEADERS: Final = {
     HEADER: describe_text(
         "How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain; of an EVM chain "
-        "43114;height=H;node=N;lag=S;internal=T, the one that the path names."
+        "43114;height=H;node=N;lag=S;internal=T, the one that the path names; gap=B: no node can trace block B."
     ),
     "etag": describe_text("Names this very answer."),
     "ratelimit-policy": describe_text("The limit that is nearest to being used up: compute units;w=seconds."),

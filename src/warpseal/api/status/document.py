@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from warpseal.history.evm import describe_trace_gap
+
 STATUS_PATH: Final = "/status.json"
 MAX_VALIDATORS: Final = 5_000
 """Rows of validators in one document, over all subnets, the heaviest of each subnet first."""
@@ -147,7 +149,8 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     read, or until the EVM node that lags most has the highest one. waiting_for: the unavailable nodes or store.
     waiting: why an indexed chain waits. stopped: why no more blocks are read. nodes_up, nodes, errors: of an EVM chain
     whose calls are forwarded, by the position of its nodes. internal_height: of an indexed EVM chain, the block up to
-    which creations inside of transactions are complete, or "none".
+    which creations inside of transactions are complete, or "none". internal_gap: the first block that no node can
+    trace.
     """
 
     kind: str
@@ -165,6 +168,7 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     nodes: int | None = None
     errors: Mapping[str, str] | None = None
     internal_height: str | None = None
+    internal_gap: str | None = None
 
     @property
     def index_notes(self) -> list[str]:
@@ -173,6 +177,8 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
         if self.internal_height is not None:
             is_traced = self.internal_height != "none"
             notes.append(f"internal creations up to {self.internal_height}" if is_traced else "no internal creations")
+        if self.internal_gap is not None:
+            notes.append(describe_trace_gap(self.internal_gap))
         return notes
 
 

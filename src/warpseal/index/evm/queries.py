@@ -61,12 +61,16 @@ class EvmPage(Page[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class ChainState:
-    """How far the chain is written and derived. traced: creations are complete up to it, None: no node traces."""
+    """How far the chain is written and derived. traced: creations are complete up to it, None: no node traces.
+
+    trace_gap: the lowest height that no node could trace; None without one.
+    """
 
     chain: EvmChainRow
     height: int
     time: int
     traced: int | None
+    trace_gap: int | None
 
     @property
     def chain_id_text(self) -> str:
@@ -88,7 +92,8 @@ def read_state(session: ReadSession) -> ChainState | None:
         time = session.rows("SELECT time FROM blocks WHERE number = ?", height)[0][0]
     gaps = session.rows("SELECT first FROM trace_gaps ORDER BY first LIMIT 1")
     traced = min(height, gaps[0][0] - 1 if gaps else chain.traced)
-    return ChainState(chain, height, time, traced if traced >= chain.first_height else None)
+    gap = gaps[0][0] if gaps and gaps[0][0] <= height else None
+    return ChainState(chain, height, time, traced if traced >= chain.first_height else None, gap)
 
 
 def read_status(session: ReadSession) -> ChainStatus | None:
@@ -116,6 +121,7 @@ def freshness(session: ReadSession, oldest: float) -> EvmFreshness | None:
         status is None or status.is_node_behind or status.reported_at < oldest,
         state.chain.first_height,
         state.traced,
+        state.trace_gap,
         "" if status is None else status.stopped,
     )
 

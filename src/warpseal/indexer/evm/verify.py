@@ -8,7 +8,7 @@ the cause: only if no event is wrong or missing, the contract itself is, and tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -48,9 +48,9 @@ from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.database import reading_evm_index
 from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm.caller import EvmCaller, Reverted
+from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
-from warpseal.indexer.verify import MAX_ATTEMPTS, RETRY_DELAY_S, IndexFinding
+from warpseal.indexer.verify import IndexFinding, Progress
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, rpc_call
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
@@ -58,6 +58,9 @@ from warpseal.store.url import StoreUrl
 T = TypeVar("T")
 
 _MAX_INCONSISTENCIES: Final = 100
+# A chain may have a block each half second, and a node without older states must have the same last block as the index.
+_STATE_ATTEMPTS: Final = 40
+_STATE_RETRY_S: Final = 0.25
 _NOT_HERE: Final = "no node has the block with its receipts"
 _NO_STATE: Final = "no node has the state at the height of the index, or answers"
 _BEGINS_LATER: Final = "the index begins later than the chain, so that the balance is not known"
@@ -96,6 +99,20 @@ class _FetchedBlock:
     facts: EvmBlockFacts
 
 
+@dataclass(frozen=True, slots=True)
+class _StateCheck:
+    """A comparison of a row with what a contract says after one block.
+
+    read: returns the row as it is in a snapshot. judge: returns the finding from the row, the result of the call, and
+    the indexed blocks of that snapshot.
+    """
+
+    subject: str
+    call: ContractCall
+    read: Callable[[Connection], Any]
+    judge: Callable[[Any, bytes | Reverted, IndexedRange], Awaitable[IndexFinding]]
+
+
 class EvmIndexVerifier:
     """Verifies the index of one chain, which the indexer may be writing meanwhile. Used once, from one event loop.
 
@@ -109,12 +126,15 @@ class EvmIndexVerifier:
         self._caller = EvmCaller(nodes)
         self._engine = reading_evm_index(url, settings)
 
-    async def run(self, count: int, seed: int | None = None) -> tuple[IndexFinding, ...]:
+    async def run(
+        self, count: int, seed: int | None = None, progress: Progress = lambda *_: None
+    ) -> tuple[IndexFinding, ...]:
         """Return the result of every check. count: of sampled blocks, of sampled NFT holdings, and of ERC-20 balances.
 
-        Raises StoreDown, IndexDamaged.
+        progress: called with the name of a step, its finished and all its units. Raises StoreDown, IndexDamaged.
         """
         random = Random(seed)
+        progress(f"{self._name}: comparing rows with each other", 0, 0)
         try:
             await self._read(check_file)
             found = await self._read(
@@ -126,21 +146,31 @@ class EvmIndexVerifier:
             findings = [self._finding("the rows of the index against each other")]
             blocks = await self._read(partial(consistency.sample_blocks, count=count, random=random))
             tokens = await self._read(partial(consistency.sample_tokens, count=count, random=random))
-            for number in blocks:
-                findings.append(await self._verify_block(number))
-            for token in tokens:
-                findings.append(await self._verify_token(token))
+            balances: list[SampledBalance] = []
             if await self._read(holder_consistency.has_balances):
                 self._rules = replace(self._rules, has_erc20=True)
                 sample = partial(holder_consistency.sample_balances, count=count, random=random)
-                for balance in await self._read(sample):
-                    findings.append(await self._verify_balance(balance))
+                balances = await self._read(sample)
+            for place, number in enumerate(blocks):
+                progress(f"{self._name}: comparing blocks", place, len(blocks))
+                findings.append(await self._verify_block(number))
+            range_ = await self._read(consistency.indexed_range)
+            checks = []
+            for token in tokens:
+                check = self._token_check(token)
+                if token.standard is TokenStandard.ERC1155 and not (range_ is not None and range_.is_complete):
+                    findings.append(
+                        self._finding(check.subject, is_compared=False, reason=_BEGINS_LATER, is_comparable=False)
+                    )
+                else:
+                    checks.append(check)
+            findings += await self._compare_states([*checks, *map(self._balance_check, balances)], progress)
             return tuple(findings)
         finally:
             self._engine.dispose()
 
     def _finding(self, subject: str, fault: str = "", **fields: Any) -> IndexFinding:
-        return IndexFinding(f"{self._name}: {subject}", fault, **fields)
+        return IndexFinding(f"{self._name}: {subject}", fault, chain=self._name, **fields)
 
     async def _verify_block(self, number: int) -> IndexFinding:
         fault = await self._block_fault(number)
@@ -211,75 +241,76 @@ class EvmIndexVerifier:
         (response,) = await node.call([rpc_call(method, *params)])
         return b"null" if response.result is None else bytes(response.result)
 
-    async def _verify_token(self, token: SampledToken) -> IndexFinding:
-        """Compare a holding with what its contract says at the height of the index."""
+    async def _compare_states(self, checks: Sequence[_StateCheck], progress: Progress) -> list[IndexFinding]:
+        """Compare holdings with what their contracts say, all of them in the state after one block.
+
+        The index and its nodes go on meanwhile. So the height and all holdings are read in one snapshot, and one batch
+        of calls follows; the next attempt repeats those that no node answered in that state.
+        """
+        findings: dict[int, IndexFinding] = {}
+        name = f"{self._name}: comparing holdings"
+        for attempt in range(_STATE_ATTEMPTS):
+            left = [number for number in range(len(checks)) if number not in findings]
+            progress(name, len(findings), len(checks))
+            if not left:
+                break
+            await asyncio.sleep(_STATE_RETRY_S if attempt else 0)
+            head = await self._head()
+            blocks, samples = await self._read(partial(_read_samples, checks=[checks[number] for number in left]))
+            calls = [checks[number].call for number in left]
+            results = await self._caller.call_all(calls, blocks.height)
+            # A node without the state of the height answers from its last block, which is another state unless it is
+            # the same block.
+            is_latest = any(node.lacks(NodeResource.STATE, blocks.height) for node in self._nodes.nodes)
+            if is_latest and not head == await self._head() == blocks.height:
+                continue
+            for number, sample, result in zip(left, samples, results, strict=True):
+                if result is not None:
+                    findings[number] = await checks[number].judge(sample, result, blocks)
+        missing = {
+            number: self._finding(check.subject, is_compared=False, reason=_NO_STATE)
+            for number, check in enumerate(checks)
+            if number not in findings
+        }
+        return [(findings | missing)[number] for number in range(len(checks))]
+
+    def _token_check(self, token: SampledToken) -> _StateCheck:
+        """Return the comparison of a holding of an NFT contract."""
         subject = (
             f"{token.standard} token {token.token_id} of {account_text(token.contract)}"
             f" held by {account_text(token.holder)}"
         )
-        blocks = await self._read(consistency.indexed_range)
-        assert blocks is not None
-        if token.standard is TokenStandard.ERC1155 and not blocks.is_complete:
-            return self._finding(subject, is_compared=False, reason=_BEGINS_LATER)
-        for attempt in range(MAX_ATTEMPTS):
-            await asyncio.sleep(RETRY_DELAY_S if attempt else 0)
-            blocks = await self._read(consistency.indexed_range)
-            current = await self._read(partial(consistency.holding, token=token))
-            assert blocks is not None
-            difference = await self._token_difference(current, blocks.height)
-            if difference is not None:
-                return await self._explain(subject, current, difference, blocks.first_height, blocks.height)
-        return self._finding(subject, is_compared=False, reason=_NO_STATE)
-
-    async def _token_difference(self, token: SampledToken, height: int) -> str | None:
-        """Return how the contract contradicts a holding after block `height`, "" if not; None if no node says it."""
         if token.standard is TokenStandard.ERC721:
             call = owner_of_call(token.token_id)
         else:
             call = balance_of_batch_call([token.holder], [token.token_id])
-        result = await self._call_contract(token.contract, call, height)
-        if result is None:
-            return None
-        if isinstance(result, Reverted):
-            return f"the contract does not answer: {result.fault.value}"
-        if token.standard is TokenStandard.ERC721:
-            owner = decode_account(result)
-            if owner is None:
-                return "ownerOf returned no address"
-            return "" if owner == token.holder else f"the contract says that {account_text(owner)} owns it"
-        balances = decode_numbers(result, 1)
-        if balances is None:
-            return "balanceOfBatch returned no balance"
-        return "" if balances[0] == token.balance else f"the index has {token.balance}, the contract {balances[0]}"
 
-    async def _call_contract(self, contract: bytes, call: bytes, height: int) -> bytes | Reverted | None:
-        """Return the result of a call after block `height`; None if no node has that state."""
-        before = await self._head()
-        result = await self._caller.call(contract, call, height)
-        # A node without the state of the height answers from its last block, which is another state unless it is
-        # the same block.
-        lacking = any(node.lacks(NodeResource.STATE, height) for node in self._nodes.nodes)
-        return None if lacking and not before == await self._head() == height else result
+        async def judge(current: SampledToken, result: bytes | Reverted, blocks: IndexedRange) -> IndexFinding:
+            difference = _token_difference(current, result)
+            return await self._explain(subject, current, difference, blocks.first_height, blocks.height)
 
-    async def _verify_balance(self, sampled: SampledBalance) -> IndexFinding:
-        """Compare an ERC-20 balance with what its contract says at the height of the index."""
+        return _StateCheck(
+            subject, ContractCall(token.contract, call), partial(consistency.holding, token=token), judge
+        )
+
+    def _balance_check(self, sampled: SampledBalance) -> _StateCheck:
+        """Return the comparison of an ERC-20 balance."""
         subject = f"ERC-20 balance of {account_text(sampled.holder)} in {account_text(sampled.contract)}"
-        for attempt in range(MAX_ATTEMPTS):
-            await asyncio.sleep(RETRY_DELAY_S if attempt else 0)
-            blocks = await self._read(consistency.indexed_range)
-            current = await self._read(partial(holder_consistency.current_balance, sampled=sampled))
-            assert blocks is not None
-            result = await self._call_contract(sampled.contract, balance_of_call(sampled.holder), blocks.height)
-            if result is None:
-                continue
+
+        async def judge(current: SampledBalance, result: bytes | Reverted, blocks: IndexedRange) -> IndexFinding:
             balance = None if isinstance(result, Reverted) else decode_number(result)
             if balance == current.balance:
                 return self._finding(subject)
             difference = f"the index has {current.balance}, the contract {'nothing' if balance is None else balance}"
             if current.is_inconsistent:
-                return self._finding(subject, remark=f"{difference}; {_WRONG_EVENTS}")
+                return self._remark(subject, sampled.contract, f"{difference}; {_WRONG_EVENTS}")
             return await self._explain_balance(subject, current, difference, blocks)
-        return self._finding(subject, is_compared=False, reason=_NO_STATE)
+
+        current = partial(holder_consistency.current_balance, sampled=sampled)
+        return _StateCheck(subject, ContractCall(sampled.contract, balance_of_call(sampled.holder)), current, judge)
+
+    def _remark(self, subject: str, contract: bytes, remark: str) -> IndexFinding:
+        return self._finding(subject, remark=remark, contract=account_text(contract))
 
     async def _explain_balance(
         self, subject: str, sampled: SampledBalance, difference: str, blocks: IndexedRange
@@ -301,7 +332,7 @@ class EvmIndexVerifier:
             if fault:
                 return self._finding(subject, f"{difference}; block {number}: {fault}")
         reason = f"its events since block {searched} say otherwise, and the index has all of them"
-        return self._finding(subject, remark=f"{difference}; {reason}")
+        return self._remark(subject, sampled.contract, f"{difference}; {reason}")
 
     async def _balance_fault(self, sampled: SampledBalance, number: int, change: int) -> str:
         """Return how the change of a balance by a block differs from the events of a node, "" if it does not."""
@@ -333,7 +364,7 @@ class EvmIndexVerifier:
         if not difference:
             return self._finding(subject)
         if token.is_inconsistent:
-            return self._finding(subject, remark=f"{difference}; {_WRONG_EVENTS}")
+            return self._remark(subject, token.contract, f"{difference}; {_WRONG_EVENTS}")
         numbers = await self._read(partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED))
         known = set(await self._read(partial(consistency.blocks_of_contract, contract=token.contract)))
         logged, searched = await self._blocks_with_events(token.contract, first, height, [_EVENTS], _is_nft)
@@ -342,7 +373,7 @@ class EvmIndexVerifier:
             if fault:
                 return self._finding(subject, f"{difference}; block {number}: {fault}")
         reason = f"its events since block {searched} say otherwise, and the index has all of them"
-        return self._finding(subject, remark=f"{difference}; {reason}")
+        return self._remark(subject, token.contract, f"{difference}; {reason}")
 
     async def _blocks_with_events(
         self, contract: bytes, first: int, height: int, topics: Sequence[Any], is_wanted: Callable[[_Log], bool]
@@ -386,6 +417,27 @@ class EvmIndexVerifier:
     def _query(self, query: Callable[[Connection], T]) -> T:
         with translate_errors(self._engine), self._engine.connect() as connection, read_snapshot(connection):
             return query(connection)
+
+
+def _read_samples(connection: Connection, checks: Sequence[_StateCheck]) -> tuple[IndexedRange, list[Any]]:
+    blocks = consistency.indexed_range(connection)
+    assert blocks is not None
+    return blocks, [check.read(connection) for check in checks]
+
+
+def _token_difference(token: SampledToken, result: bytes | Reverted) -> str:
+    """Return how the contract contradicts a holding, "" if it does not."""
+    if isinstance(result, Reverted):
+        return f"the contract does not answer: {result.fault.value}"
+    if token.standard is TokenStandard.ERC721:
+        owner = decode_account(result)
+        if owner is None:
+            return "ownerOf returned no address"
+        return "" if owner == token.holder else f"the contract says that {account_text(owner)} owns it"
+    balances = decode_numbers(result, 1)
+    if balances is None:
+        return "balanceOfBatch returned no balance"
+    return "" if balances[0] == token.balance else f"the index has {token.balance}, the contract {balances[0]}"
 
 
 def _is_erc20(log: _Log) -> bool:
