@@ -67,8 +67,9 @@ class EvmReplayNode:
     receipts (null), as after a state sync or when pruned; the genesis is always there. tip_receipts: above it receipts
     are not there yet. is_async: answers null for blocks above the tip, as the C-Chain after Helicon, else -32000.
     has_block_receipts: whether it knows eth_getBlockReceipts. first_trace: lowest height that it traces, None: it has
-    no debug API; has_genesis_state: it also traces block 1, as every pruned node. most_in_batch, batch_limit: see BatchLimit. busy: how many next requests get 429, with `retry_after`.
-    delay_s: before each response. is_down: requests get 503. is_endless: responses never end.
+    no debug API; has_genesis_state: it also traces block 1, as every pruned node. most_in_batch, batch_limit: see
+    BatchLimit. busy: how many next requests get 429, with `retry_after`. delay_s: before each response. is_down:
+    requests get 503. is_endless: responses never end.
     respond: sends another response to a request, whose body it gets.
     headers, receipts: answered instead, by height. answers: result, or JSON-RPC error as (code, message), by method.
     call: result of eth_call(address, data, block) as bytes; None: it reverts.

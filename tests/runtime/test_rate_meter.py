@@ -39,3 +39,13 @@ def test_there_is_no_rate_before_anything_was_done() -> None:
     assert meter.rate(10.0) == pytest.approx(1.0)
     meter.start(11.0)
     assert meter.rate(12.0) is None
+
+
+def test_after_a_reset_the_first_items_only_begin_the_count() -> None:
+    meter = RateMeter()
+    meter.reset()
+    assert meter.rate(9.0) is None
+    meter.add(10.0, 500)
+    assert meter.rate(11.0) is None
+    meter.add(12.0, 30)
+    assert meter.rate(12.0) == pytest.approx(15.0)

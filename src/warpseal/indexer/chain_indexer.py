@@ -148,14 +148,14 @@ class ChainIndexer(Generic[T]):
         """Continue behind the last written block, forever. Raises IndexingStopped, StoreDown."""
         height = await self._sync.resume()
         self._next = None if height is None else height + 1
-        self._rate_meter.start(_now())
+        self._rate_meter.reset()
         while True:
             tip = await self._poll()
             if self._next is None and self._first_height <= tip:
                 self._next = await self._sync.begin(self._first_height, tip)
             if self._next is None or self._next > tip:
                 await self._update_status(force=False)
-                self._rate_meter.start(_now())
+                self._rate_meter.reset()
                 await self._wait_for_block(self._settings.poll_s)
                 continue
             try:
@@ -261,7 +261,9 @@ class ChainIndexer(Generic[T]):
         """Write the chain's status if it has changed or is old, but not too often."""
         stopped = self._stopped
         stop = None if stopped is None else (stopped.reason, stopped.height)
-        status = (self._tips, self._is_bootstrapped, stop, self._waiting())
+        # The first rate after a start is news; a changed one is not.
+        has_rate = self._rate_and_eta()[0] is not None
+        status = (self._tips, self._is_bootstrapped, stop, self._waiting(), has_rate)
         longest_s = _MAX_STATUS_INTERVAL_S if self.is_caught_up else _CATCHING_UP_STATUS_INTERVAL_S
         is_soon = _now() - self._status_written_at < _MIN_STATUS_INTERVAL_S and not self.is_caught_up
         is_old = _now() - self._status_written_at >= longest_s

@@ -20,6 +20,10 @@ class RateMeter:
         self._samples.clear()
         self._samples.append((now, 0))
 
+    def reset(self) -> None:
+        """Forget everything, and count from the next items on: the time until those is no measure of the rate."""
+        self._samples.clear()
+
     def add(self, now: float, count: int) -> None:
         """Record that so many items have been processed."""
         self._samples.append((now, count))

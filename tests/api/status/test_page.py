@@ -158,8 +158,8 @@ async def test_chains_show_their_rate_and_why_they_are_behind() -> None:
         *("p-chain", "index", "7", "9", "", "", "waits: no node answers, 2 blocks behind"),
         *("2q9e (EVM chain 43114)", "index", "7", "7", "", "", "no internal creations"),
         *("2q9f", "index", "7", "9", "", ""),
-        "stopped: wrong_gas, 2 blocks behind, internal creations up to 6, no node traces block 7: one with pruning-enabled"
-        " false, synced from the first block, can",
+        "stopped: wrong_gas, 2 blocks behind, internal creations up to 6, no node traces block 7: one with "
+        "pruning-enabled false, synced from the first block, can",
     ]
 
 
