@@ -91,8 +91,8 @@ class _RawReceipts:
         if len(results) < len(self.responses):
             return None
         if self.is_whole:
-            return decode_receipts(bytes(results[0]))
-        receipts = [receipt for result in results if (receipt := decode_receipt(bytes(result))) is not None]
+            return decode_receipts(results[0])
+        receipts = [receipt for result in results if (receipt := decode_receipt(result)) is not None]
         return tuple(receipts) if len(receipts) == len(results) else None
 
     def to_json(self) -> bytes:
@@ -385,7 +385,7 @@ def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], 
     for response in responses:
         try:
             result = _result_of(response)
-            header = None if result is None else decode_block(bytes(result))
+            header = None if result is None else decode_block(result)
             if header is not None and len(header.transactions) > _MAX_TRANSACTIONS:
                 raise MalformedBlock(f"more than {_MAX_TRANSACTIONS} transactions")
         except MalformedBlock as error:
