@@ -23,7 +23,7 @@ NAMES = (
     "usage_merge",
     "agreement",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
-    "evm_index_holders",
+    *("evm_index_holders", "evm_index_proof"),
 )
 
 

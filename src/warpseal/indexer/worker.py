@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
-import signal
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -18,8 +16,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing import get_context
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from warpseal.errors import IndexDamaged, StartupError, StoreDown
@@ -28,6 +25,7 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.rebuild import RebuildFailed, RebuildProgress, RowRebuilder
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.blocks import IndexingStopped
+from warpseal.runtime.worker_process import initialize_worker
 
 log = logging.getLogger(__name__)
 
@@ -121,20 +119,8 @@ _state = _State()
 
 
 def _initialize_process() -> None:
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    # The parent process handles these signals and lets the current call end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    initialize_worker()
     gc.set_threshold(*GC_THRESHOLDS)
-
-
-def _exit_with_parent() -> None:
-    """Exit at once if the parent process is gone, however it ended: the database undoes what is not committed."""
-    parent = parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 def _open(open_index: OpenIndex) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,16 +17,19 @@ from tests.chains.evm.evm_values import (
     recorded_blocks,
     rules,
 )
-from tests.indexer.evm_chains import MadeUpChain, Tx, erc20_transfer, erc721_transfer
+from tests.indexer.evm_chains import MadeUpChain, Tx, erc20_transfer, erc721_transfer, nft_blocks
 from warpseal.chains.evm.blocks import EvmHeader, EvmReceipt, MalformedBlock, parse_bytes
 from warpseal.chains.evm.checks import (
     BlockContradiction,
     BlockFault,
     BlockRules,
     ParentBlock,
+    UnprovenBlock,
     block_facts,
     check_parents,
-    prove_events,
+    check_receipts_root,
+    find_disproven,
+    needs_proof,
 )
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 
@@ -264,22 +268,36 @@ def test_a_block_is_not_older_than_its_parent_and_only_a_genesis_has_the_time_ze
 def test_the_events_of_recorded_blocks_are_proven(network: str, chain: str) -> None:
     of_chain = rules(network, chain)
     for header, receipts in recorded_blocks(network, chain):
-        prove_events(header, receipts, block_facts(header, receipts, of_chain), of_chain)
+        if needs_proof(header, receipts, block_facts(header, receipts, of_chain), of_chain):
+            check_receipts_root(int(header.number, 16), receipts, header.receipts_root)
 
 
 def test_a_block_without_events_is_not_proven() -> None:
     made = MadeUpChain()
     made.add([Tx(account(1), account(9), LOGS[:1])])
     header, receipts = decoded(made.chain.headers[1], made.chain.receipts[1])
-    header = msgspec.structs.replace(header, receipts_root=FOREIGN)
-    for chain_rules, is_refused in (
+    for chain_rules, is_proven in (
         (BlockRules(), False),
         (BlockRules(has_erc20=True), True),
         (BlockRules(0, True), False),
     ):
         facts = block_facts(header, receipts, chain_rules)
-        if is_refused:
-            with pytest.raises(BlockContradiction, match="wrong_receipts_root"):
-                prove_events(header, receipts, facts, chain_rules)
-        else:
-            prove_events(header, receipts, facts, chain_rules)
+        assert needs_proof(header, receipts, facts, chain_rules) is is_proven
+
+
+def test_the_first_block_whose_receipts_do_not_give_its_receipts_root_is_found() -> None:
+    chain = nft_blocks(6, txs=2)
+    roots = [decoded(header, b"[]")[0].receipts_root for header in chain.headers]
+    blocks = [UnprovenBlock(*values) for values in zip(range(7), chain.receipts, roots, strict=True)]
+    assert find_disproven(blocks) is None
+    blocks[5] = blocks[5]._replace(receipts_root=FOREIGN)
+    blocks[3] = blocks[3]._replace(receipts=chain.receipts[4])
+    disproven = find_disproven(blocks)
+    assert disproven is not None
+    # Another process sends it to this one.
+    number, error = pickle.loads(pickle.dumps(disproven))
+    assert (number, error.reason, error.number) == (3, BlockFault.RECEIPTS_ROOT, 3)
+    blocks[2] = blocks[2]._replace(receipts=chain.receipts[2].replace(b'"logsBloom":"0x', b'"logsBloom":"0y'))
+    malformed = find_disproven(blocks)
+    assert malformed is not None
+    assert (malformed.number, type(malformed.error)) == (2, MalformedBlock)

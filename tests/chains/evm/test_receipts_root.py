@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec, module_from_spec
+
 import msgspec
 import pytest
 from rlp import encode
@@ -105,3 +108,37 @@ def test_values_of_another_length_or_spelling_do_not_give_the_bytes_of_a_log() -
     ):
         with pytest.raises(MalformedBlock):
             receipts_root([msgspec.structs.replace(receipt, logs=(msgspec.structs.replace(log, topics=topics),))])
+
+
+def test_a_root_is_the_same_without_the_faster_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sha3", None)
+    spec = find_spec("warpseal.chains.evm.receipts_root")
+    assert spec is not None
+    assert spec.loader is not None
+    without = module_from_spec(spec)
+    spec.loader.exec_module(without)
+    header, receipts = made_up_block(20)
+    assert "0x" + without.receipts_root(receipts).hex() == header.receipts_root
+
+
+@pytest.mark.parametrize(
+    "data", ["0x", "0x00", "0x7f", "0x80", "0xfF", "0x" + "ab" * 55, "0x" + "ab" * 56, "0x" + "00" * 300]
+)
+def test_the_data_of_a_log_may_have_any_length(data: str) -> None:
+    _, (receipt,) = made_up_block(1)
+    (log,) = receipt.logs
+    for topics in ((), log.topics[:1], log.topics):
+        raw = [bytes.fromhex(topic[2:]) for topic in topics]
+        logs = [[bytes.fromhex(log.address[2:]), raw, bytes.fromhex(data[2:])]]
+        trie = HexaryTrie({})
+        trie[b"\x80"] = b"\x02" + encode([1, 21_000, bytes.fromhex(receipt.logs_bloom[2:]), logs])
+        changed = msgspec.structs.replace(receipt, logs=(msgspec.structs.replace(log, topics=topics, data=data),))
+        assert receipts_root([changed]) == trie.root_hash
+
+
+@pytest.mark.parametrize("data", ["", "0", "0x0", "0x000", "00", "zx00", "0x 0", "0x0g"])
+def test_data_that_are_no_bytes_are_refused(data: str) -> None:
+    _, (receipt,) = made_up_block(1)
+    (log,) = receipt.logs
+    with pytest.raises(MalformedBlock):
+        receipts_root([msgspec.structs.replace(receipt, logs=(msgspec.structs.replace(log, data=data),))])

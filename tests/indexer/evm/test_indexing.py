@@ -34,6 +34,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes
+from warpseal.indexer.evm.prover import BlockProver
 from warpseal.node.endpoint import EvmIndexing, TraceMode
 from warpseal.node.jsonrpc import rpc_call
 from warpseal.runtime.retry import Backoff, Retrier
@@ -526,7 +527,7 @@ async def test_blocks_with_very_many_transfers_are_read_a_few_at_a_time(tmp_path
     async with serving_evm(EvmReplayNode(made.chain)) as (node,), open_sessions(RPC) as sessions:
         nodes = ChainNodes(entry(made.chain, node), sessions, RPC)
         with ThreadPoolExecutor(1) as decoding:
-            source = EvmBlockSource(nodes, Retrier(Backoff(0.01, 0.05), {}), decoding)
+            source = EvmBlockSource(nodes, Retrier(Backoff(0.01, 0.05), {}), decoding, BlockProver())
             numbers: list[int] = []
             while len(numbers) < 13:
                 blocks = await source.read(len(numbers), 13 - len(numbers))

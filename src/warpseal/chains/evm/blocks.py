@@ -14,6 +14,9 @@ from msgspec import Struct, field
 
 T = TypeVar("T")
 
+RawJson = bytes | msgspec.Raw
+"""JSON, or the part of a larger text of JSON, which is decoded without a copy."""
+
 ADDRESS_BYTES: Final = 20
 HASH_BYTES: Final = 32
 BLOOM_BYTES: Final = 256
@@ -84,7 +87,7 @@ _RECEIPTS: Final[msgspec.json.Decoder[tuple[EvmReceipt, ...] | None]] = msgspec.
 _RECEIPT: Final[msgspec.json.Decoder[EvmReceipt | None]] = msgspec.json.Decoder(EvmReceipt | None)
 
 
-def decode_block(raw_result: bytes) -> EvmHeader | None:
+def decode_block(raw_result: RawJson) -> EvmHeader | None:
     """Return the block of an eth_getBlockByNumber result with transaction hashes; None for null.
 
     Raises MalformedBlock.
@@ -92,23 +95,23 @@ def decode_block(raw_result: bytes) -> EvmHeader | None:
     return decode_json(_BLOCK.decode, raw_result)
 
 
-def decode_transactions(raw_result: bytes) -> tuple[str, ...] | None:
+def decode_transactions(raw_result: RawJson) -> tuple[str, ...] | None:
     """Return only the hashes of the transactions of such a result; None for null. Raises MalformedBlock."""
     block = decode_json(_TRANSACTIONS.decode, raw_result)
     return None if block is None else block.transactions
 
 
-def decode_receipts(raw_result: bytes) -> tuple[EvmReceipt, ...] | None:
+def decode_receipts(raw_result: RawJson) -> tuple[EvmReceipt, ...] | None:
     """Return the receipts of an eth_getBlockReceipts result; None for null. Raises MalformedBlock."""
     return decode_json(_RECEIPTS.decode, raw_result)
 
 
-def decode_receipt(raw_result: bytes) -> EvmReceipt | None:
+def decode_receipt(raw_result: RawJson) -> EvmReceipt | None:
     """Return the receipt of an eth_getTransactionReceipt result; None for null. Raises MalformedBlock."""
     return decode_json(_RECEIPT.decode, raw_result)
 
 
-def decode_json(decode: Callable[[bytes], T], raw: bytes) -> T:
+def decode_json(decode: Callable[[RawJson], T], raw: RawJson) -> T:
     """Return what a msgspec decoder makes of `raw`. Raises MalformedBlock for JSON of another shape."""
     try:
         return decode(raw)

@@ -18,6 +18,7 @@ from warpseal.chains.evm.blocks import (
     EvmHeader,
     EvmReceipt,
     MalformedBlock,
+    decode_receipts,
     parse_bytes,
     parse_quantity,
 )
@@ -134,19 +135,50 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     )
 
 
-def prove_events(header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts, rules: BlockRules) -> None:
-    """Check the receipts of a block with events, or that its bloom says has one, against its receiptsRoot.
+class UnprovenBlock(NamedTuple):
+    """A block whose receipts are to be checked against its receiptsRoot. receipts: the JSON of all of them."""
 
-    block: its facts. Other blocks, and those whose header was made before its transactions were executed, pass. Raises
-    BlockContradiction, and MalformedBlock for a receipt that no block can hold.
+    number: int
+    receipts: bytes
+    receipts_root: str
+
+
+class DisprovenBlock(NamedTuple):
+    """The first of some blocks whose receipts cannot be right, and the error."""
+
+    number: int
+    error: BlockContradiction | MalformedBlock
+
+
+def needs_proof(header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts, rules: BlockRules) -> bool:
+    """Return whether a block has events, or its bloom says so, and its header commits to its receipts.
+
+    block: its facts. Raises MalformedBlock.
     """
-    if not rules.is_executed_first(block.time):
-        return
-    if block.has_events or lacks_event(parse_bytes(header.logs_bloom, BLOOM_BYTES), receipts):
-        root = receipts_root(receipts)
-        if root != parse_bytes(header.receipts_root, HASH_BYTES):
-            detail = f"the receipts give {root.hex()}, the header says {header.receipts_root}"
-            raise BlockContradiction(BlockFault.RECEIPTS_ROOT, block.number, detail)
+    return rules.is_executed_first(block.time) and (
+        block.has_events or lacks_event(parse_bytes(header.logs_bloom, BLOOM_BYTES), receipts)
+    )
+
+
+def check_receipts_root(number: int, receipts: Sequence[EvmReceipt], root: str) -> None:
+    """Check the receipts of a block against the receiptsRoot of its header.
+
+    Raises BlockContradiction, and MalformedBlock for a receipt that no block can hold.
+    """
+    computed = receipts_root(receipts)
+    if computed != parse_bytes(root, HASH_BYTES):
+        detail = f"the receipts give {computed.hex()}, the header says {root}"
+        raise BlockContradiction(BlockFault.RECEIPTS_ROOT, number, detail)
+
+
+def find_disproven(blocks: Iterable[UnprovenBlock]) -> DisprovenBlock | None:
+    """Return the first block whose receipts do not give its receiptsRoot; None if there is none."""
+    for number, raw_receipts, root in blocks:
+        try:
+            check_receipts_root(number, decode_receipts(raw_receipts) or (), root)
+        except (BlockContradiction, MalformedBlock) as error:
+            return DisprovenBlock(number, error)
+    return None
 
 
 def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBlock | None) -> None:

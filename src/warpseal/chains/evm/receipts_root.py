@@ -6,11 +6,10 @@ blocks after Helicon have the root of other blocks' receipts (ACP-194).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from binascii import unhexlify
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
-
-from eth_hash.auto import keccak
 
 from warpseal.chains.evm.blocks import (
     ADDRESS_BYTES,
@@ -19,7 +18,6 @@ from warpseal.chains.evm.blocks import (
     EvmReceipt,
     MalformedBlock,
     ReceiptLog,
-    parse_bytes,
     parse_quantity,
 )
 
@@ -28,12 +26,15 @@ _TYPE_BITS: Final = 7
 _SHORT_BYTES: Final = 55
 _STRING: Final = 0x80
 _LIST: Final = 0xC0
-_EMPTY: Final = f"{_STRING:02x}"
-_ADDRESS_PREFIX: Final = f"{_STRING + ADDRESS_BYTES:02x}"
-_HASH_PREFIX: Final = f"{_STRING + HASH_BYTES:02x}"
+_EMPTY: Final = bytes([_STRING])
+_HASH_PREFIX: Final = bytes([_STRING + HASH_BYTES])
+_HASH_DIGITS: Final = _HASH_PREFIX.hex()
 # The first nibble of a path says whether it is of a leaf, and whether its length is odd.
 _ODD: Final = 1
 _LEAF: Final = 2
+
+_Leaf = tuple[str, bytes]
+"""The key of a receipt in hex, and the receipt as consensus encodes it."""
 
 
 def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
@@ -41,88 +42,136 @@ def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
 
     A receipt of any type but 0 is encoded behind its type (EIP-2718), with the fields of the types 1 to 4.
     """
-    # RLP is written as hex text, as nodes do: to convert each value costs twice the time.
-    leaves = [(_encode_number(index), _encode_receipt(receipt)) for index, receipt in enumerate(receipts)]
-    return _hash(_encode_node(sorted(leaves), 0) if leaves else _EMPTY)
+    logs = [log for receipt in receipts for log in receipt.logs]
+    _check_hex([log.address for log in logs], ADDRESS_BYTES)
+    _check_hex([topic for log in logs for topic in log.topics], HASH_BYTES)
+    _check_hex([receipt.logs_bloom for receipt in receipts], BLOOM_BYTES)
+    leaves = [(_encode_number(index).hex(), _encode_receipt(receipt)) for index, receipt in enumerate(receipts)]
+    return _keccak(_encode_node(sorted(leaves), 0) if leaves else _EMPTY)
 
 
-def _encode_node(leaves: Sequence[tuple[str, str]], depth: int) -> str:
-    """Return the RLP of the node above these leaves: sorted (key, value), whose keys share `depth` nibbles.
+def _check_hex(values: Sequence[str], length: int) -> None:
+    """Check that all values have this number of bytes behind 0x; whether these are hex digits is found by decoding.
+
+    Raises MalformedBlock: values of other lengths, one after another, may give the bytes of others.
+    """
+    size = 2 + 2 * length
+    # All at once, which takes a quarter of the time of looking at each.
+    text = "".join(values)
+    if set(map(len, values)) - {size} or text[::size].strip("0") or text[1::size].strip("x"):
+        wrong = next(value for value in values if len(value) != size or not value.startswith("0x"))
+        raise MalformedBlock(f"not {length} bytes in hex: {wrong[:80]!r}")
+
+
+def _encode_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
+    """Return the RLP of the node above these leaves, which are sorted, and whose keys share `depth` nibbles.
 
     No key is the beginning of another. Each node has more than 31 bytes, since a receipt has, so parents have hashes.
     """
-    key, value = leaves[0]
+    key, receipt = leaves[0]
     if len(leaves) == 1:
-        return _encode_list(_encode_path(key[depth:], _LEAF) + _encode_string(value))
+        return _encode_list(_encode_path(key[depth:], _LEAF) + _encode_length(len(receipt), _STRING) + receipt)
     last_key = leaves[-1][0]
     end = depth
     while key[end] == last_key[end]:
         end += 1
     if end > depth:
         return _encode_list(_encode_path(key[depth:end], 0) + _hash_node(leaves, end))
-    children: dict[str, list[tuple[str, str]]] = {}
+    children: dict[str, list[_Leaf]] = {}
     for leaf in leaves:
         children.setdefault(leaf[0][depth], []).append(leaf)
     slots = [_hash_node(children[nibble], depth + 1) if nibble in children else _EMPTY for nibble in "0123456789abcdef"]
-    return _encode_list("".join(slots) + _EMPTY)
+    return _encode_list(b"".join(slots) + _EMPTY)
 
 
-def _hash_node(leaves: Sequence[tuple[str, str]], depth: int) -> str:
-    return _HASH_PREFIX + _hash(_encode_node(leaves, depth)).hex()
+def _hash_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
+    return _HASH_PREFIX + _keccak(_encode_node(leaves, depth))
 
 
-def _hash(digits: str) -> bytes:
-    # White space, with which the lengths before the values would be wrong, is found here.
-    return keccak(parse_bytes("0x" + digits))
-
-
-def _encode_path(nibbles: str, flag: int) -> str:
+# Keys of few nibbles; all blocks have the same ones.
+@lru_cache(maxsize=4_096)
+def _encode_path(nibbles: str, flag: int) -> bytes:
     """Return the RLP of the nibbles of a leaf or an extension, with their flags before them."""
-    return _encode_string((f"{flag | _ODD:x}" if len(nibbles) % 2 else f"{flag:x}0") + nibbles)
+    path = bytes.fromhex((f"{flag | _ODD:x}" if len(nibbles) % 2 else f"{flag:x}0") + nibbles)
+    return _encode_string(path)
 
 
-def _encode_receipt(receipt: EvmReceipt) -> str:
-    """Return a receipt as consensus encodes it: behind its type, unless that is 0."""
+def _encode_receipt(receipt: EvmReceipt) -> bytes:
+    """Return a receipt as consensus encodes it: behind its type, unless that is 0. Raises MalformedBlock."""
     status = parse_quantity(receipt.status, bits=1)
     gas = parse_quantity(receipt.cumulative_gas_used)
     tx_type = parse_quantity(receipt.type, _TYPE_BITS)
-    bloom = _encode_string(_digits(receipt.logs_bloom, BLOOM_BYTES))
-    logs = _encode_list("".join(map(_encode_log, receipt.logs)))
-    body = _encode_list(f"{_encode_number(status)}{_encode_number(gas)}{bloom}{logs}")
-    return f"{tx_type:02x}{body}" if tx_type else body
+    # RLP is written as hex text, as nodes do, and decoded at the end: to decode each value takes longer.
+    logs = "".join(map(_encode_log, receipt.logs))
+    try:
+        bloom_and_logs = unhexlify(f"{receipt.logs_bloom[2:]}{_encode_length(len(logs) // 2, _LIST).hex()}{logs}")
+    except ValueError:
+        raise MalformedBlock("a receipt has values that are no hex") from None
+    encoded = _encode_list(_encode_number(status) + _encode_number(gas) + _BLOOM_PREFIX + bloom_and_logs)
+    return bytes([tx_type]) + encoded if tx_type else encoded
 
 
 def _encode_log(log: ReceiptLog) -> str:
-    topics = _encode_list("".join([_HASH_PREFIX + _digits(topic, HASH_BYTES) for topic in log.topics]))
-    data = _encode_string(_digits(log.data, len(log.data) // 2 - 1))
-    return _encode_list(f"{_ADDRESS_PREFIX}{_digits(log.address, ADDRESS_BYTES)}{topics}{data}")
+    """Return the RLP of a log in hex; its address and topics have the right lengths. Raises MalformedBlock."""
+    topics, data = log.topics, log.data
+    log_head, topics_head, data_head = _encode_log_lengths(len(topics), len(data), data[:3])
+    # Before the first topic it is a part of the head.
+    encoded_topics = _HASH_DIGITS.join([topic[2:] for topic in topics])
+    return f"{log_head}{log.address[2:]}{topics_head}{encoded_topics}{data_head}{data[2:]}"
 
 
-def _digits(text: str, length: int) -> str:
-    """Return the digits of a hex text. Raises MalformedBlock: values of other lengths may give the bytes of others."""
-    if len(text) != 2 + 2 * length or not text.startswith("0x"):
-        raise MalformedBlock(f"not {length} bytes in hex: {text[:80]!r}")
-    return text[2:]
+# Most logs of a chain have one of a few shapes.
+@lru_cache(maxsize=4_096)
+def _encode_log_lengths(topics: int, data_chars: int, data_start: str) -> tuple[str, str, str]:
+    """Return what RLP has before the address, the first topic and the data of a log, in hex.
 
-
-def _encode_number(number: int) -> str:
-    return _encode_string(number.to_bytes((number.bit_length() + 7) // 8).hex())
-
-
-def _encode_string(digits: str) -> str:
+    data_start: 0x and the first digit. Raises MalformedBlock.
+    """
+    data_bytes, has_half_byte = divmod(data_chars - len("0x"), 2)
+    if has_half_byte or not data_start.startswith("0x"):
+        raise MalformedBlock(f"the data of a log are no bytes in hex: {data_start!r} and {data_chars} characters")
     # A byte below 0x80 is its own encoding.
-    return digits if len(digits) == 2 and digits < _EMPTY else _encode_length(len(digits) // 2, _STRING) + digits
+    data_head = b"" if data_bytes == 1 and data_start < "0x8" else _encode_length(data_bytes, _STRING)
+    topics_bytes = topics * (1 + HASH_BYTES)
+    topics_head = _encode_length(topics_bytes, _LIST)
+    size = 1 + ADDRESS_BYTES + len(topics_head) + topics_bytes + len(data_head) + data_bytes
+    log_head = _encode_length(size, _LIST) + bytes([_STRING + ADDRESS_BYTES])
+    return log_head.hex(), topics_head.hex() + _HASH_DIGITS * bool(topics), data_head.hex()
 
 
-def _encode_list(items: str) -> str:
-    return _encode_length(len(items) // 2, _LIST) + items
+def _encode_number(number: int) -> bytes:
+    return _encode_string(number.to_bytes((number.bit_length() + 7) // 8))
+
+
+def _encode_string(raw: bytes) -> bytes:
+    return raw if len(raw) == 1 and raw < _EMPTY else _encode_length(len(raw), _STRING) + raw
+
+
+def _encode_list(items: bytes) -> bytes:
+    return _encode_length(len(items), _LIST) + items
 
 
 # Most receipts of a chain are of a few sizes.
 @lru_cache(maxsize=4_096)
-def _encode_length(size: int, kind: int) -> str:
+def _encode_length(size: int, kind: int) -> bytes:
     """Return what RLP has before a string or a list of this many bytes."""
     if size <= _SHORT_BYTES:
-        return f"{kind + size:02x}"
+        return bytes([kind + size])
     length = size.to_bytes((size.bit_length() + 7) // 8)
-    return f"{kind + _SHORT_BYTES + len(length):02x}{length.hex()}"
+    return bytes([kind + _SHORT_BYTES + len(length)]) + length
+
+
+def _load_keccak() -> Callable[[bytes], bytes]:
+    """Return Keccak-256. For values of a receipt's size, safe-pysha3 takes a third of the time of pycryptodome."""
+    try:
+        from sha3 import keccak_256
+    except ImportError:
+        # It has packages for Linux only.
+        from eth_hash.auto import keccak
+
+        return keccak
+    return lambda raw: bytes(keccak_256(raw).digest())
+
+
+_keccak: Final = _load_keccak()
+_BLOOM_PREFIX: Final = _encode_length(BLOOM_BYTES, _STRING)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,9 +32,11 @@ from warpseal.chains.evm.checks import (
     BlockFault,
     BlockRules,
     ParentBlock,
+    UnprovenBlock,
     block_facts,
     check_parents,
-    prove_events,
+    check_receipts_root,
+    needs_proof,
 )
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeUnavailable
@@ -42,6 +44,7 @@ from warpseal.evm_rpc.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource
+from warpseal.indexer.evm.prover import BlockProver
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse, rpc_call
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
@@ -88,9 +91,14 @@ class _RawReceipts:
         if len(results) < len(self.responses):
             return None
         if self.is_whole:
-            return decode_receipts(bytes(results[0]))
-        receipts = [receipt for result in results if (receipt := decode_receipt(bytes(result))) is not None]
+            return decode_receipts(results[0])
+        receipts = [receipt for result in results if (receipt := decode_receipt(result)) is not None]
         return tuple(receipts) if len(receipts) == len(results) else None
+
+    def to_json(self) -> bytes:
+        """Return the list of the receipts as JSON; the node lacks none."""
+        results = [bytes(result) for response in self.responses if (result := response.result) is not None]
+        return results[0] if self.is_whole else b"[%b]" % b",".join(results)
 
 
 _NO_RECEIPTS: Final = _RawReceipts((), False)
@@ -99,13 +107,14 @@ _NO_RECEIPTS: Final = _RawReceipts((), False)
 class EvmBlockSource(BlockSource[EvmBlockFacts]):
     """The blocks of one chain. decoding: its thread for large answers. rules: what the chain's headers say."""
 
-    def __init__(self, nodes: ChainNodes, retrier: Retrier, decoding: Executor) -> None:
+    def __init__(self, nodes: ChainNodes, retrier: Retrier, decoding: Executor, prover: BlockProver) -> None:
         super().__init__(nodes.heads, retrier)
         self.rules = BlockRules()
         # The last written block, which the next one has to follow, and its height.
         self.written: tuple[int, ParentBlock] | None = None
         self._nodes = nodes
         self._decoding = decoding
+        self._prover = prover
         self._span = 1
         self._patient_until = 0.0
         self._most = MAX_BATCH
@@ -222,9 +231,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
             raw = await self._read_receipts(node, part, first + len(blocks))
             parent = ParentBlock(blocks[-1].hash, blocks[-1].time) if blocks else parent
-            accept = partial(_accept, part, raw, first + len(blocks), parent, self.rules)
-            answers = [response for receipts in raw.values() for response in receipts.responses]
-            accepted, receipt_fault = await self._run(accept, answers)
+            accepted, receipt_fault = await self._accept(part, raw, first + len(blocks), parent)
             blocks += accepted
             if receipt_fault is not None:
                 if isinstance(receipt_fault, _NotHere) and not blocks:
@@ -236,6 +243,20 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         if not blocks:
             raise fault or _NotHere
         return tuple(blocks)
+
+    async def _accept(
+        self, headers: Sequence[EvmHeader], raw: Mapping[int, _RawReceipts], number: int, parent: ParentBlock | None
+    ) -> tuple[list[EvmBlockFacts], Exception | None]:
+        """Return the facts of the blocks before the first that is not accepted, and the error for that one.
+
+        number, parent: of the first block.
+        """
+        answers = [response for receipts in raw.values() for response in receipts.responses]
+        checked = await self._run(partial(_check, headers, raw, number, parent, self.rules), answers)
+        disproven = await self._prover.find_disproven(checked.unproven, self._decoding) if checked.unproven else None
+        if disproven is None:
+            return checked.blocks, checked.error
+        return checked.blocks[: disproven.number - number], disproven.error
 
     def _parent_of(self, height: int) -> ParentBlock | None:
         """Return the block below a height if it is the last one that is written."""
@@ -364,7 +385,7 @@ def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], 
     for response in responses:
         try:
             result = _result_of(response)
-            header = None if result is None else decode_block(bytes(result))
+            header = None if result is None else decode_block(result)
             if header is not None and len(header.transactions) > _MAX_TRANSACTIONS:
                 raise MalformedBlock(f"more than {_MAX_TRANSACTIONS} transactions")
         except MalformedBlock as error:
@@ -380,36 +401,52 @@ def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
     return sum(len(block.transfers) + len(block.erc20_transfers) for block in blocks) >= _MAX_TRANSFERS
 
 
-def _accept(
+class _CheckedBlocks(NamedTuple):
+    """Facts of blocks that agree with each other, and the error for the first block behind them that does not.
+
+    unproven: those of them that are accepted only if their receipts give their receiptsRoot.
+    """
+
+    blocks: list[EvmBlockFacts]
+    unproven: list[UnprovenBlock]
+    error: Exception | None
+
+
+def _check(
     headers: Sequence[EvmHeader],
     receipts: Mapping[int, _RawReceipts],
     number: int,
     parent: ParentBlock | None,
     rules: BlockRules,
-) -> tuple[list[EvmBlockFacts], Exception | None]:
-    """Return the facts of the blocks before the first that is not accepted, and the error for that one.
+) -> _CheckedBlocks:
+    """Check blocks up to the first that is wrong.
 
     They end earlier, without an error, if they have many transfers. number, parent: of the first block.
     """
-    accepted: list[EvmBlockFacts] = []
+    checked = _CheckedBlocks([], [], None)
     transfers = 0
     for place, header in enumerate(headers):
         raw = receipts.get(place, _NO_RECEIPTS)
         try:
             decoded = raw.decode()
             if decoded is None:
-                return accepted, _NotHere()
+                return checked._replace(error=_NotHere())
             block = block_facts(header, decoded, rules)
             check_parents((block,), number + place, parent)
-            prove_events(header, decoded, block, rules)
+            if needs_proof(header, decoded, block, rules):
+                if len(headers) == 1:
+                    # At the head of the chain. To decode the receipts again, for another process, costs more.
+                    check_receipts_root(block.number, decoded, header.receipts_root)
+                else:
+                    checked.unproven.append(UnprovenBlock(block.number, raw.to_json(), header.receipts_root))
         except (MalformedBlock, BlockContradiction) as error:
-            return accepted, error
-        accepted.append(block)
+            return checked._replace(error=error)
+        checked.blocks.append(block)
         transfers += len(block.transfers) + len(block.erc20_transfers)
         if transfers >= _MAX_TRANSFERS:
             break
         parent = ParentBlock(block.hash, block.time)
-    return accepted, None
+    return checked
 
 
 def _result_of(response: RpcResponse) -> msgspec.Raw | None:

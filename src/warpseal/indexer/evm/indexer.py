@@ -31,6 +31,7 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
 from warpseal.indexer.evm.new_heads import NewHeads
 from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.indexer.evm.prover import BlockProver
 from warpseal.indexer.evm.sync import EvmChainSync
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.node.endpoint import EvmChain
@@ -93,6 +94,7 @@ class EvmIndexer:
         self.chains: dict[ChainID, IndexedChain] = {}
         self._parts = parts
         self._rates = CallRates()
+        self.prover = BlockProver()
         self._added: asyncio.Queue[IndexedChain] = asyncio.Queue()
         for chain in chains:
             self.add(chain)
@@ -100,16 +102,19 @@ class EvmIndexer:
     def add(self, chain: EvmChain) -> None:
         """Index one more chain; a chain that is indexed already is left as it is."""
         if chain.blockchain_id not in self.chains:
-            indexed = IndexedChain(chain, self._parts, self._rates, lambda: len(self.chains))
+            indexed = IndexedChain(chain, self._parts, self._rates, self.prover, lambda: len(self.chains))
             self.chains[chain.blockchain_id] = indexed
             self._added.put_nowait(indexed)
 
     async def run(self) -> None:
         """Index until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._log_progress())
-            while True:
-                tasks.create_task((await self._added.get()).run())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._log_progress())
+                while True:
+                    tasks.create_task((await self._added.get()).run())
+        finally:
+            await self.prover.close()
 
     async def _log_progress(self) -> None:
         while True:
@@ -121,15 +126,21 @@ class EvmIndexer:
 
 
 class IndexedChain:
-    """One chain. rates: of the nodes of all chains. indexer: while its index is open."""
+    """One chain. rates, prover: of the nodes and the blocks of all chains. indexer: while its index is open."""
 
     def __init__(
-        self, chain: EvmChain, parts: EvmIndexerParts, rates: CallRates, count_chains: Callable[[], int]
+        self,
+        chain: EvmChain,
+        parts: EvmIndexerParts,
+        rates: CallRates,
+        prover: BlockProver,
+        count_chains: Callable[[], int],
     ) -> None:
         self.chain = chain
         self.indexer: ChainIndexer[EvmBlockFacts] | None = None
         self._parts = parts
         self._rates = rates
+        self._prover = prover
         self._count_chains = count_chains
         self._name = id_text(chain.blockchain_id)
 
@@ -188,7 +199,7 @@ class IndexedChain:
         parts, settings = self._parts, self._parts.indexer
         waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
         retrier = Retrier(Backoff(settings.retry_first_s, settings.retry_cap_s), waiting)
-        source = EvmBlockSource(context.nodes, retrier, decoding)
+        source = EvmBlockSource(context.nodes, retrier, decoding, self._prover)
         load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
         sync = EvmChainSync(source, context, retrier, load_rules, ask)
         heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes.pool, parts.rpc))

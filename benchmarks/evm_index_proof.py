@@ -1,0 +1,294 @@
+"""What the proof of blocks by their receiptsRoot costs: indexing with it by indexing without it.
+
+One block in five has an NFT transfer. The index process's own classes read, check and write the blocks in this process;
+the node answers from memory without HTTP, so that decoding, checking and writing are all of the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import active_children
+from pathlib import Path
+from random import Random
+from typing import Final, cast
+from unittest.mock import patch
+
+import msgspec
+import uvloop
+
+from benchmarks.report import Aim, Figure, Report
+from tests.indexer.evm_chains import Log, MadeUpChain, ServedChain, Tx, erc20_transfer, erc721_transfer
+from warpseal.chains.evm.blocks import decode_block
+from warpseal.chains.evm.checks import BlockRules, DisprovenBlock, UnprovenBlock, find_disproven
+from warpseal.evm_rpc.pool import ChainIdentity
+from warpseal.index.evm.database import evm_index_url, writing_evm_index
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.index.settings import IndexSettings
+from warpseal.indexer.chain_indexer import ChainIndexer
+from warpseal.indexer.evm import block_reader
+from warpseal.indexer.evm.block_reader import BLOCK, EvmBlockSource
+from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.nodes import MAX_BATCH, TARGET_BYTES, ChainNodes
+from warpseal.indexer.evm.prover import INLINE_BYTES, BlockProver
+from warpseal.indexer.evm.sync import EvmChainSync
+from warpseal.indexer.settings import IndexerSettings
+from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.node.jsonrpc import RpcCall, RpcResponse
+from warpseal.runtime.locks import WorkerThreads
+from warpseal.runtime.retry import Backoff, Retrier
+
+ROUNDS: Final = 6
+_KINDS: Final = ((1, 1, 40_000), (17, 3, 5_000), (100, 3, 1_000))
+"""Transactions of a block, logs of each, and blocks of the chain."""
+_QUICK_PART: Final = 20
+_EVENT_EVERY: Final = 5
+_LARGE_TXS: Final = 2_000
+_LOGS: Final = 3
+_AIM: Final = Aim(1.2)
+_HOLD_AIM: Final = Aim(20)
+_BEAT_S: Final = 0.001
+_POLL_S: Final = 0.002
+_TIMEOUT_S: Final = 120.0
+_CPU_CLOCK_OF_PROCESS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The seconds of indexing a chain. cpu_s: of the process that indexes; worker_cpu_s: of the one that proves."""
+
+    took_s: float
+    cpu_s: float
+    worker_cpu_s: float
+
+
+class ThreadProver(BlockProver):
+    """Proves all blocks on the thread of the chain."""
+
+    async def find_disproven(self, blocks: Sequence[UnprovenBlock], thread: Executor) -> DisprovenBlock | None:
+        """Return the first of these blocks whose receipts do not give its receiptsRoot; None if there is none."""
+        return await asyncio.get_running_loop().run_in_executor(thread, partial(find_disproven, blocks))
+
+
+class MemoryNodes:
+    """Stands for the nodes of a chain, of which there is one, and for the node: answers are ready in memory."""
+
+    position = 0
+
+    def __init__(self, chain: ServedChain, tip: int = 0) -> None:
+        self.nodes = (self,)
+        self.node = self
+        self.is_awaited = False
+        self.head = tip
+        self.lacks_methods: dict[str, bool] = {}
+        self.identity = ChainIdentity(chain.evm_chain_id, chain.hashes[0])
+        self._headers = [RpcResponse(msgspec.Raw(raw)) for raw in chain.headers]
+        self._receipts = [RpcResponse(msgspec.Raw(raw)) for raw in chain.receipts]
+        self._sizes = [max(1, len(chain.headers[-1])), max(1, len(chain.receipts[-1]))]
+
+    async def heads(self) -> tuple[int, ...]:
+        """Return the height up to which blocks are served."""
+        return (self.head,)
+
+    async def candidates(self, *_: object) -> list[MemoryNodes]:
+        """Return the node."""
+        return [self]
+
+    def batch_size(self, method: str) -> int:
+        """Return how many calls have answers of the size that the indexer aims at."""
+        return min(MAX_BATCH, max(1, TARGET_BYTES // self._sizes[method != BLOCK]))
+
+    async def call(self, calls: Sequence[RpcCall], **_: object) -> list[RpcResponse]:
+        """Return the blocks or the receipts."""
+        responses = self._headers if calls[0].method == BLOCK else self._receipts
+        return [responses[int(msgspec.json.decode(call.params or b"[]")[0], 16)] for call in calls]
+
+    def note_missing(self, *_: object) -> None:
+        """Do nothing: the node lacks nothing."""
+
+    def as_chain_nodes(self) -> ChainNodes:
+        """Return itself with the type that the indexer takes."""
+        return cast(ChainNodes, self)
+
+
+def run(quick: bool) -> Report:
+    """Index chains with and without the proof; read a large block beside a heartbeat."""
+    figures: list[Figure] = []
+    for txs, logs, blocks in _KINDS:
+        figures += _measure(txs, logs, max(50, blocks // _QUICK_PART) if quick else blocks)
+    figures += _measure_holds()
+    notes = (
+        f"one block in {_EVENT_EVERY} has an NFT transfer; {ROUNDS} rounds in turns, the best of each; SQLite",
+        "the node answers from memory, without HTTP; the proving process has started before the clock begins",
+        "3 logs a transaction, but 1 in blocks of one transaction",
+        "longest hold: how long after its time a timer of 1 ms fires at most while the block is read, the best round",
+    )
+    return Report("evm_index_proof", quick, tuple(figures), notes)
+
+
+def _measure(txs: int, logs: int, blocks: int) -> list[Figure]:
+    chain = event_blocks(blocks, txs, logs)
+    without, beside, inside = [], [], []
+    for _ in range(ROUNDS):
+        with _without_proof():
+            without.append(uvloop.run(_index(chain, BlockProver())))
+        beside.append(uvloop.run(_index(chain, BlockProver())))
+        inside.append(uvloop.run(_index(chain, ThreadProver())))
+    name = f"{txs} transaction{'s' * (txs > 1)} a block"
+    base = min(run.took_s for run in without)
+    base_cpu = min(run.cpu_s for run in without)
+    beside_s, inside_s = min(run.took_s for run in beside), min(run.took_s for run in inside)
+    cpu_s, worker_cpu_s = min(run.cpu_s for run in beside), min(run.worker_cpu_s for run in beside)
+    inside_cpu_s = min(run.cpu_s for run in inside)
+    return [
+        Figure(f"{name}: indexed without the proof", blocks / base, "blocks/s"),
+        Figure(f"{name}: time with the proof by time without it", beside_s / base, "x", _AIM),
+        Figure(f"{name}: the same by processor time of the indexing process", cpu_s / base_cpu, "x"),
+        Figure(f"{name}: the same by processor time of both processes", (cpu_s + worker_cpu_s) / base_cpu, "x"),
+        Figure(f"{name}: time without a process for the proof", inside_s / base, "x"),
+        Figure(f"{name}: the same by processor time", inside_cpu_s / base_cpu, "x"),
+    ]
+
+
+def _measure_holds() -> list[Figure]:
+    chain = event_blocks(1, _LARGE_TXS, _LOGS, event_every=1)
+    with_proof, without = [], []
+    for _ in range(ROUNDS):
+        with_proof.append(uvloop.run(_hold_ms(chain)))
+        with _without_proof():
+            without.append(uvloop.run(_hold_ms(chain)))
+    name = f"longest hold of the event loop by a block of {_LARGE_TXS} receipts"
+    return [
+        Figure(name, min(with_proof), "ms", _HOLD_AIM),
+        Figure(f"{name}, without the proof", min(without), "ms"),
+    ]
+
+
+def _without_proof() -> AbstractContextManager[object]:
+    """Have no block proven within."""
+    return patch.object(block_reader, "needs_proof", lambda *_: False)
+
+
+def event_blocks(count: int, txs: int, logs: int, *, event_every: int = _EVENT_EVERY) -> ServedChain:
+    """Return a chain of blocks of ERC-20 transfers; the last log of one block in five is of an NFT."""
+    made = MadeUpChain()
+    random = Random(1)
+    people = [made.address(number) for number in range(500)]
+    tokens = [made.address(f"token {number}") for number in range(40)]
+
+    def coin() -> Log:
+        return erc20_transfer(
+            random.choice(tokens), random.choice(people), random.choice(people), random.getrandbits(60)
+        )
+
+    for number in range(count):
+        block = [[coin() for _ in range(logs)] for _ in range(txs)]
+        if number % event_every == 0:
+            block[-1][-1] = erc721_transfer(made.address("nft"), bytes(20), random.choice(people), number)
+        made.add([Tx(random.choice(people), tokens[0], tx_logs, gas_used=120_000) for tx_logs in block])
+    return made.chain
+
+
+async def _index(chain: ServedChain, prover: BlockProver) -> Run:
+    """Index a chain into a new file."""
+    with tempfile.TemporaryDirectory(prefix="warpseal-proof-") as folder:
+        settings = IndexSettings()
+        url = evm_index_url(settings, Path(folder), chain.blockchain_id)
+        writer = EvmIndexWriter(writing_evm_index(url, settings, chain.blockchain_id), settings)
+        with WorkerThreads(1, "write") as executor, WorkerThreads(1, "decode") as decoding:
+            try:
+                return await _index_into(writer, chain, prover, executor, decoding)
+            finally:
+                await prover.close()
+                await asyncio.get_running_loop().run_in_executor(executor, writer.close)
+
+
+async def _index_into(
+    writer: EvmIndexWriter,
+    chain: ServedChain,
+    prover: BlockProver,
+    executor: Executor,
+    decoding: Executor,
+) -> Run:
+    memory, retrier = MemoryNodes(chain), Retrier(Backoff(0.01, 0.05), {})
+    nodes = memory.as_chain_nodes()
+    context = EvmChainContext(
+        EvmChain(chain.blockchain_id, (NodeEndpoint("http://127.0.0.1"),), index=EvmIndexing()), nodes, writer, executor
+    )
+
+    async def load_rules() -> BlockRules:
+        return BlockRules()
+
+    async def ask_interfaces(*_: object) -> Mapping[bytes, bool]:
+        return {}
+
+    async def is_bootstrapped() -> bool:
+        return True
+
+    source = EvmBlockSource(nodes, retrier, decoding, prover)
+    sync = EvmChainSync(source, context, retrier, load_rules, ask_interfaces)
+    indexer = ChainIndexer(sync, context.write_status, is_bootstrapped, retrier, IndexerSettings(poll_s=_POLL_S), 0)
+    # The process starts before the clock does.
+    assert await prover.find_disproven(_first_unproven(chain), decoding) is None
+    running = asyncio.create_task(indexer.run())
+    await _until(lambda: context.height == 0)
+    workers = [child.pid for child in active_children() if child.pid is not None]
+    began, cpu_s, worker_cpu_s = time.perf_counter(), time.process_time(), _cpu_of(workers)
+    memory.head = chain.tip
+    await _until(lambda: context.height == chain.tip)
+    found = Run(time.perf_counter() - began, time.process_time() - cpu_s, _cpu_of(workers) - worker_cpu_s)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    return found
+
+
+def _first_unproven(chain: ServedChain) -> list[UnprovenBlock]:
+    """Return as many blocks as a process is started for."""
+    blocks: list[UnprovenBlock] = []
+    while sum(len(block.receipts) for block in blocks) <= INLINE_BYTES:
+        header = decode_block(chain.headers[1])
+        assert header is not None
+        blocks.append(UnprovenBlock(1, chain.receipts[1], header.receipts_root))
+    return blocks
+
+
+async def _hold_ms(chain: ServedChain) -> float:
+    """Read the last block of a chain; return the milliseconds for which the event loop did nothing else at most."""
+    longest_s = 0.0
+
+    async def beat() -> None:
+        nonlocal longest_s
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(_BEAT_S)
+            longest_s = max(longest_s, time.perf_counter() - began - _BEAT_S)
+
+    prover = BlockProver()
+    with WorkerThreads(1, "decode") as decoding:
+        source = EvmBlockSource(
+            MemoryNodes(chain, chain.tip).as_chain_nodes(), Retrier(Backoff(0.01, 0.05), {}), decoding, prover
+        )
+        heart = asyncio.create_task(beat())
+        await asyncio.sleep(10 * _BEAT_S)
+        longest_s = 0.0
+        assert len(await source.read(chain.tip, 1)) == 1
+        heart.cancel()
+    await prover.close()
+    return 1_000 * longest_s
+
+
+async def _until(is_done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_TIMEOUT_S):
+        while not is_done():  # noqa: ASYNC110 - a moment is awaited
+            await asyncio.sleep(_POLL_S)
+
+
+def _cpu_of(pids: Sequence[int]) -> float:
+    return sum(time.clock_gettime(~pid << 3 | _CPU_CLOCK_OF_PROCESS) for pid in pids)

@@ -1,0 +1,96 @@
+"""Proof of blocks by their receiptsRoot, in a process of its own while a backfill has many of them.
+
+A receipt takes about as long as decoding it, checking it and writing its events, and the interpreter of the index
+process is busy with these. Source of truth of the roots: `chains/evm/receipts_root.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
+from typing import Final
+
+from warpseal.chains.evm.checks import DisprovenBlock, UnprovenBlock, find_disproven
+from warpseal.runtime.process import os_error_text
+from warpseal.runtime.worker_process import initialize_worker
+
+log = logging.getLogger(__name__)
+
+INLINE_BYTES: Final = 64 * 1024
+"""Receipts of so many bytes are proven at once, in less than a millisecond: another process costs as much."""
+_IDLE_S: Final = 60.0
+
+
+class BlockProver:
+    """Proves blocks of all chains. Used from one event loop; to be closed.
+
+    Its process is started when it is needed, and ends after a minute without work. If it ends by itself, the threads
+    of the chains prove the blocks from then on.
+    """
+
+    def __init__(self, idle_s: float = _IDLE_S) -> None:
+        self.starts = 0
+        self._idle_s = idle_s
+        self._process: ProcessPoolExecutor | None = None
+        self._has_failed = False
+        self._calls = 0
+        self._stop: asyncio.TimerHandle | None = None
+
+    async def find_disproven(self, blocks: Sequence[UnprovenBlock], thread: Executor) -> DisprovenBlock | None:
+        """Return the first of these blocks whose receipts do not give its receiptsRoot; None if there is none.
+
+        thread: of the chain, used if there is no process.
+        """
+        if sum(len(block.receipts) for block in blocks) <= INLINE_BYTES:
+            return find_disproven(blocks)
+        call = partial(find_disproven, blocks)
+        if not self._has_failed:
+            self._calls += 1
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._started(), call)
+            except (BrokenProcessPool, OSError) as error:
+                self._note_failure(error)
+            finally:
+                self._calls -= 1
+                self._stop_later()
+        return await asyncio.get_running_loop().run_in_executor(thread, call)
+
+    async def close(self) -> None:
+        """End the process. The current call of it is not waited for by those that were cancelled."""
+        if self._stop is not None:
+            self._stop.cancel()
+        process, self._process = self._process, None
+        if process is not None:
+            shutdown = partial(process.shutdown, cancel_futures=True)
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, shutdown))
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._process is None:
+            self.starts += 1
+            self._process = ProcessPoolExecutor(1, get_context("spawn"), initializer=initialize_worker)
+        return self._process
+
+    def _stop_later(self) -> None:
+        if self._stop is not None:
+            self._stop.cancel()
+        self._stop = asyncio.get_running_loop().call_later(self._idle_s, self._stop_if_idle)
+
+    def _stop_if_idle(self) -> None:
+        if self._process is not None and not self._calls:
+            self._process.shutdown(wait=False)
+            self._process = None
+
+    def _note_failure(self, error: BrokenProcessPool | OSError) -> None:
+        """Use no process from now on: another one would probably end as well."""
+        if not self._has_failed:
+            self._has_failed = True
+            reason = os_error_text(error) if isinstance(error, OSError) else "the process ended"
+            log.warning("receipts process failed, proving blocks in the index process", extra={"reason": reason})
+        if self._process is not None:
+            self._process.shutdown(wait=False)
+            self._process = None
