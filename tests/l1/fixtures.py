@@ -52,6 +52,7 @@ class L1Setup:
     messages: L1MessageService
     sets: ValidatorSets
     peers: PeerNetwork
+    aggregator: SignatureAggregator
     follower: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -104,7 +105,9 @@ async def run_service(
         tasks = await stack.enter_async_context(_background())
         for service in (built.heights, peers, built.tracker, store):
             tasks.create_task(service.run())
-        yield L1Setup(network, upstream, built.heights, store, built.messages, built.sets, peers, built.follower)
+        yield L1Setup(
+            network, upstream, built.heights, store, built.messages, built.sets, peers, built.aggregator, built.follower
+        )
 
 
 def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
@@ -132,6 +135,7 @@ class _Built:
     tracker: SubnetTracker
     sets: ValidatorSets
     messages: L1MessageService
+    aggregator: SignatureAggregator
     follower: dict[str, Any]
 
 
@@ -174,7 +178,8 @@ def _build(
         progress=lambda: follower,
         find_quorum=_unknown_quorum,
     )
-    return _Built(heights, tracker, sets, L1MessageService(l1_deps, network_id, settings, config.aggregation), follower)
+    messages = L1MessageService(l1_deps, network_id, settings, config.aggregation)
+    return _Built(heights, tracker, sets, messages, aggregator, follower)
 
 
 @asynccontextmanager

@@ -193,6 +193,27 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
         running.network.p_chain.set_weight(validation_id_of(registration), 3_000)
         with pytest.raises(MessageSuperseded):
             await finish(asking, LONGEST_S - 5.0)
+        # The caller got one answer.
+        assert [record.outcome for record in running.aggregator.recent] == ["message_superseded"]
+
+
+async def test_an_aggregation_that_is_not_superseded_has_one_outcome(tmp_path: Path) -> None:
+    plan = Plan(
+        validators=3,
+        l1s=(L1Plan(validators=4, spare=1),),
+        messages=0,
+        rules=(parse_rule("l1-0/0,1:silent"),),
+    )
+    async with started_l1_service(tmp_path, plan, QUICK) as running:
+        registration = running.network.p_chain.register(running.l1)
+        with pytest.raises(QuorumNotReached):
+            await running.messages.get(build_request(registration.tx_id, timeout_s=1.0))
+        before = running.count_signature_requests()
+        asking = asyncio.create_task(running.messages.get(build_request(registration.tx_id, timeout_s=LONGEST_S)))
+        await until(lambda: running.count_signature_requests() > before)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert [record.outcome for record in running.aggregator.recent] == ["quorum_not_reached", "cancelled"]
 
 
 async def test_a_restarted_daemon_serves_stored_signatures_without_requests_to_validators(tmp_path: Path) -> None:

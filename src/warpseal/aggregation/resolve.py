@@ -6,6 +6,7 @@ Source of truth: ACP-77 for the messages; avalanchego `vms/platformvm/network/wa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -65,6 +66,7 @@ class AggregationRequest:
     is_epoch_height: the height is known to be an epoch's, so no lookback applies. is_pinned: what is signed of the
     message, now or later, is never evicted. stored_only: no validator is asked; what is stored suffices or not.
     refusal: error of the caller if what is stored does not suffice; without one, the look into the store is no outcome.
+    defer_report: gets the report of the outcome, to be called unless a later request answers the caller.
     """
 
     message: UnsignedMessage | None
@@ -78,6 +80,7 @@ class AggregationRequest:
     is_pinned: bool = False
     stored_only: bool = False
     refusal: WarpsealError | None = None
+    defer_report: Callable[[Callable[[], None]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

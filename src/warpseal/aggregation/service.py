@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from time import perf_counter
 from typing import Final
@@ -151,7 +152,11 @@ class SignatureAggregator:
             outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise
         finally:
-            self._report(request, trace, outcome, reason)
+            report = partial(self._report, request, trace, outcome, reason)
+            if request.defer_report is None:
+                report()
+            else:
+                request.defer_report(report)
         return aggregation
 
     def _report(self, request: AggregationRequest, trace: _RequestTrace, outcome: str, reason: str) -> None:

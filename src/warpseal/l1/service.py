@@ -7,7 +7,7 @@ if it was signed before. Source of truth: ACP-77; avalanchego `vms/platformvm/ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
@@ -125,20 +125,29 @@ class L1MessageService:
         self, request: AggregationRequest, context: SigningContext, deadline: float
     ) -> Aggregation | Superseded:
         """Ask validators until the message is superseded. Raises QuorumNotReached and others."""
-        work = self._aggregate(request, deadline)
+        # The outcome of a message that becomes superseded is that of the look into the store that follows.
+        reports: list[Callable[[], None]] = []
+        work = self._aggregate(replace(request, defer_report=reports.append), deadline)
         try:
-            return await cancel_when_superseded(
+            outcome = await cancel_when_superseded(
                 work,
                 lambda: self._components.validity.current(context.attestation, context.at_least),
                 self._settings.recheck_interval_s,
             )
+            if isinstance(outcome, Superseded):
+                reports.clear()
+            return outcome
         except QuorumNotReached as error:
             # Validators that refuse because of their state may know more than the node that was asked.
             if any(missing.error_code in STATE_REFUSALS for missing in error.shortfall.missing):
                 validity = await self._components.validity.refresh(context.attestation, context.at_least)
                 if isinstance(validity, Superseded):
+                    reports.clear()
                     return validity
             raise
+        finally:
+            for report in reports:
+                report()
 
     async def _find_known_origin(
         self, request: L1Request, context: SigningContext, deadline: float
