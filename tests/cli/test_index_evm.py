@@ -90,9 +90,9 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         unknown = await run_command("index", "status", "--config", config, "--chain", "7")
         assert unknown.code == 1
         assert unknown.stderr.startswith("warpseal: --chain 7: no such chain; the names are p, x, c, ")
-        for each in (name, "12345", "recorded", "OWN"):
-            assert each == name or each.lower() in unknown.stderr
-            code, (chain,) = await read_status(config, "--chain", each)
+        for other_name in (name, "12345", "recorded", "OWN"):
+            assert other_name == name or other_name.lower() in unknown.stderr
+            code, (chain,) = await read_status(config, "--chain", other_name)
             assert (code, chain["chain"]) == (0, name)
         verified = await run_command("index", "verify", "--config", config, "--chain", "Recorded")
         assert (verified.code, verified.stderr) == (0, "")
