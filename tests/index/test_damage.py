@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
 
 from tests.index.evm import fixtures as evm
 from tests.index.evm.histories import History
@@ -19,8 +18,7 @@ from tests.ledger.recorded import params
 from warpseal.errors import IndexDamaged, StartupError, StoreDown
 from warpseal.history.chains import PrimaryChain
 from warpseal.history.evm import CollectibleQuery
-from warpseal.history.queries import BlockQuery, TransactionQuery
-from warpseal.index.raw_blocks import read_segments
+from warpseal.history.queries import TransactionQuery
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import open_file
 from warpseal.store.errors import StoreUnusable
@@ -98,22 +96,6 @@ async def test_a_damaged_schema_is_reported_by_readers_and_writers_of_an_evm_ind
         pass
 
 
-async def test_rows_that_contradict_each_other_fail_their_request_only(
-    url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    # An id that rows of transactions name is gone.
-    execute(path_of(url), "DELETE FROM ids WHERE key IN (SELECT asset FROM outputs)")
-    async with open_index(url, params()) as index:
-        for _ in range(2):
-            text = await assert_damaged(lambda: all_pages(index.transactions, TRANSACTIONS, 100))
-            assert "rows contradict each other" in text
-        assert await all_pages(index.blocks, BlockQuery(chain=PrimaryChain.P), 100)
-        assert index.damage() is None
-    lines = [record for record in caplog.records if record.getMessage() == "rows of the index contradict each other"]
-    assert len(lines) == 1
-    assert lines[0].exc_info
-
-
 async def test_a_value_of_another_type_fails_its_request_only(evm_url: str) -> None:
     path = evm.index_url(evm_url).path
     assert path is not None
@@ -123,9 +105,3 @@ async def test_a_value_of_another_type_fails_its_request_only(evm_url: str) -> N
         assert (await index.block(20)) is not None
         assert await evm.read_collectibles(index, CollectibleQuery(PARTIES[5]), 10) is not None
         assert index.damage() is None
-
-
-def test_a_stored_block_of_an_unknown_kind_is_damage(url: str) -> None:
-    execute(path_of(url), "UPDATE raw_blocks SET kind = 9 WHERE number = (SELECT min(number) FROM raw_blocks)")
-    with create_engine(url).connect() as connection, pytest.raises(IndexDamaged, match="unknown kind 9"):
-        list(read_segments(connection))

@@ -87,7 +87,9 @@ async def test_a_chain_is_indexed_and_served_and_its_metadata_reindexed(tmp_path
             after = (await daemon.get(f"{TOKENS}/1")).body["metadata"]
             assert after["metadataLastUpdatedTimestamp"] >= before["metadataLastUpdatedTimestamp"]
             assert await post(daemon, f"{TOKENS}/1:reindex") == 429
-            assert [line for line in command.stderr if " WARNING " in line or " ERROR " in line] == []
+            # No validator answers.
+            lines = [line for line in command.stderr if " no quorum after start " not in line]
+            assert [line for line in lines if " WARNING " in line or " ERROR " in line] == []
 
 
 async def test_metrics_of_a_chain_follow_its_index_while_pages_keep_their_block(tmp_path: Path) -> None:
@@ -116,7 +118,9 @@ async def test_metrics_of_a_chain_follow_its_index_while_pages_keep_their_block(
             lately = (await daemon.get(f"{balances}?threshold=10&startTimestamp={GENESIS_TIME + 150_000}")).body
             of_nft = (await daemon.get(holders)).body
             tps = (await daemon.get(f"/v1/avg_tps/{chain_id}?to={day + 86_400}")).body
-            assert [line for line in command.stderr if " WARNING " in line or " ERROR " in line] == []
+            # No validator answers.
+            lines = [line for line in command.stderr if " no quorum after start " not in line]
+            assert [line for line in lines if " WARNING " in line or " ERROR " in line] == []
     answers = (first, second, ever, lately)
     pages = [[(entry["address"], entry["sortKey"]) for entry in answer["addresses"]] for answer in answers]
     assert pages[0] + pages[1] == [(h.text(alice), 10**24), (h.text(bob), 50)]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import paths
 from tests.paths import DOCS, ROOT
 
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
@@ -39,11 +38,3 @@ def test_every_package_is_in_the_table_of_the_architecture_page() -> None:
     text = (DOCS / "architecture.md").read_text()
     packages = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()]
     assert [name for name in packages if f"| `{name}/` |" not in text] == []
-
-
-def test_the_page_on_migration_counts_the_series_of_the_reference() -> None:
-    recording = (paths.LOCALNET / "reference-aggregator.jsonl").read_text()
-    series = set(re.findall(r"# TYPE (\w+) \w+", recording))
-    metrics = (DOCS / "metrics.md").read_text()
-    assert f"| `GET :8081/metrics` | {len(series)} series |" in (DOCS / "migrate.md").read_text()
-    assert [name for name in sorted(series) if f"| `{name}` |" not in metrics] == []

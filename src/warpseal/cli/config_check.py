@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from warpseal.cli import serve
+from warpseal.cli.running_daemon import printable, printable_lines
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, find_service_addresses, load
 
@@ -27,15 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every error with its path (exit code 1), or the effective settings in JSON and their sources (0)."""
     for notice in find_service_addresses(os.environ):
-        print(f"note: {notice.path} is ignored: {notice.reason}")
+        print(f"note: {notice.path} is ignored: {printable(notice.reason)}")
     try:
         loaded = load(args.file or serve.config_file(args), serve.given_flags(args), os.environ, strict=True)
     except ConfigError as error:
-        print(error)
+        print(printable_lines(str(error)))
         return 1
     print("The configuration is valid. Effective settings and their sources (secrets are not shown):")
     for key in KEYS:
         source = loaded.sources.get(key.name, "default")
         value = json.dumps(key.json_value(loaded.config), ensure_ascii=False)
-        print(f"  {key.name:36} {value:44} {source}")
+        print(f"  {key.name:36} {printable(value):44} {printable(source)}")
     return 0

@@ -91,7 +91,7 @@ def print_forecast(forecast: Forecast) -> None:
     """Print the forecast of a subnet: first what to do, then its validators."""
     quorum, names = forecast.quorum, {_id_of(row): row for row in forecast.validators}
     total, required = int(quorum.total_weight), int(quorum.required_weight)
-    print(f"subnet {forecast.subnet_id} ({_KINDS[forecast.kind]}) at {_moment(forecast.as_of)}")
+    print(f"subnet {printable(forecast.subnet_id)} ({_KINDS[forecast.kind]}) at {_moment(forecast.as_of)}")
     _print_line("quorum", f"{percent(required, total)} of the weight must sign ({required:,} of {total:,})")
     _print_line("active", _margin(int(quorum.active_weight), total, quorum.margin))
     if quorum.answering_weight is UNSET or quorum.answering_margin is UNSET:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal.cli.process import run_on_loop
+from warpseal.cli.running_daemon import printable
 from warpseal.cli.serve import add_config_arguments, config_file, load_config
 from warpseal.config.load import find_data_dir, find_value, names_nodes
 from warpseal.errors import NodeUnavailable, StartupError
@@ -63,7 +64,8 @@ class DataLocation:
         try:
             return run_on_loop(_fetch_network_id(load_config(self._args).config.node))
         except NodeUnavailable as error:
-            print(f"warpseal: the network id is not known ({error}); --network ID names it", file=sys.stderr)
+            reason = printable(str(error))
+            print(f"warpseal: the network id is not known ({reason}); --network ID names it", file=sys.stderr)
             return None
 
     def metrics_url(self, folder: Path | None) -> StoreUrl | None:

@@ -116,9 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_error(text: str) -> None:
     """Print an error; parts of it may come from files and other machines."""
-    from warpseal.cli.running_daemon import printable
+    from warpseal.cli.running_daemon import printable_lines
 
-    print("warpseal: " + "\n".join(map(printable, text.splitlines())), file=sys.stderr)
+    print(f"warpseal: {printable_lines(text)}", file=sys.stderr)
 
 
 def _print_json(event: str, reason: str, arguments: list[str]) -> bool:

@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         found = _ask_daemon(signed, args) if args.node is None else run_on_loop(_ask_node(signed, args))
     except _NotChecked as error:
-        print(f"warpseal: the message is not checked: {error}", file=sys.stderr)
+        print(f"warpseal: the message is not checked: {printable(str(error))}", file=sys.stderr)
         return NOT_CHECKED_EXIT_CODE
     if args.json:
         print(json.dumps(found, indent=2))

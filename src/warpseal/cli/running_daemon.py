@@ -83,6 +83,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
+def printable_lines(text: str) -> str:
+    """Return the text as `printable` does, with its line breaks."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def plural(count: int) -> str:
     """Return the ending of a counted noun."""
     return "" if count == 1 else "s"

@@ -36,6 +36,7 @@ from warpseal.cli.running_daemon import (
     plural,
     print_table,
     printable,
+    printable_lines,
 )
 from warpseal.errors import StartupError
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
@@ -89,7 +90,7 @@ def _watch(args: argparse.Namespace) -> None:
             body = fetch_body(find_url(args), STATUS_PATH)
             document = _decode(body)
         except StartupError as error:
-            print(f"warpseal: {error}", file=sys.stderr, flush=True)
+            print(f"warpseal: {printable_lines(str(error))}", file=sys.stderr, flush=True)
         else:
             if sys.stdout.isatty():
                 print(_CLEAR, end="")
@@ -114,7 +115,7 @@ def _peers(args: argparse.Namespace) -> int:
     for subnet_id, subnet in subnets.items():
         listed = [row for row in rows if row.subnet_id == subnet_id]
         if args.subnet in (None, subnet_id):
-            print(_subnet_line(subnet))
+            print(printable(_subnet_line(subnet)))
             if listed:
                 head = ("NODE", "WEIGHT", "STATE", "SINCE", "ADDRESS", "LATENCY", "LAST REPLY", "BALANCE")
                 print_table(head, (_validator_cells(row) for row in listed))
@@ -156,23 +157,25 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         return
     number = "…" if document.network_id is None else f"network {document.network_id}"
     network = f"{document.network} ({number})" if document.network else number
-    print(
-        f"warpseal {document.version} on {network}, BLS {document.bls_backend or '…'}, {document.node_id or 'starting'}"
-    )
-    print(f"{'ready' if document.ready else 'NOT READY'} at {document.time}, started {document.started_at}", end="")
-    print(f", proposed P-Chain height {document.proposed_height}" if document.proposed_height else "")
+    backend, node_id = document.bls_backend or "…", document.node_id or "starting"
+    print(printable(f"warpseal {document.version} on {network}, BLS {backend}, {node_id}"))
+    state = f"{'ready' if document.ready else 'NOT READY'} at {document.time}, started {document.started_at}"
+    height = f", proposed P-Chain height {document.proposed_height}" if document.proposed_height else ""
+    print(printable(state + height))
     for sentence in (*document.faults, *document.degraded):
         print(f"  {printable(sentence)}")
     for subnet in document.subnets:
-        print(f"\n{_subnet_line(subnet)}")
+        print(f"\n{printable(_subnet_line(subnet))}")
         total = int(subnet.total_weight)
         for missing in subnet.missing[:_MAX_MISSING]:
             why = f"{missing.state}: {missing.reason}" if missing.reason else missing.state
-            print(f"  missing {', '.join(missing.node_ids)}  {percent(int(missing.weight), total)}  {printable(why)}")
+            line = f"missing {', '.join(missing.node_ids)}  {percent(int(missing.weight), total)}  {why}"
+            print(f"  {printable(line)}")
         if subnet.missing_validators > _MAX_MISSING:
             print(f"  … and {subnet.missing_validators - _MAX_MISSING} more: warpseal peers --missing")
         for inactive in subnet.inactive[:_MAX_MISSING]:
-            print(f"  inactive {', '.join(inactive.node_ids)}  {percent(int(inactive.weight), total)}")
+            line = f"inactive {', '.join(inactive.node_ids)}  {percent(int(inactive.weight), total)}"
+            print(f"  {printable(line)}")
         if subnet.inactive_validators:
             print(f"  {UNDERFUNDED_ADVICE}")
     latest = document.aggregations[:_MAX_AGGREGATIONS]

@@ -20,6 +20,7 @@ from sqlalchemy import Engine
 from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command, argument, open_output
 from warpseal.cli.progress import ProgressDisplay
+from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError
 from warpseal.store.access import find_users, open_exclusive, open_read_only
 from warpseal.store.copies import keep_upgrade_copy, upgrade_copy
@@ -68,7 +69,8 @@ def _info(args: argparse.Namespace) -> int:
         print(json.dumps(content, indent=2))
         return 0
     for name, value in content.items():
-        print(f"{name + ':':20} {', '.join(value) or 'none' if isinstance(value, tuple) else value}")
+        text = ", ".join(value) or "none" if isinstance(value, tuple) else str(value)
+        print(f"{name + ':':20} {printable(text)}")
     if version != HEAD:
         print(f"This program needs schema version {HEAD}.")
     return 0
@@ -132,7 +134,9 @@ def _import(args: argparse.Namespace) -> int:
         with open_exclusive(url, create=True) as engine:
             network_id = _prepare_import(engine, url, network_id)
             _require_network(file_network, network_id)
-            report_line = lambda number, reason: display.print(f"line {number}: {reason}", sys.stderr)  # noqa: E731
+            report_line = lambda number, reason: display.print(  # noqa: E731
+                printable(f"line {number}: {reason}"), sys.stderr
+            )
             importer = Importer(engine, report_line, args.for_ever, network_id)
             moved = importer.run(lines, lambda moved: display.update("importing messages", moved.messages))
     skipped = f"; {moved.bad_lines} lines were skipped" if moved.bad_lines else ""
@@ -185,7 +189,7 @@ def _check(args: argparse.Namespace) -> int:
     url = DataLocation(args).store
     with open_read_only(url) as connection, ProgressDisplay() as display:
         check_version(connection, url.redacted)
-        counts = IntegrityCheck(connection, display.print, display.update).run()
+        counts = IntegrityCheck(connection, lambda fault: display.print(printable(fault)), display.update).run()
     print(_format_counts(counts))
     if counts.wrong_candidates:
         print(f"{counts.wrong_candidates} unverified shares are invalid; the daemon never uses them")

@@ -181,6 +181,8 @@ async def verify_index(
                 findings = await verifier.run(count, addresses, progress=progress)
             except IndexDamaged as error:
                 raise StartupError(describe_damage(error, url)) from None
+            except StoreDown as error:
+                raise StartupError(f"{url.redacted}: {error}") from None
         return findings + await _verify_evm_indexes(config, upstream, network_id, found, count, progress)
 
 
@@ -213,6 +215,8 @@ async def _verify_evm_indexes(
                 findings += await verifier.run(count, progress=progress)
             except IndexDamaged as error:
                 raise StartupError(describe_damage(error, location.url)) from None
+            except StoreDown as error:
+                raise StartupError(f"{location.url.redacted}: {error}") from None
     return tuple(findings)
 
 

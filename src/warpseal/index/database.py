@@ -6,6 +6,7 @@ Source of truth for the versions: migrations/, run as those of the store are.
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,10 @@ MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions
 
 UNDECODABLE: Final = (msgspec.DecodeError, zstandard.ZstdError, UnicodeDecodeError)
 """Errors of decoding what a row holds; sqlite3 raises the last one also for a schema that is damaged later."""
+
+BAD_ROWS: Final = (AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, struct.error)
+"""Errors of code that reads rows which contradict each other, or hold what no writer wrote."""
+BAD_ROWS_REASON: Final = "rows contradict each other"
 
 # A page that is written repeatedly between two WAL checkpoints goes into the file once. The log takes half as much
 # of the system's memory as the page cache.
@@ -122,6 +127,20 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         password = engine.url.password
         kind = IndexDamaged if is_damage(error) else StoreDown
         raise kind(reason.replace(str(password), "***") if password else reason) from None
+
+
+@contextmanager
+def translate_bad_rows() -> Iterator[None]:
+    """Raise IndexDamaged for an error of reading rows; `translate_errors` around it translates those of the database.
+
+    The block only reads rows: an error of a caller's arguments would count as damage.
+    """
+    try:
+        yield
+    except UNDECODABLE:
+        raise
+    except BAD_ROWS as error:
+        raise IndexDamaged(BAD_ROWS_REASON) from error
 
 
 def rebuild_hint(url: StoreUrl) -> str:

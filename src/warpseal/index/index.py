@@ -84,10 +84,10 @@ class Index:
         """Load the freshness of the chains. Raises StoreDown."""
         before, (chains, statuses) = self._freshness, await self._reader.read(_read_chains)
         self._reader.forget_damage()
-        self._statuses = {PrimaryChain(status.chain): status for status in statuses}
+        self._statuses = statuses
         # An old status means that the indexer is stopped, or reaches no node.
         oldest = self._now() - self._settings.node_height_ttl_s
-        recent = {status.chain for status in statuses if status.reported_at >= oldest}
+        recent = {status.chain for status in statuses.values() if status.reported_at >= oldest}
         self._freshness = tuple(
             replace(chain, is_node_behind=True) if chain.chain not in recent else chain for chain in chains
         )
@@ -146,13 +146,17 @@ class Index:
         self._page_counts.setdefault(chain, Counter())[kind] += 1
 
 
-def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], list[ChainStatus]]:
+def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], dict[PrimaryChain, ChainStatus]]:
     text = (
         "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height,"
         " c.block_id FROM chains c LEFT JOIN chain_status n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
     )
     fresh = [
-        ChainFreshness(CHAINS[number], height, max(height, node), time, bool(is_behind), first_height, bytes(block_id))
+        # A damaged row may hold text in a column of numbers, which must not reach a caller's arithmetic.
+        ChainFreshness(
+            CHAINS[number], height, max(height, node), int(time), bool(is_behind), int(first_height), bytes(block_id)
+        )
         for number, height, node, time, is_behind, first_height, block_id in session.rows(text)
     ]
-    return tuple(fresh), [decode_status(row[0]) for row in session.rows("SELECT body FROM chain_status ORDER BY chain")]
+    statuses = [decode_status(row[0]) for row in session.rows("SELECT body FROM chain_status ORDER BY chain")]
+    return tuple(fresh), {PrimaryChain(status.chain): status for status in statuses}

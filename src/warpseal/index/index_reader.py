@@ -12,7 +12,15 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.errors import IndexDamaged, StoreDown, WarpsealError
-from warpseal.index.database import UNDECODABLE, is_damage, reading_index, rebuild_hint, run_pragmas
+from warpseal.index.database import (
+    BAD_ROWS,
+    BAD_ROWS_REASON,
+    UNDECODABLE,
+    is_damage,
+    reading_index,
+    rebuild_hint,
+    run_pragmas,
+)
 from warpseal.index.read_session import MAX_CACHED, ReadCache, ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.settings import MEBIBYTE
@@ -27,8 +35,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
-# Errors of Python that only rows raise which no writer wrote so: a reference to a missing row, a value of another type.
-_CONTRADICTIONS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class IndexReader:
@@ -92,7 +98,7 @@ class IndexReader:
             raise self._translate(error) from None
         except WarpsealError:
             raise
-        except _CONTRADICTIONS as error:
+        except BAD_ROWS as error:
             raise self._contradiction(error) from None
 
     def _translate(self, error: BaseException) -> StoreDown:
@@ -112,7 +118,7 @@ class IndexReader:
         if not self._has_contradiction:
             self._has_contradiction = True
             log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
-        return IndexDamaged("rows contradict each other")
+        return IndexDamaged(BAD_ROWS_REASON)
 
     def _file_number(self) -> int:
         try:

@@ -24,7 +24,7 @@ from warpseal.index.block_writer import (
     read_checkpoint,
 )
 from warpseal.index.checkpoint import ChainStatus, Checkpoint
-from warpseal.index.database import translate_errors
+from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.ids import IdTable, ids_of_output
 from warpseal.index.keys import NUMBERS, C, P, X
 from warpseal.index.raw_blocks import Entry, PreLinearizationTx, RecordKind, encode, pack_segments, read_blocks
@@ -144,7 +144,7 @@ class IndexWriter:
 
     def _open(self) -> None:
         if not self._is_open:
-            with translate_errors(self._engine), self._engine.begin() as connection:
+            with translate_errors(self._engine), self._engine.begin() as connection, translate_bad_rows():
                 self._read(connection)
             self._is_open = True
 

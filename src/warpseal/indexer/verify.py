@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, address_text, parse_address
-from warpseal.errors import NodeUnavailable
+from warpseal.errors import IndexDamaged, NodeUnavailable
 from warpseal.history.chains import PrimaryChain
 from warpseal.index import consistency
-from warpseal.index.database import reading_index, translate_errors
+from warpseal.index.database import reading_index, translate_bad_rows, translate_errors
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.network import first_available_node
 from warpseal.ledger.params import Parameters
@@ -178,7 +178,12 @@ class IndexVerifier:
         return await asyncio.to_thread(self._query, query)
 
     def _query(self, query: Callable[[Connection], T]) -> T:
-        with translate_errors(self._engine), self._engine.connect() as connection, read_snapshot(connection):
+        with (
+            translate_errors(self._engine),
+            self._engine.connect() as connection,
+            read_snapshot(connection),
+            translate_bad_rows(),
+        ):
             return query(connection)
 
 
@@ -188,6 +193,8 @@ async def _difference(check: _Check, node: NodeState) -> str | None:
     except NodeUnavailable:
         # The node may have this call switched off.
         return None
+    except IndexDamaged as error:
+        return f"the index lacks data for this check: {error.reason}"
     except (LookupError, ValueError) as error:
         return f"the index lacks data for this check: {error_words(error)}"
 

@@ -21,7 +21,7 @@ from warpseal.history.evm import MetadataStatus
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import translate_errors
+from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.details import encode
 from warpseal.index.evm import contracts, documents, traces
 from warpseal.index.evm.balances import Balances
@@ -225,7 +225,7 @@ class EvmIndexWriter:
     def traced_height(self) -> int:
         """Return the height up to which all blocks are traced or need no trace; first height - 1 for none."""
         self._open()
-        with translate_errors(self._engine), self._engine.begin() as connection:
+        with self._reading() as connection:
             return traces.traced_height(connection, self._known_chain().traced)
 
     def blocks_to_trace(self, limit: int) -> Sequence[tuple[int, bool]]:
@@ -234,12 +234,12 @@ class EvmIndexWriter:
         They begin behind the last height of `write_traces`, gaps included.
         """
         self._open()
-        with translate_errors(self._engine), self._engine.begin() as connection:
+        with self._reading() as connection:
             return traces.blocks_behind(connection, self._known_chain().traced, limit)
 
     def trace_gaps(self, limit: int) -> Sequence[tuple[int, int]]:
         """Return ranges of heights, both included, that no node could trace, lowest first."""
-        with translate_errors(self._engine), self._engine.begin() as connection:
+        with self._reading() as connection:
             return traces.read_gaps(connection, limit)
 
     def write_traces(self, first: int, last: int, traced: Sequence[TracedBlock], gaps: Iterable[int] = ()) -> None:
@@ -280,7 +280,7 @@ class EvmIndexWriter:
 
         A contract is returned again by later calls until `write_contracts` has its results.
         """
-        with translate_errors(self._engine), self._engine.begin() as connection:
+        with self._reading() as connection:
             return self._call_queue.take(connection, limit, only_requested=only_requested)
 
     def write_contracts(self, results: Sequence[ContractFacts]) -> None:
@@ -299,7 +299,7 @@ class EvmIndexWriter:
         returned even if the token waits for another reason.
         A new writer, as after a crash, returns those that have no document yet again.
         """
-        with translate_errors(self._engine), self._engine.begin() as connection:
+        with self._reading() as connection:
             return self._fetch_queue.take(connection, reason, limit, now, skipped)
 
     def forget_taken_tokens(self) -> None:
@@ -313,6 +313,12 @@ class EvmIndexWriter:
         self._fetch_queue.forget(keys)
         outcomes = (document.status for document in written)
         self._outcomes.update(str(status) for status in outcomes if status is not MetadataStatus.UNINDEXED)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Hold a transaction that only reads."""
+        with translate_errors(self._engine), self._engine.begin() as connection, translate_bad_rows():
+            yield connection
 
     @contextmanager
     def _transaction(self) -> Iterator[tuple[Connection, EvmChainRow | None]]:
@@ -330,7 +336,7 @@ class EvmIndexWriter:
     def _open(self) -> None:
         if self._is_open:
             return
-        with translate_errors(self._engine), self._engine.begin() as connection:
+        with self._reading() as connection:
             self._chain = read_chain_row(connection)
             self._id_table.open(connection)
             self._tokens.open(connection)

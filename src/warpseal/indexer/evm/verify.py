@@ -42,7 +42,7 @@ from warpseal.errors import NodeUnavailable
 from warpseal.evm_rpc.node import RpcNodeError
 from warpseal.history.text import account_text
 from warpseal.index.consistency import check_file
-from warpseal.index.database import translate_errors
+from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.evm import consistency, holder_consistency
 from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.database import reading_evm_index
@@ -415,7 +415,12 @@ class EvmIndexVerifier:
         return await asyncio.to_thread(self._query, query)
 
     def _query(self, query: Callable[[Connection], T]) -> T:
-        with translate_errors(self._engine), self._engine.connect() as connection, read_snapshot(connection):
+        with (
+            translate_errors(self._engine),
+            self._engine.connect() as connection,
+            read_snapshot(connection),
+            translate_bad_rows(),
+        ):
             return query(connection)
 
 
