@@ -30,7 +30,9 @@ imports: $(STAMP)
 # Without compiled files each process compiles all tests, 9 s of CPU time, and each daemon the changed program.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(T)
+	@# In a fresh clone one process compiles the tests, else each of the four would.
+	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq $(T) > /dev/null
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(T)
 
 # A real EVM node for the tests; where there is no npm they have only their own.
 $(ANVIL): Makefile | $(STAMP)

@@ -184,3 +184,18 @@ async def test_ready_refuses_what_names_no_subnet(query: str, code: str) -> None
     status, body = await ask(ScriptedReadiness((READY,)), f"/ready?{query}")
     assert (status, body["code"]) == (400, code)
     assert ("did you mean subnetId?" in body["error"]) == (code == "unknown_field")
+
+
+async def test_probes_are_debug_lines_of_the_log_whatever_they_answer(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "warpseal.api")
+    paths = ("/health", "/ready", "/ready?subnetId=none", "/nowhere")
+    async with client_of(ApiSetup(readiness=ScriptedReadiness((SHORT,)))) as client:
+        statuses = [(await client.get(path)).status for path in paths]
+    lines = [record for record in caplog.records if record.getMessage() == "request"]
+    assert statuses == [503, 503, 400, 404]
+    assert [(vars(line)["path"], line.levelname) for line in lines] == [
+        ("/health", "DEBUG"),
+        ("/ready", "DEBUG"),
+        ("/ready", "DEBUG"),
+        ("/nowhere", "INFO"),
+    ]

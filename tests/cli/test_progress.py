@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.eventually import until
 from warpseal.cli import progress
 from warpseal.cli.main import main
 from warpseal.cli.progress import ProgressDisplay
+from warpseal.indexer.verify import IndexFinding
 from warpseal.peers.identity import issue_certificate
 from warpseal.store.copies import copy_store
 
@@ -195,3 +197,22 @@ def test_a_copy_in_steps_has_the_rows_of_one_moment_while_another_process_writes
     assert reports[-1][0] == reports[-1][1]
     with closing(sqlite3.connect(target)) as copy:
         assert copy.execute("SELECT count(*), min(number), max(number) FROM rows").fetchone() == (10_000, 0, 9_999)
+
+
+def test_index_verify_shows_the_steps_of_each_chain(
+    tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def verified(*arguments: Any) -> tuple[IndexFinding, ...]:
+        *_, report = arguments
+        report("C: comparing blocks", 5, 20)
+        report("C: comparing holdings", 20, 20)
+        return (IndexFinding("C: block 1", chain="C"),)
+
+    monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
+    monkeypatch.setattr(sys, "stderr", terminal.stream)
+    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
+    assert main(("index", "verify", *nodes)) == 0
+    text = terminal.text
+    assert text.startswith(f"{CLEAR}[######..................] C: comparing blocks: 5 of 20, 25 %")
+    assert "C: comparing holdings: 20 of 20, 100 %" in text
+    assert text.endswith(CLEAR)
