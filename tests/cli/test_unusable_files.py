@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.test_lone_logs import COMMANDS
+from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
+from tests.index.evm.histories import GENESIS_PARENT, History
+from tests.index.evm.test_histories import write
 from tests.store.signed import create_store
 from warpseal.cli.main import main
+from warpseal.index.evm.database import evm_index_url, writing_evm_index
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.index.settings import IndexSettings
 
 ADVICE = "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
 NETWORK = "88888"
+NODES = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1")
 
 
 def write_text(file: Path) -> None:
@@ -114,3 +123,43 @@ def test_texts_of_files_cannot_control_the_terminal(folder: Path, capsys: pytest
     assert "\x1b" not in printed
     # Each fault has its own line.
     assert len(printed.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("UPDATE blocks SET hash = 'x' WHERE number = 7", "index_damaged: "),
+        ("UPDATE blocks SET hash = CAST(x'ff' AS TEXT) WHERE number = 7", "damaged"),
+    ],
+)
+def test_an_export_of_damaged_rows_ends_with_one_sentence(
+    change: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_evm_index(tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute(change).rowcount
+        database.commit()
+    assert main(("index", "export", "blocks", *NODES, "--data-dir", str(tmp_path))) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert str(path) in line
+
+
+def test_the_status_of_an_index_that_is_a_folder_is_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_folder(write_evm_index(tmp_path))
+    assert main(("index", "status", *NODES, "--data-dir", str(tmp_path))) == 1
+    assert "it is a folder" in capsys.readouterr().out
+
+
+def write_evm_index(folder: Path) -> Path:
+    """Write the index of a chain into the data folder of a daemon; return its file."""
+    url = evm_index_url(IndexSettings(), folder / NETWORK, CHAIN_ID)
+    writer = EvmIndexWriter(writing_evm_index(url, IndexSettings(), CHAIN_ID), IndexSettings())
+    writer.start(IDENTITY)
+    writer.begin(0, GENESIS_PARENT)
+    write(writer, History(5).blocks(20))
+    writer.close()
+    assert url.path is not None
+    with closing(sqlite3.connect(url.path)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return url.path

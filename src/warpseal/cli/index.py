@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -36,10 +37,12 @@ from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDo
 from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.history.evm import EvmFreshness, describe_trace_gap
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.database import UNDECODABLE, translate_bad_rows
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.export import ExportSubject, Row, export_rows
 from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.indexer.verify import IndexFinding
+from warpseal.runtime.process import error_words
 from warpseal.store.access import open_read_only, read_snapshot
 from warpseal.store.migrate import read_version
 from warpseal.store.url import StoreUrl
@@ -142,7 +145,8 @@ def _describe_evm_index(location: EvmIndexLocation, config: Config) -> dict[str,
         if report.freshness.trace_gap is not None:
             content["internalGap"] = describe_trace_gap(report.freshness.trace_gap)
         content = {"chain": content.pop("chain"), "evmChainId": report.freshness.chain_id, **content}
-    if report.fault.startswith(IndexDamaged.code):
+    path = location.url.path
+    if report.fault.startswith(IndexDamaged.code) or (path is not None and path.is_dir()):
         return {**content, "stopped": IndexDamaged.code, "detail": report.fault}
     return {**content, "waiting": report.fault} if report.fault else content
 
@@ -268,7 +272,7 @@ def _export(args: argparse.Namespace) -> int:
     location = _find_evm_index(config, args.network, args.chain)
     make_line = _LINES[args.format]()
     count = 0
-    with open_read_only(location.url) as connection, read_snapshot(connection):
+    with _readable_rows(location), open_read_only(location.url, "index") as connection, read_snapshot(connection):
         version = read_version(connection)
         if version != MIGRATIONS.head:
             reason = f"has schema version {version}, and this program reads {MIGRATIONS.head}"
@@ -281,6 +285,17 @@ def _export(args: argparse.Namespace) -> int:
             output.flush()
     print(f"exported {count} {args.subject} of {id_text(location.chain_id)}", file=sys.stderr)
     return 0
+
+
+@contextmanager
+def _readable_rows(location: EvmIndexLocation) -> Iterator[None]:
+    """Raise StartupError for rows that contradict each other, or cannot be decoded."""
+    try:
+        with translate_bad_rows():
+            yield
+    except (IndexDamaged, *UNDECODABLE) as error:
+        damage = error if isinstance(error, IndexDamaged) else IndexDamaged(error_words(error))
+        raise StartupError(describe_damage(damage, location.url)) from None
 
 
 def _find_evm_index(config: Config, network: int | None, chain: str | None) -> EvmIndexLocation:

@@ -17,6 +17,7 @@ from warpseal.errors import NodeUnavailable, StartupError
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
+from warpseal.peers.data_dir import find_files
 from warpseal.peers.identity import IDENTITY_NAME
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import STORE_NAME
@@ -105,22 +106,15 @@ class DataLocation:
         name = store.path.parent.name
         return int(name) if name.isdigit() else None
 
-    def _files(self, name: str, network: str = "*") -> list[Path]:
-        """Return the files of this name; one may be missing beside its log, and its opener says so.
-
-        network: the name of its folder; "*" is any. Raises PermissionError, which a glob would hide.
-        """
-        try:
-            folders = os.listdir(self.data_dir) if network == "*" else [network]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        files = (self.data_dir / folder / name for folder in folders)
-        return sorted(file for file in files if _exists(file) or _exists(file.with_name(name + "-wal")))
+    def _files(self, name: str, network: int | None = None) -> list[Path]:
+        """Return the files of this name; one may be missing beside its log, and its opener says so."""
+        paths = find_files(self.data_dir, name, f"{name}-wal")
+        return sorted({path.with_name(name) for path in paths if network is None or path.parent.name == str(network)})
 
     def _find_file(self, name: str, kind: str, many: str) -> Path:
         """Return the only file of this name in a network's folder."""
         network = self.network_id
-        found = self._files(name, "*" if network is None else str(network))
+        found = self._files(name, network)
         if len(found) == 1:
             return found[0]
         if found:
@@ -135,14 +129,6 @@ class DataLocation:
         raise StartupError(
             f"there is no {kind} of network {network} below {self.data_dir}: name another --data-dir, or a --store-url"
         )
-
-
-def _exists(file: Path) -> bool:
-    try:
-        file.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 async def _fetch_network_id(settings: NodeSettings) -> int:

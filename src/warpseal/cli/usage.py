@@ -81,7 +81,7 @@ def _usage(args: argparse.Namespace) -> int:
     group_of = group_by_continent if args.by == "continent" else str
     since = bucket_start(level, max(0, now - args.last))
     query = UsageQuery(level, since, now, group_by=_DIMENSIONS[args.by], group_of=group_of)
-    with open_read_only(url) as connection:
+    with open_read_only(url, "database") as connection:
         check_version(connection, url.redacted, MIGRATIONS)
         rows = list(_rows(connection, query, now))
     if args.csv:

@@ -67,7 +67,7 @@ from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.profiles.ipc import profile_handlers
 from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.ops.profiles.worker import PairedProfiler
-from warpseal.peers.data_dir import InUse, lock_descriptor
+from warpseal.peers.data_dir import InUse, find_files, lock_descriptor
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import hangup_signal, os_error_text, running, stop_signals, ungrouped, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
@@ -229,8 +229,8 @@ def find_index(config: Config, network: int | None) -> StoreUrl:
     """Return the URL of the index without a call to a node. Raises StartupError if there is no index, or several."""
     if config.index.url:
         return index_url(config.index, None)
-    found = sorted(config.peers.data_dir.glob(f"*/{INDEX_NAME}"))
-    found = [path for path in found if network is None or path.parent.name == str(network)]
+    files = find_files(config.peers.data_dir, INDEX_NAME)
+    found = [path for path in files if network is None or path.parent.name == str(network)]
     if len(found) != 1:
         reason = "several indexes in {}: choose one with --network" if found else "no index in {}"
         raise StartupError(reason.format(config.peers.data_dir))
@@ -263,7 +263,7 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
     """
     folder = None
     if not config.index.url:
-        folders = [path for path in config.peers.data_dir.glob(f"*/{EVM_FOLDER}") if path.parent.name.isdigit()]
+        folders = find_files(config.peers.data_dir, EVM_FOLDER)
         folders = [path for path in folders if network is None or path.parent.name == str(network)]
         if len(folders) > 1:
             raise StartupError(f"several networks in {config.peers.data_dir}: choose one with --network")

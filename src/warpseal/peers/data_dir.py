@@ -41,6 +41,22 @@ def is_disk_full(error: OSError) -> bool:
     return error.errno in _DISK_FULL
 
 
+def find_files(data_dir: Path, *names: str) -> list[Path]:
+    """Return the files of these names in the folders of networks, sorted.
+
+    Raises StartupError for a folder that the user may not read, whose files a glob would take for missing.
+    """
+    try:
+        folders = sorted(path for path in data_dir.iterdir() if path.name.isdigit() and path.is_dir())
+        found = {folder: set(os.listdir(folder)) for folder in folders}
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        advice = "run the command as the user of the daemon"
+        raise StartupError(f"data-dir: {error.filename} cannot be read: {os_error_text(error)}: {advice}") from error
+    return sorted(folder / name for folder, entries in found.items() for name in names if name in entries)
+
+
 @contextmanager
 def locked_folder(path: Path) -> Iterator[bool]:
     """Create `path` (0700) and hold its lock; yield False, without a lock, if it is read-only or the disk is full.

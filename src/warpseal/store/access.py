@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import psycopg
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
@@ -28,9 +30,12 @@ _USERS: Final = text(
 
 
 @contextmanager
-def open_read_only(url: StoreUrl) -> Iterator[Connection]:
-    """Open a connection that reads; a daemon may run meanwhile. Raises StoreUnusable, also for errors inside."""
-    with _opened(url, reading_engine) as engine, engine.connect() as connection:
+def open_read_only(url: StoreUrl, kind: str = "store") -> Iterator[Connection]:
+    """Open a connection that reads; a daemon may run meanwhile. Raises StoreUnusable, also for errors inside.
+
+    kind: of StoreUnusable.
+    """
+    with _opened(url, reading_engine, kind=kind) as engine, engine.connect() as connection:
         yield connection
 
 
@@ -61,9 +66,11 @@ def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
 
 
 @contextmanager
-def _opened(url: StoreUrl, build: Callable[[StoreUrl], Engine], *, is_short: bool = False) -> Iterator[Engine]:
+def _opened(
+    url: StoreUrl, build: Callable[[StoreUrl], Engine], *, is_short: bool = False, kind: str = "store"
+) -> Iterator[Engine]:
     """Raise errors of the database, and damaged messages in it, as StoreUnusable without secrets."""
-    _check_file(url)
+    _check_file(url, kind)
     engine = build(url)
     if url.kind is StoreKind.POSTGRESQL and not is_short:
         # A command may read everything.
@@ -73,8 +80,8 @@ def _opened(url: StoreUrl, build: Callable[[StoreUrl], Engine], *, is_short: boo
     except MalformedMessage as error:
         reason = f"a message in it is damaged ({error}); `warpseal store check` shows more"
         raise StoreUnusable(url.redacted, reason) from None
-    except DBAPIError as error:
-        raise StoreUnusable(url.redacted, describe_failure(url, error)) from None
+    except (DBAPIError, sqlite3.Error, psycopg.Error, UnicodeDecodeError) as error:
+        raise StoreUnusable(url.redacted, describe_failure(url, error), kind=kind) from None
     finally:
         engine.dispose()
 
@@ -117,10 +124,10 @@ def _remove_time_limit(session: Any, _: object) -> None:
     session.commit()
 
 
-def _check_file(url: StoreUrl) -> None:
+def _check_file(url: StoreUrl, kind: str = "store") -> None:
     if url.kind is StoreKind.OFF:
         raise StoreUnusable(url.redacted, "store-url is off, so there is no store")
     if url.path is not None and (reason := unusable_reason(url.path)):
-        raise StoreUnusable(str(url.path), reason)
+        raise StoreUnusable(str(url.path), reason, kind=kind)
     if url.path is not None and not url.path.exists():
-        raise StoreUnusable(str(url.path), "there is no such file; a daemon creates it when it starts")
+        raise StoreUnusable(str(url.path), "there is no such file; a daemon creates it when it starts", kind=kind)

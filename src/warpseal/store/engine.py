@@ -113,13 +113,15 @@ def unusable_reason(path: Path) -> str | None:
 
 def is_file_damage(error: BaseException) -> bool:
     """Return whether an error says that a file is no database, or that a part of it is damaged."""
+    if isinstance(error, UnicodeDecodeError):
+        return True
     cause = error.orig if isinstance(error, DBAPIError) else error
     return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
 def describe_failure(url: StoreUrl, error: BaseException) -> str:
     """Return a library's error as one line without secrets; for a damaged file with what an operator does about it."""
-    reason = redacted_reason(url, error)
+    reason = "a text in it is damaged" if isinstance(error, UnicodeDecodeError) else redacted_reason(url, error)
     return f"{reason}: {DAMAGE_ADVICE}" if is_file_damage(error) else reason
 
 
