@@ -118,6 +118,8 @@ async def test_l1_messages_are_signed_though_the_store_fails(tmp_path: Path, fai
                 removal = network.p_chain.remove(validation_id_of(registration))
                 # The registration passed by, so that where it began is known.
                 await running.deliver(removal)
+            # The L1 may be connected before the Primary Network is.
+            await running.daemon.until_ready()
             await until(lambda: is_up(running.daemon))
         before = count_signature_requests(network)
         async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
@@ -140,7 +142,7 @@ async def test_what_is_true_no_more_is_not_called_lost_while_the_store_fails(
             await running.deliver(registration)
             network.p_chain.remove(validation_id_of(registration))
         async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
-            await running.daemon.until_open()
+            await running.daemon.until_ready()
             with outage():
                 # Writing shows that it fails.
                 await posted(running, network.messages_of(running.l1)[0])
