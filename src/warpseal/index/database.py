@@ -34,7 +34,7 @@ SCHEMA: Final = "warpseal_index"
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
 
 UNDECODABLE: Final = (msgspec.DecodeError, zstandard.ZstdError, UnicodeDecodeError)
-"""Errors of decoding what a row holds; sqlite3 raises the last one also for a schema that is damaged later."""
+"""Errors of decoding what a row holds. sqlite3 also raises the last one, for a schema that is damaged later."""
 
 BAD_ROWS: Final = (AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, struct.error)
 """Errors of code that reads rows which contradict each other, or hold what no writer wrote."""

@@ -97,7 +97,7 @@ def lone_log_reason(path: Path) -> str | None:
 
 
 def unusable_reason(path: Path) -> str | None:
-    """Return why something is no database file that may be opened; None for a missing file without a log, too."""
+    """Return why something is no database file that may be opened; None also for a missing file without a log."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
