@@ -16,6 +16,9 @@ import zstandard
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.eventually import until
+from tests.index.evm import fixtures as evm
+from tests.index.evm.histories import History
+from tests.index.evm.test_histories import write
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query
 from tests.integration.process import run_command, start_command
@@ -303,3 +306,17 @@ def test_verify_prints_one_note_for_a_contract_and_no_controls(
         "NOTE   C: token 9: another",
         "4 of 4 compared, 0 wrong",
     ]
+
+
+def test_status_of_an_evm_chain_names_the_first_block_that_no_node_traces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/index.db"
+    with evm.open_writer(url) as writer:
+        write(writer, History(5).blocks(10))
+        writer.write_traces(0, 9, [], [3, 4])
+    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
+    assert main(("index", "status", "--json", "--index-url", url, "--chain", "43112", *nodes)) == 0
+    (chain,) = json.loads(capsys.readouterr().out)["chains"]
+    assert chain["internalHeight"] == 2
+    assert chain["internalGap"].startswith("no node traces block 3: one with pruning-enabled false")

@@ -121,6 +121,17 @@ async def test_freshness_tells_a_late_beginning_a_silent_indexer_and_missing_tra
     assert (refused.status, refused.body["code"], refused.headers["x-warpseal-index"]) == (503, "index_stale", item)
 
 
+async def test_freshness_names_the_first_block_that_no_node_traces(tmp_path: Path) -> None:
+    with h.open_writer(tmp_path) as writer:
+        h.write_blocks(writer)
+        writer.write_traces(0, 5, [], [3, 4])
+        writer.write_status(h.status_of(h.CHAIN, node_height=5, reported_at=s.NOW))
+    async with h.indexed_setup(tmp_path) as setup:
+        answer = await ask(setup, TOKENS.format(CATS))
+    item = f"{h.CHAIN.evm_chain_id};height=5;node=5;lag=0;internal=2;gap=3"
+    assert answer.headers["x-warpseal-index"] == item
+
+
 async def test_what_the_index_lacks_comes_from_a_node(tmp_path: Path) -> None:
     with h.open_writer(tmp_path, first=2) as writer:
         h.write_blocks(writer, first=2)
