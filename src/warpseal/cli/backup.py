@@ -56,7 +56,7 @@ def _add_arguments(parser: argparse.ArgumentParser, about: str) -> None:
 
 def _backup(args: argparse.Namespace) -> int:
     if (args.output is None) == (args.file is None):
-        args.command.error("--output names the file to write, and no other argument does")
+        args.command.error("expected the file to write, once: --output FILE")
     file = args.output or args.file
     location = DataLocation(args)
     folder = location.network_folder

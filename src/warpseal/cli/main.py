@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -74,7 +75,9 @@ GROUPS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage; 3 of some commands: not checked."""
     arguments = _with_default_command(list(sys.argv[1:] if argv is None else argv))
-    if is_daemon := arguments[:1] == ["serve"] or arguments[:2] == ["index", "run"]:
+    is_daemon = arguments[:1] == ["serve"] or arguments[:2] == ["index", "run"]
+    print_error = partial(_print_error, arguments if is_daemon else None)
+    if is_daemon:
         # Later SIGHUP reopens the log files; before and after that it ends no daemon.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -83,19 +86,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.command.error(f"unrecognized arguments: {' '.join(unknown)}")
         code: int = args.run(args)
     except _WrongUsage as error:
-        if not (is_daemon and _print_json("wrong usage", str(error), arguments)):
-            error.parser.print_usage(sys.stderr)
-            print(f"{error.parser.prog}: error: {error}", file=sys.stderr)
+        usage = f"{error.parser.format_usage()}{error.parser.prog}: error: {error}"
+        print_error("wrong usage", str(error), usage)
         return 2
     except StartupError as error:
-        if not (is_daemon and _print_json("cannot start", str(error), arguments)):
-            _print_error(str(error))
+        print_error("cannot start", str(error), f"warpseal: {error}")
         return 1
     except ImportError as error:
         if error.name != "warpseal.bls":
             raise
-        if not (is_daemon and _print_json("cannot start", str(error), arguments)):
-            _print_error(str(error))
+        print_error("cannot start", str(error), f"warpseal: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -103,34 +103,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has closed the pipe; without this the interpreter reports it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except PermissionError as error:
-        # Of a file or folder that a command looks for before it opens one.
-        if error.filename is None:
-            raise
-        print(
-            f"warpseal: {error.filename} cannot be read: permission denied: change its owner or mode", file=sys.stderr
-        )
-        return 1
     return code
 
 
-def _print_error(text: str) -> None:
-    """Print an error; parts of it may come from files and other machines."""
-    from warpseal.cli.running_daemon import printable_lines
+def _print_error(arguments: list[str] | None, event: str, reason: str, text: str) -> None:
+    """Print an error: as a line of the log if that is JSON, else as text; parts of it may come from other machines.
 
-    print(f"warpseal: {printable_lines(text)}", file=sys.stderr)
-
-
-def _print_json(event: str, reason: str, arguments: list[str]) -> bool:
-    """Print an error of a daemon's start as a line of its log; return False if that is not JSON."""
+    arguments: of a daemon; None: of another command, which has no log.
+    """
     from warpseal.cli.process import print_event
+    from warpseal.cli.running_daemon import printable_lines
     from warpseal.cli.serve import find_log_format
     from warpseal.ops.logs.lines import LogFormat
 
-    if find_log_format(arguments) is LogFormat.TEXT:
-        return False
-    print_event(LogFormat.JSON, event, logging.CRITICAL, reason=reason)
-    return True
+    log_format = LogFormat.TEXT if arguments is None else find_log_format(arguments)
+    line = printable_lines(text) if log_format is LogFormat.TEXT else event
+    print_event(log_format, line, logging.CRITICAL, reason=reason)
 
 
 class _WrongUsage(Exception):

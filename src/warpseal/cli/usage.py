@@ -18,7 +18,7 @@ from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only
-from warpseal.store.engine import lone_log_reason
+from warpseal.store.engine import unusable_reason
 from warpseal.store.migrate import check_version
 from warpseal.usage.database import MIGRATIONS
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_start
@@ -71,7 +71,7 @@ def _usage(args: argparse.Namespace) -> int:
     url = location.metrics_url(location.network_folder if is_in_folder else None)
     if url is None:
         raise StartupError("there is no place for a metrics database: name --data-dir or --metrics-db-url")
-    if url.path is not None and not url.path.exists() and not lone_log_reason(url.path):
+    if url.path is not None and not unusable_reason(url.path) and not url.path.exists():
         raise StartupError(
             f"there is no metrics database {url.path}: a daemon with gateway-nodes or usage-enabled creates it; "
             "--metrics-db-url names another"

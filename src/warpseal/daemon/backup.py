@@ -27,6 +27,7 @@ import msgspec
 from warpseal.errors import StartupError
 from warpseal.peers.data_dir import LOCK_NAME, locked_folder, sync_folder
 from warpseal.peers.identity import IDENTITY_NAME
+from warpseal.runtime.process import os_error_text
 from warpseal.store.access import open_read_only
 from warpseal.store.copies import check_pages, copy_store
 from warpseal.store.engine import unusable_reason
@@ -98,15 +99,21 @@ def write_backup(target: Path, network_id: int, sources: Mapping[str, Path], pro
     for name in _MIGRATIONS.keys() & sources.keys():
         if reason := unusable_reason(sources[name]):
             raise StoreUnusable(str(sources[name]), reason, kind="database")
-    files = {name: sources[name] for name in NAMES if name in sources and sources[name].is_file()}
+    try:
+        files = {name: sources[name] for name in NAMES if name in sources and sources[name].is_file()}
+    except OSError as error:
+        raise StartupError(f"{error.filename} cannot be read: {os_error_text(error)}") from error
     if not files:
         raise StartupError(f"there is nothing to back up: none of {', '.join(map(str, sources.values()))} exists")
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
             return _write_archive(target, Path(folder), network_id, files, progress)
-    except (OSError, sqlite3.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise StartupError(f"the backup {target} cannot be written: {reason}") from error
+    except OSError as error:
+        is_source = error.filename in map(str, files.values())
+        place = f"{error.filename} cannot be read" if is_source else f"the backup {target} cannot be written"
+        raise StartupError(f"{place}: {os_error_text(error)}") from error
+    except sqlite3.Error as error:
+        raise StartupError(f"the backup {target} cannot be written: {error}") from error
 
 
 def _write_archive(
@@ -332,6 +339,6 @@ def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
 
 def _check_database(path: Path, target: Path, migrations: Migrations) -> None:
     """Refuse a database that a daemon of this version could not open. Raises StartupError."""
-    check_pages(path, str(target))
+    check_pages(path, str(target), "restore another backup")
     with open_read_only(StoreUrl.for_file(path)) as connection:
         check_known(connection, str(target), migrations)

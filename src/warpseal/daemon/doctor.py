@@ -32,7 +32,7 @@ from warpseal.node.settings import NodeSettings
 from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
 from warpseal.store.access import open_read_only
-from warpseal.store.engine import lone_log_reason
+from warpseal.store.engine import unusable_reason
 from warpseal.store.migrate import HEAD, find_quick_upgrades, read_version
 from warpseal.store.stats import measure
 from warpseal.store.store import STORE_NAME
@@ -90,7 +90,7 @@ async def _check_store(config: Config, network_id: int) -> Finding:
     try:
         url = resolve_url(config.store.url, folder, STORE_NAME)
         assert url is not None
-        if url.path is not None and not url.path.exists() and not lone_log_reason(url.path):
+        if url.path is not None and not unusable_reason(url.path) and not url.path.exists():
             return Finding(Grade.GOOD, "no store yet: the first start creates it")
         return Finding(Grade.GOOD, await asyncio.to_thread(_describe_store, url))
     except StartupError as error:

@@ -81,7 +81,7 @@ def _opened(
         reason = f"a message in it is damaged ({error}); `warpseal store check` shows more"
         raise StoreUnusable(url.redacted, reason) from None
     except (DBAPIError, sqlite3.Error, psycopg.Error, UnicodeDecodeError) as error:
-        raise StoreUnusable(url.redacted, describe_failure(url, error), kind=kind) from None
+        raise StoreUnusable(url.redacted, describe_failure(url, error, kind), kind=kind) from None
     finally:
         engine.dispose()
 

@@ -54,8 +54,11 @@ def copy_store(path: Path, target: Path, progress: Callable[[int, int], None] = 
         os.fsync(file.fileno())
 
 
-def check_pages(path: Path, where: str) -> None:
-    """Check the pages of a store that no process uses, and leave no log beside it. Raises StoreUnusable."""
+def check_pages(path: Path, where: str, advice: str = DAMAGE_ADVICE) -> None:
+    """Check the pages of a store that no process uses, and leave no log beside it.
+
+    advice: what an operator does about damage. Raises StoreUnusable.
+    """
     try:
         with closing(open_file(path, "rw")) as connection:
             (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -63,7 +66,7 @@ def check_pages(path: Path, where: str) -> None:
     except sqlite3.DatabaseError as error:
         result = str(error)
     if result != "ok":
-        raise StoreUnusable(where, f"it is damaged: {' '.join(str(result).split())}: {DAMAGE_ADVICE}")
+        raise StoreUnusable(where, f"it is damaged: {' '.join(str(result).split())}: {advice}")
 
 
 def upgrade_copy(path: Path, version: str) -> Path:

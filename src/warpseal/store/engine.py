@@ -27,6 +27,7 @@ BUSY_TIMEOUT_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 3
 PAGE_BYTES: Final = 4_096
 DAMAGE_ADVICE: Final = "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
+_INDEX_ADVICE: Final = "stop the daemon and the indexer, move it away, and start them: all blocks are indexed again"
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MAX_REASON_CHARACTERS: Final = 300
 _STATEMENT_TIMEOUT_MS: Final = 30_000
@@ -119,10 +120,14 @@ def is_file_damage(error: BaseException) -> bool:
     return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
-def describe_failure(url: StoreUrl, error: BaseException) -> str:
-    """Return a library's error as one line without secrets; for a damaged file with what an operator does about it."""
+def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -> str:
+    """Return a library's error as one line without secrets; for a damaged file with what an operator does about it.
+
+    kind: of StoreUnusable. No backup has an index.
+    """
     reason = "a text in it is damaged" if isinstance(error, UnicodeDecodeError) else redacted_reason(url, error)
-    return f"{reason}: {DAMAGE_ADVICE}" if is_file_damage(error) else reason
+    advice = _INDEX_ADVICE if kind == "index" else DAMAGE_ADVICE
+    return f"{reason}: {advice}" if is_file_damage(error) else reason
 
 
 def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
