@@ -242,11 +242,11 @@ async def _index_into(
     began, cpu_s, worker_cpu_s = time.perf_counter(), time.process_time(), _cpu_of(workers)
     memory.head = chain.tip
     await _until(lambda: context.height == chain.tip)
-    found = Run(time.perf_counter() - began, time.process_time() - cpu_s, _cpu_of(workers) - worker_cpu_s)
+    result = Run(time.perf_counter() - began, time.process_time() - cpu_s, _cpu_of(workers) - worker_cpu_s)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    return found
+    return result
 
 
 def _first_unproven(chain: ServedChain) -> list[UnprovenBlock]:

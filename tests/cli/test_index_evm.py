@@ -97,6 +97,11 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         verified = await run_command("index", "verify", "--config", config, "--chain", "Recorded")
         assert (verified.code, verified.stderr) == (0, "")
         assert verified.stdout.endswith("compared, 0 wrong\n")
+        nodes[0].is_down = True
+        verified = await run_command("index", "verify", "--config", config, "--chain", name)
+        assert (verified.code, "WRONG" in verified.stdout) == (3, False)
+        assert verified.stdout.splitlines()[-1].startswith("not enough compared: 1 of ")
+        nodes[0].is_down = False
         file = place / f"{id_text(made.blockchain_id)}.db"
         with sqlite3.connect(file) as database:
             database.execute("UPDATE blocks SET gas_used = x'01'")

@@ -205,8 +205,7 @@ def test_a_start_that_is_refused_prints_one_line_of_json(
     json_file: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    named = [argument.replace("FILE", json_file) for argument in arguments]
-    assert main((*command, *named)) == code
+    assert main((*command, *(argument.replace("FILE", json_file) for argument in arguments))) == code
     printed = capsys.readouterr()
     (text,) = printed.err.splitlines()
     content = json.loads(text)

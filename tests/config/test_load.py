@@ -468,14 +468,14 @@ def test_a_malformed_node_id_is_named_with_its_fault_and_where_a_right_one_is_fo
 
 def test_the_node_whose_l1s_are_indexed_may_be_an_object_with_holders(tmp_path: Path) -> None:
     tracked = {"tracked-subnet-ids": [id_text(b"\x01" * 32)]}
-    found = []
+    chains = []
     for node in ("http://10.0.0.5:9650", {"base-url": "http://10.0.0.5:9650", "holders": True}):
         for given in (node, json.dumps(node) if isinstance(node, dict) else node):
             config = load(write(tmp_path, {**LEAST, **tracked, "index-l1s-at": given}), {}, {}).config
             assert config.node.index_l1s_at is not None
             chain = served_chain(config.node.index_l1s_at, ChainID(b"\x02" * 32))
             assert chain.index is not None
-            found.append((chain.rpc[0].display, chain.index.has_holders))
-    assert found == [("http://10.0.0.5:9650", False)] * 2 + [("http://10.0.0.5:9650", True)] * 2
+            chains.append((chain.rpc[0].display, chain.index.has_holders))
+    assert chains == [("http://10.0.0.5:9650", False)] * 2 + [("http://10.0.0.5:9650", True)] * 2
     wrong = {"base-url": "http://10.0.0.5:9650", "holders": "yes?"}
     assert "index-l1s-at.holders" in faults_of(tmp_path, {**LEAST, **tracked, "index-l1s-at": wrong})[0]

@@ -20,6 +20,9 @@ from warpseal.index.database import reading_index
 from warpseal.index.index import Index
 from warpseal.index.raw_blocks import read_segments
 from warpseal.index.settings import IndexSettings
+from warpseal.store.access import open_read_only
+from warpseal.store.engine import open_file
+from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreUrl
 
 # Without a translation of errors of rows, or of the schema, each of these ends a read or the indexer with a trace.
@@ -85,6 +88,11 @@ async def test_a_schema_that_is_not_utf_8_is_damage(tmp_path: Path, index_file: 
             await all_pages(index.blocks, BlockQuery(PrimaryChain.P), 10)
         assert index.damage() is not None
     with pytest.raises(IndexDamaged, match="the schema is damaged"), open_writer(f"sqlite:///{copy}", params()):
+        pass
+    with pytest.raises(sqlite3.DatabaseError) as caught:
+        open_file(copy, "ro")
+    assert caught.value.sqlite_errorcode == sqlite3.SQLITE_CORRUPT
+    with pytest.raises(StoreUnusable, match="the schema is damaged"), open_read_only(StoreUrl.for_file(copy)):
         pass
 
 

@@ -32,6 +32,13 @@ LONGEST_S = 55.0
 # Lookups expire at once, so that a test sees each change.
 QUICK = L1Settings(validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05)
 NO_HASHES = L1Settings(validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05, bootstrap_indices=0)
+# Half of the weight is silent, so that an aggregation lasts until its timeout.
+SILENT_PLAN = Plan(
+    validators=3,
+    l1s=(L1Plan(validators=4, spare=1),),
+    messages=0,
+    rules=(parse_rule("l1-0/0,1:silent"),),
+)
 
 
 def validation_id_of(transaction: Transaction) -> ValidationID:
@@ -179,13 +186,7 @@ async def test_a_superseded_message_with_a_stored_signature_is_served_with_the_c
 
 
 async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) -> None:
-    plan = Plan(
-        validators=3,
-        l1s=(L1Plan(validators=4, spare=1),),
-        messages=0,
-        rules=(parse_rule("l1-0/0,1:silent"),),
-    )
-    async with started_l1_service(tmp_path, plan, QUICK) as running:
+    async with started_l1_service(tmp_path, SILENT_PLAN, QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation_id_of(registration), 2_000)
         asking = asyncio.create_task(running.messages.get(build_request(first.tx_id, timeout_s=LONGEST_S)))
@@ -198,13 +199,7 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
 
 
 async def test_an_aggregation_that_is_not_superseded_has_one_outcome(tmp_path: Path) -> None:
-    plan = Plan(
-        validators=3,
-        l1s=(L1Plan(validators=4, spare=1),),
-        messages=0,
-        rules=(parse_rule("l1-0/0,1:silent"),),
-    )
-    async with started_l1_service(tmp_path, plan, QUICK) as running:
+    async with started_l1_service(tmp_path, SILENT_PLAN, QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         with pytest.raises(QuorumNotReached):
             await running.messages.get(build_request(registration.tx_id, timeout_s=1.0))

@@ -104,7 +104,7 @@ def _status(args: argparse.Namespace) -> int:
     chosen = {name: _chain_text(resolve_chain(config, name, args.network)) for name in args.chain}
     content = [chain for chain in chains if not chosen or chain["chain"] in chosen.values()]
     for name, chain in chosen.items():
-        if chain not in {found["chain"] for found in content}:
+        if chain not in {entry["chain"] for entry in content}:
             raise StartupError(f"--chain {name}: no such chain is indexed")
     if args.json:
         print(json.dumps({**shown, "chains": content}, indent=2))

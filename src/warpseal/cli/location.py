@@ -114,11 +114,11 @@ class DataLocation:
     def _find_file(self, name: str, kind: str, many: str) -> Path:
         """Return the only file of this name in a network's folder."""
         network = self.network_id
-        found = self._files(name, network)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            networks = ", ".join(path.parent.name for path in found)
+        files = self._files(name, network)
+        if len(files) == 1:
+            return files[0]
+        if files:
+            networks = ", ".join(path.parent.name for path in files)
             raise StartupError(
                 f"there are {many} of networks {networks} below {self.data_dir}: choose one with --network"
             )

@@ -94,8 +94,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(decoded, indent=2))
     else:
         print(f"result: {printable(_result_line(decoded, verification))}")
-        shown = decoded if args.validators else {**decoded, "verification": _without_validators(verification)}
-        print("\n".join(format_lines({name: value for name, value in shown.items() if value != {}})))
+        if verification and not args.validators:
+            decoded |= {"verification": _without_validators(verification)}
+        print("\n".join(format_lines(decoded)))
     if not _is_whole(decoded):
         return 1
     if verification.get("result") == NOT_CHECKED:

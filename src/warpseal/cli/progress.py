@@ -80,7 +80,7 @@ class ProgressDisplay:
             print(_describe(*self._step, elapsed_s), file=self._stream, flush=True)
             return
         columns = shutil.get_terminal_size().columns
-        line = _bar(*self._step) + _describe(*self._step, elapsed_s)
+        line = _bar(*self._step[1:]) + _describe(*self._step, elapsed_s)
         self._stream.write(_CLEAR_LINE + line[: max(1, columns - 1)])
         self._stream.flush()
         self._is_drawn = True
@@ -92,7 +92,7 @@ class ProgressDisplay:
             self._is_drawn = False
 
 
-def _bar(_name: str, done: int, total: int) -> str:
+def _bar(done: int, total: int) -> str:
     if not total:
         return ""
     filled = min(_BAR_WIDTH, _BAR_WIDTH * done // total)

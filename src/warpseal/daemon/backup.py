@@ -27,7 +27,7 @@ import msgspec
 from warpseal.errors import StartupError
 from warpseal.peers.data_dir import LOCK_NAME, locked_folder, sync_folder
 from warpseal.peers.identity import IDENTITY_NAME
-from warpseal.runtime.process import os_error_text
+from warpseal.runtime.process import Progress, ignore_progress, os_error_text
 from warpseal.store.access import open_read_only
 from warpseal.store.copies import check_pages, copy_store
 from warpseal.store.engine import unusable_reason
@@ -57,14 +57,6 @@ _CHUNK_BYTES: Final = 1024 * 1024
 _MODES: Final = 0o755
 
 
-Progress = Callable[[str, int, int], None]
-"""Called with the name of a step, its finished units and all its units; 0 units: the number is not known."""
-
-
-def _ignore(_step: str, _done: int, _total: int) -> None:
-    pass
-
-
 class BadBackup(StartupError):
     """The file is no whole backup; nothing was restored."""
 
@@ -91,7 +83,9 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     files: dict[str, BackupFile]
 
 
-def write_backup(target: Path, network_id: int, sources: Mapping[str, Path], progress: Progress = _ignore) -> Manifest:
+def write_backup(
+    target: Path, network_id: int, sources: Mapping[str, Path], progress: Progress = ignore_progress
+) -> Manifest:
     """Write an archive, or replace it, completely or not at all; the file is private from its first byte.
 
     sources: files by their names in the archive; those that do not exist are left out. Raises StartupError.
@@ -187,7 +181,7 @@ class _Entry:
 class BackupArchive:
     """An archive that was read once and found whole. `manifest` describes it."""
 
-    def __init__(self, path: Path, file: BinaryIO, progress: Progress = _ignore) -> None:
+    def __init__(self, path: Path, file: BinaryIO, progress: Progress = ignore_progress) -> None:
         """Check every member. Raises BadBackup."""
         self._path = path
         self._file = file

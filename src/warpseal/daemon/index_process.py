@@ -56,7 +56,7 @@ from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
 from warpseal.indexer.settings import primary_chain
 from warpseal.indexer.status import EvmChainReport, EvmIndexStatus
-from warpseal.indexer.verify import IndexFinding, IndexVerifier, Progress
+from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import Worker, open_worker_process
 from warpseal.node.endpoint import EvmChain, TraceMode
 from warpseal.node.rpc import open_session
@@ -69,7 +69,16 @@ from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, find_files, lock_descriptor
 from warpseal.runtime.locks import WorkerThreads
-from warpseal.runtime.process import hangup_signal, os_error_text, running, stop_signals, ungrouped, write_pid
+from warpseal.runtime.process import (
+    Progress,
+    hangup_signal,
+    ignore_progress,
+    os_error_text,
+    running,
+    stop_signals,
+    ungrouped,
+    write_pid,
+)
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.url import StoreUrl, redacted_url
@@ -88,10 +97,6 @@ WRITER_SUFFIX: Final = "-indexer-writer"
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _NICENESS: Final = 19
-
-
-def _ignore(_step: str, _done: int, _total: int) -> None:
-    pass
 
 
 async def run_index(
@@ -159,21 +164,25 @@ async def _run_until(stopping: asyncio.Event, indexing: Coroutine[Any, Any, None
 
 
 async def verify_index(
-    config: Config, count: int, addresses: tuple[str, ...], chains: Sequence[str] = (), progress: Progress = _ignore
+    config: Config,
+    count: int,
+    addresses: tuple[str, ...],
+    chains: Sequence[str] = (),
+    progress: Progress = ignore_progress,
 ) -> tuple[IndexFinding, ...]:
     """Check the rows of the indexes against each other, and samples against nodes. Waits for no node.
 
     chains: names of the only chains to check; p, x and c stand for all primary chains. Raises StartupError,
     NodeUnavailable.
     """
-    config, only = select_chains(config, chains)
     async with _open_upstream(config) as upstream:
         network_id = await upstream.info.network_id()
-        found = [
+        config, only = select_chains(config, chains, network_id)
+        locations = [
             location for location in find_evm_indexes(config, network_id) if only is None or location.chain_id in only
         ]
         findings: tuple[IndexFinding, ...] = ()
-        if config.indexer.chains or not found:
+        if config.indexer.chains or not locations:
             url = find_index(config, network_id)
             network = await fetch_network(upstream, network_id, _load_genesis(config, network_id))
             try:
@@ -183,7 +192,7 @@ async def verify_index(
                 raise StartupError(describe_damage(error, url)) from None
             except StoreDown as error:
                 raise StartupError(f"{url.redacted}: {error}") from None
-        return findings + await _verify_evm_indexes(config, upstream, network_id, found, count, progress)
+        return findings + await _verify_evm_indexes(config, upstream, network_id, locations, count, progress)
 
 
 async def _verify_evm_indexes(
@@ -230,11 +239,11 @@ def find_index(config: Config, network: int | None) -> StoreUrl:
     if config.index.url:
         return index_url(config.index, None)
     files = find_files(config.peers.data_dir, INDEX_NAME)
-    found = [path for path in files if network is None or path.parent.name == str(network)]
-    if len(found) != 1:
-        reason = "several indexes in {}: choose one with --network" if found else "no index in {}"
+    files = [path for path in files if network is None or path.parent.name == str(network)]
+    if len(files) != 1:
+        reason = "several indexes in {}: choose one with --network" if files else "no index in {}"
         raise StartupError(reason.format(config.peers.data_dir))
-    return StoreUrl.for_file(found[0])
+    return StoreUrl.for_file(files[0])
 
 
 async def read_index_status(
@@ -270,12 +279,12 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
         if not folders:
             return ()
         folder = folders[0].parent
-    found = {chain.blockchain_id for chain in config.node.indexed_evm_chains}
+    chain_ids = {chain.blockchain_id for chain in config.node.indexed_evm_chains}
     # If the server is down, the index of each configured chain says so.
     with suppress(StoreDown):
-        found |= find_chains(evm_index_url(config.index, folder, P_CHAIN))
+        chain_ids |= find_chains(evm_index_url(config.index, folder, P_CHAIN))
     return tuple(
-        EvmIndexLocation(chain_id, evm_index_url(config.index, folder, chain_id)) for chain_id in sorted(found)
+        EvmIndexLocation(chain_id, evm_index_url(config.index, folder, chain_id)) for chain_id in sorted(chain_ids)
     )
 
 

@@ -248,10 +248,10 @@ async def _log_missing_quorums(network: PeerNetwork, subnet_tracker: SubnetTrack
 
     A subnet whose validators are not known then gets a line at once, and another one when they are.
     """
-    named, is_first = set[SubnetID](), True
+    logged_ids, is_first = set[SubnetID](), True
     while True:
         await asyncio.sleep(_QUORUM_WARNING_S)
-        subnets = [subnet for subnet in subnet_tracker.readiness() if subnet.subnet_id not in named]
+        subnets = [subnet for subnet in subnet_tracker.readiness() if subnet.subnet_id not in logged_ids]
         for subnet in subnets:
             if subnet.shortfall is not None and (subnet.is_known or is_first):
                 missing = [
@@ -259,7 +259,7 @@ async def _log_missing_quorums(network: PeerNetwork, subnet_tracker: SubnetTrack
                 ]
                 fields = {"missing_validators": len(subnet.missing), "heaviest_missing": missing}
                 log.warning("no quorum after start", extra={"reason": subnet.shortfall, **fields})
-        named |= {subnet.subnet_id for subnet in subnets if subnet.is_known}
+        logged_ids |= {subnet.subnet_id for subnet in subnets if subnet.is_known}
         if all(subnet.is_known for subnet in subnets):
             return
         is_first = False

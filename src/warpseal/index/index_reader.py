@@ -114,9 +114,9 @@ class IndexReader:
 
     def _contradiction(self, error: Exception) -> IndexDamaged:
         """Return the error of a request whose rows contradict each other; others may be right. The first is logged."""
-        hint = f"`warpseal index verify` shows whether it is damaged; if so, {rebuild_hint(self._url)}"
         if not self._has_contradiction:
             self._has_contradiction = True
+            hint = f"`warpseal index verify` shows whether it is damaged; if so, {rebuild_hint(self._url)}"
             log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
         return IndexDamaged(BAD_ROWS_REASON)
 

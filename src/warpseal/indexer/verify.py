@@ -27,15 +27,12 @@ from warpseal.indexer.network import first_available_node
 from warpseal.ledger.params import Parameters
 from warpseal.node.state import AVAX, NodeState, PBalance
 from warpseal.node.upstream import Upstream
-from warpseal.runtime.process import error_words
+from warpseal.runtime.process import Progress, error_words, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ValidationID, id_text
 
 T = TypeVar("T")
-
-Progress = Callable[[str, int, int], None]
-"""Called with the name of a step, its finished and all its units; 0 of them: the number is not known."""
 
 _MAX_ATTEMPTS: Final = 5
 _RETRY_DELAY_S: Final = 1.0
@@ -86,7 +83,7 @@ class IndexVerifier:
         count: int,
         addresses: Iterable[str] = (),
         seed: int | None = None,
-        progress: Progress = lambda *_: None,
+        progress: Progress = ignore_progress,
     ) -> tuple[IndexFinding, ...]:
         """Return the result of every check. count: number of sampled addresses, and of sampled validations.
 

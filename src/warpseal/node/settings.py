@@ -79,11 +79,12 @@ def l1s_node(value: Any, path: str) -> L1sNode | None:
     if value in ("", None):
         return None
     has_holders = False
-    given = decode_json_text(value, path) if isinstance(value, str) and value.lstrip().startswith("{") else value
-    if isinstance(given, dict) and "holders" in given:
-        has_holders = boolean(given["holders"], f"{path}.holders")
-        given = {name: item for name, item in given.items() if name != "holders"}
-    return L1sNode(endpoint("http", "https")(given, path), has_holders)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = decode_json_text(value, path)
+    if isinstance(value, dict) and "holders" in value:
+        has_holders = boolean(value["holders"], f"{path}.holders")
+        value = {name: item for name, item in value.items() if name != "holders"}
+    return L1sNode(endpoint("http", "https")(value, path), has_holders)
 
 
 def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:

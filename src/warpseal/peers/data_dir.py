@@ -48,13 +48,13 @@ def find_files(data_dir: Path, *names: str) -> list[Path]:
     """
     try:
         folders = sorted(path for path in data_dir.iterdir() if path.name.isdigit() and path.is_dir())
-        found = {folder: set(os.listdir(folder)) for folder in folders}
+        entries_by_folder = {folder: set(os.listdir(folder)) for folder in folders}
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         advice = "run the command as the user of the daemon"
         raise StartupError(f"data-dir: {error.filename} cannot be read: {os_error_text(error)}: {advice}") from error
-    return sorted(folder / name for folder, entries in found.items() for name in names if name in entries)
+    return sorted(folder / name for folder, entries in entries_by_folder.items() for name in names if name in entries)
 
 
 @contextmanager

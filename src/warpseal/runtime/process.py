@@ -1,4 +1,4 @@
-"""The common parts of long-running processes: work beside other work, the signals that stop it, the texts of errors."""
+"""The common parts of long-running processes: parallel work, its progress, the signals that stop it, error texts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ _WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LISTENING: Final = "0A"
 
 E = TypeVar("E", bound=Exception)
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a step, its finished units and all its units; 0 units: the number is not known."""
+
+
+def ignore_progress(_step: str, _done: int, _total: int) -> None:
+    """Show nothing."""
 
 
 @asynccontextmanager

@@ -1,4 +1,7 @@
-"""Worker processes: what each one does at its start, so that it never outlives its parent."""
+"""Worker processes: what each one does at its start, so that it never outlives its parent.
+
+Each worker loads this module, which therefore imports little.
+"""
 
 from __future__ import annotations
 

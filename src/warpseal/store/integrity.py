@@ -12,6 +12,7 @@ from sqlalchemy import Column, Connection, Row, func, select
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.bls import verify, verify_aggregate
+from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.archive_rows import split_keys
 from warpseal.store.export_import import MessageRows, count_messages, parse_key, read_messages
 from warpseal.store.jsonl import BadLine
@@ -41,12 +42,12 @@ class IntegrityReport:
 class IntegrityCheck:
     """One check of all rows; a daemon may run meanwhile.
 
-    on_fault: called with each fault. progress: called with the name of a step, its checked rows, and all its rows.
+    on_fault: called with each fault. progress: called with the rows of each step.
     """
 
     connection: Connection
     on_fault: Callable[[str], None]
-    progress: Callable[[str, int, int], None] = lambda *_: None
+    progress: Progress = ignore_progress
     report: IntegrityReport = field(default_factory=IntegrityReport)
 
     def run(self) -> IntegrityReport:

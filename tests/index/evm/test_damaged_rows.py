@@ -89,3 +89,32 @@ async def test_a_missing_row_fails_only_the_requests_that_need_it(tmp_path: Path
         assert index.damage() is None
         with pytest.raises(IndexDamaged, match="rows contradict each other"):
             await index.erc1155_transfers(Erc1155Query(address(1_000)), PageRequest(20))
+
+
+def copy_with_damaged_schema(source: Path, copy: Path) -> None:
+    content = source.read_bytes()
+    assert content.count(b"CREATE TABLE ")
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(content.replace(b"CREATE TABLE ", b"CREATE TABL\xff "))
+
+
+async def test_a_schema_that_is_not_utf_8_is_damage(tmp_path: Path, index_file: Path) -> None:
+    copy_with_damaged_schema(index_file, file_of(tmp_path))
+    async with open_index(url_of(tmp_path)) as index:
+        with pytest.raises(IndexDamaged, match="the schema is damaged"):
+            await index.freshness()
+        assert index.damage() is not None
+    with pytest.raises(IndexDamaged), open_writer(url_of(tmp_path)):
+        pass
+
+
+async def test_a_value_of_another_type_fails_only_its_requests(tmp_path: Path, index_file: Path) -> None:
+    copy = file_of(tmp_path)
+    copy_file(index_file, copy)
+    with sqlite3.connect(copy) as database:
+        assert database.execute("UPDATE blocks SET hash = 'x' WHERE number = 7").rowcount
+    async with open_index(url_of(tmp_path)) as index:
+        with pytest.raises(IndexDamaged, match="rows contradict each other"):
+            await index.block(7)
+        assert await index.block(18) is not None
+        assert index.damage() is None

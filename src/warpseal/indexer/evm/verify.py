@@ -50,8 +50,9 @@ from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
-from warpseal.indexer.verify import IndexFinding, Progress
+from warpseal.indexer.verify import IndexFinding
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, rpc_call
+from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 
@@ -127,7 +128,7 @@ class EvmIndexVerifier:
         self._engine = reading_evm_index(url, settings)
 
     async def run(
-        self, count: int, seed: int | None = None, progress: Progress = lambda *_: None
+        self, count: int, seed: int | None = None, progress: Progress = ignore_progress
     ) -> tuple[IndexFinding, ...]:
         """Return the result of every check. count: of sampled blocks, of sampled NFT holdings, and of ERC-20 balances.
 
